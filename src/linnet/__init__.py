@@ -1,0 +1,43 @@
+"""Linnet: a laboratory for the training dynamics of linear networks.
+
+The public names stand in `__init__.pyi` and load on first use, so that `import linnet` costs nothing.
+JAX's 64-bit floats are switched on at import: exactness is the point.
+"""
+
+import ast
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_enable_x64", True)
+else:
+    os.environ["JAX_ENABLE_X64"] = "1"
+
+
+def _exports() -> dict[str, tuple[str, str]]:
+    """Public name -> (module, name there), read from the stub."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: (node.module or "", alias.name) for node in imports for alias in node.names}
+
+
+_EXPORTS = _exports()
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'linnet' has no attribute {name!r}")
+    module, attribute = _EXPORTS[name]
+    if module == "linnet":
+        return importlib.import_module(f"linnet.{attribute}")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__", "__name__"]

@@ -1,0 +1,129 @@
+"""Everything public, in one place. Type checkers read this file; `__init__.py` loads from it on first use."""
+
+from linnet import observe as observe
+from linnet._check import InputError as InputError
+from linnet._version import __version__ as __version__
+from linnet.initial import (
+    aligned as aligned,
+)
+from linnet.initial import (
+    balanced as balanced,
+)
+from linnet.initial import (
+    gaussian as gaussian,
+)
+from linnet.initial import (
+    i_gamma as i_gamma,
+)
+from linnet.initial import (
+    identity as identity,
+)
+from linnet.initial import (
+    mixed_manifold as mixed_manifold,
+)
+from linnet.initial import (
+    one_zero as one_zero,
+)
+from linnet.initial import (
+    orthogonal as orthogonal,
+)
+from linnet.initial import (
+    random_one_zero as random_one_zero,
+)
+from linnet.initial import (
+    readout as readout,
+)
+from linnet.initial import (
+    two_c_balanced as two_c_balanced,
+)
+from linnet.motion import (
+    GradientDescent as GradientDescent,
+)
+from linnet.motion import (
+    GradientFlow as GradientFlow,
+)
+from linnet.motion import (
+    LabelNoiseDescent as LabelNoiseDescent,
+)
+from linnet.motion import (
+    Motion as Motion,
+)
+from linnet.motion import (
+    NoisyFlow as NoisyFlow,
+)
+from linnet.motion import (
+    Stepping as Stepping,
+)
+from linnet.motion import (
+    change_below as change_below,
+)
+from linnet.motion import (
+    loss_below as loss_below,
+)
+from linnet.problems import (
+    Factorisation as Factorisation,
+)
+from linnet.problems import (
+    Problem as Problem,
+)
+from linnet.problems import (
+    Regression as Regression,
+)
+from linnet.problems import (
+    custom as custom,
+)
+from linnet.problems import (
+    diagonal_regression as diagonal_regression,
+)
+from linnet.problems import (
+    factorisation as factorisation,
+)
+from linnet.problems import (
+    logistic as logistic,
+)
+from linnet.problems import (
+    low_rank_recovery as low_rank_recovery,
+)
+from linnet.problems import (
+    masked as masked,
+)
+from linnet.problems import (
+    mean_field_regression as mean_field_regression,
+)
+from linnet.problems import (
+    pseudo_huber as pseudo_huber,
+)
+from linnet.problems import (
+    regression as regression,
+)
+from linnet.record import at as at
+from linnet.record import every as every
+from linnet.record import linear as linear
+from linnet.record import logarithmic as logarithmic
+from linnet.simulation import batch as batch
+from linnet.simulation import simulate as simulate
+from linnet.states import (
+    Balanced as Balanced,
+)
+from linnet.states import (
+    Closure as Closure,
+)
+from linnet.states import (
+    EndToEnd as EndToEnd,
+)
+from linnet.states import (
+    Lazy as Lazy,
+)
+from linnet.states import (
+    Mixed as Mixed,
+)
+from linnet.states import (
+    Modes as Modes,
+)
+from linnet.states import (
+    State as State,
+)
+from linnet.states import (
+    Weights as Weights,
+)
+from linnet.trajectory import Trajectory as Trajectory

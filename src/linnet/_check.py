@@ -1,0 +1,121 @@
+"""Checks of what users give: one sentence with the argument, its value and what is allowed.
+
+Values that JAX is tracing are not known yet and pass; everything concrete is checked where it is given.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+_NUMBER = int | float | np.integer | np.floating | np.ndarray | jax.Array
+
+
+class InputError(ValueError):
+    """Something given to Linnet cannot be used; the message names it, its value and what is allowed."""
+
+
+def traced(value: Any) -> bool:
+    """Whether JAX is tracing any part of `value`, so that its numbers cannot be looked at."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+
+
+def show(value: Any) -> str:
+    """A short text for a value in an error message."""
+    if isinstance(value, jax.Array | np.ndarray):
+        return f"{value.item()!r}" if value.ndim == 0 else f"an array of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Array:
+    """`value` as a floating-point scalar inside the given range."""
+    allowed = "a finite number"
+    if above is not None:
+        allowed = f"a finite number greater than {above:g}"
+    elif least is not None and most is not None:
+        allowed = f"a number from {least:g} to {most:g}"
+    elif least is not None:
+        allowed = f"a finite number of at least {least:g}"
+    if not traced(value):
+        if isinstance(value, bool) or not isinstance(value, _NUMBER) or jnp.ndim(value) != 0:
+            raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+        x = float(value)
+        if (
+            not math.isfinite(x)
+            or (above is not None and not x > above)
+            or (least is not None and not x >= least)
+            or (most is not None and not x <= most)
+        ):
+            raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+    elif jnp.ndim(value) != 0:
+        raise InputError(f"{name} has shape {jnp.shape(value)}: {name} must be one number; batch with jax.vmap.")
+    return floating(value)
+
+
+def integer(name: str, value: Any, *, least: int, most: int | None = None, reason: str = "") -> int:
+    """`value` as a Python integer inside the given range."""
+    allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    if reason:
+        allowed += f" ({reason})"
+    whole = (
+        isinstance(value, _NUMBER)
+        and not isinstance(value, bool)
+        and not traced(value)
+        and jnp.ndim(value) == 0
+        and math.isfinite(float(value))
+        and float(value).is_integer()
+    )
+    if not whole or int(value) < least or (most is not None and int(value) > most):
+        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+    return int(value)
+
+
+def floating(value: Any) -> Array:
+    """`value` as a floating-point array: float32 stays, everything else that is real becomes float64."""
+    # Python numbers would be weakly typed, and a weak and a strong scalar compile twice
+    array = jnp.asarray(value) if hasattr(value, "dtype") else jnp.asarray(np.asarray(value))
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise InputError(f"complex values ({show(value)}) are not allowed: Linnet's networks are real.")
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.float64)
+
+
+def array(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[int, ...] | None = None) -> Array:
+    """`value` as a finite floating-point array of the given number of dimensions (and shape)."""
+    dims = (ndim,) if isinstance(ndim, int) else ndim
+    try:
+        x = floating(value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise InputError(f"{name}: {error}") from None
+        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be an array of numbers.") from None
+    if x.ndim not in dims:
+        kind = " or ".join({1: "a vector", 2: "a matrix"}.get(n, f"{n}-dimensional") for n in dims)
+        raise InputError(f"{name} has shape {x.shape}: {name} must be {kind}.")
+    if 0 in x.shape:
+        raise InputError(f"{name} has shape {x.shape}: {name} must not be empty.")
+    if shape is not None and x.shape != shape:
+        raise InputError(f"{name} has shape {x.shape}: {name} must have shape {shape}.")
+    if not traced(x) and not bool(jnp.all(jnp.isfinite(x))):
+        bad = int(jnp.sum(~jnp.isfinite(x)))
+        raise InputError(f"{name} holds {bad} NaN or infinite entries: {name} must be finite.")
+    return x
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    """`value` if it is one of `options`."""
+    if value not in options:
+        listed = ", ".join(repr(option) for option in options)
+        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be one of {listed}.")
+    return str(value)

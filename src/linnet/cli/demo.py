@@ -1,0 +1,89 @@
+"""`linnet demo`: noisy low-rank recovery by a network of any width."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.progress import Progress
+
+from linnet import _check, observe
+from linnet._check import InputError
+from linnet.initial import gaussian
+from linnet.motion import GradientDescent
+from linnet.problems import low_rank_recovery
+from linnet.simulation import simulate
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def run(
+    d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int, out: Path, *, quiet: bool
+) -> dict[str, Any]:
+    """Runs the demonstration, draws it to `out` and returns what was found."""
+    if out.suffix.lower() not in SUFFIXES:
+        raise InputError(f"out = {str(out)!r} is not allowed: it must end in {', '.join(SUFFIXES)}.")
+    if not out.parent.is_dir():
+        raise InputError(f"out = {str(out)!r} is not allowed: the folder {str(out.parent)!r} does not exist.")
+    d = _check.integer("d", d, least=2, most=5000)
+    steps = _check.integer("steps", steps, least=1)
+    gamma_w = float(_check.number("gamma_w", gamma_w, least=0, most=100))
+    variance = float(d) ** float(_check.number("gamma_sigma2", gamma_sigma2, least=-50, most=50))
+    width = float(round(d**gamma_w)) if d**gamma_w < 2**53 else float(d) ** gamma_w
+    c = variance * width
+    key = jax.random.key(seed)
+    problem = low_rank_recovery(key, d, rank)
+    # the stable step of either regime, in fiftieths (mixed dynamics, appendix G)
+    lr = d**2 / (50 * max(c, float(jnp.linalg.norm(problem.truth, 2))))
+    console = Console(quiet=quiet)
+    console.print(
+        f"Two layers, {d} -> {width:,.0f} -> {d}: {2 * d * width:,.0f} weights, trained as {min(width, 2 * d):,.0f} "
+        f"neurons. {steps} steps of gradient descent, all {d} singular values at each."
+    )
+    began = time.perf_counter()
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("training", total=None)
+        result = simulate(
+            problem,
+            gaussian(key, problem, width, variance),
+            GradientDescent(lr),
+            steps=steps,
+            observe={
+                "singular values": observe.singular_values,
+                "train": observe.loss,
+                "test": observe.test_error,
+                "stable rank": observe.stable_rank,
+            },
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    seconds = time.perf_counter() - began
+    from linnet.plot.recovery import recovery
+
+    recovery(result, c, rank, out)
+    best = int(jnp.argmin(result["test"]))
+    steps_taken = jnp.asarray(result.steps)
+    found = {
+        "d": d,
+        "rank": rank,
+        "width": width,
+        "variance": variance,
+        "c": c,
+        "lr": lr,
+        "seed": seed,
+        "status": result.status,
+        "ended": int(result.ended),
+        "best_step": int(steps_taken[best]),
+        "best_test_error": float(result["test"][best]),
+        "stable_rank_there": float(result["stable rank"][best]),
+        "final_test_error": float(result["test"][-1]),
+        "seconds": round(seconds, 2),
+        "figure": str(out),
+    }
+    how = "" if result.status == "horizon" else f" The run {result.status} at step {found['ended']}."
+    console.print(
+        f"{seconds:.1f} s.{how} Test error {found['best_test_error']:.3f} at step {found['best_step']} (stable rank "
+        f"{found['stable_rank_there']:.1f}), {found['final_test_error']:.3f} at the end. Picture: {out}"
+    )
+    return found

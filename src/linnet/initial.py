@@ -1,0 +1,240 @@
+"""Initialisations: where a network starts.
+
+Wide two-layer starts are drawn compressed, from the exact distribution of the network that `Weights.compress` would
+give: the width is a number and no array of that width ever exists.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.linalg import bartlett, haar, stream
+from linnet.problems import Problem
+from linnet.states import Modes, Weights
+
+
+def gaussian(
+    key: Key[Array, ""],
+    problem: Problem,
+    width: float | Sequence[int],
+    variance: float | Sequence[float],
+) -> Weights:
+    """Independent N(0, variance) weights; one variance, or one a layer.
+
+    A number as `width` means two layers, drawn compressed: the R factor of [W_1, W_2^T] is Bartlett's (mixed dynamics
+    S2), min(width, d_in + d_out) neurons, any width >= 1. A traced width gives d_in + d_out neurons, of which those
+    beyond the width are zero. A sequence means the hidden widths of a deeper network, drawn in full.
+    """
+    d_out, d_in = _matrix(problem)
+    key = stream(key, "gaussian")
+    if isinstance(width, Sequence):
+        widths = (d_in, *_hidden(width), d_out)
+        deviations = _deviations(variance, len(widths) - 1)
+        keys = jax.random.split(key, len(deviations))
+        shapes = [(above, below) for below, above in pairwise(widths)]
+        return Weights([s * jax.random.normal(k, shape) for s, k, shape in zip(deviations, keys, shapes, strict=True)])
+    first, second = _deviations(variance, 2)
+    total = d_in + d_out
+    neurons = _width(width, total)
+    r = bartlett(key, _check.floating(width), neurons, total)
+    return Weights((first * r[:, :d_in], second * r[:, d_in:].T))
+
+
+def readout(key: Key[Array, ""], problem: Problem, width: float, *, sigma0: float, v0: float) -> Weights:
+    """W_1 ~ N(0, sigma0^2), W_2 = +-v0 with random signs, one output (feature learning, section 2); compressed.
+
+    The neurons are rotated so that W_2 = v0 sqrt(width) e_1; W_1 is then one Gaussian row above a Bartlett factor of
+    width - 1 rows (S4). The law of every rotation-invariant quantity is exact.
+    """
+    d_out, d_in = _matrix(problem)
+    if d_out != 1:
+        raise InputError(f"the problem has d_out = {d_out}: a +-v0 readout has one output.")
+    deviation = _check.number("sigma0", sigma0, least=0)
+    value = _check.number("v0", v0, above=0)
+    rest = _width(width, d_in + 1) - 1
+    row, below = jax.random.split(stream(key, "readout"))
+    w = _check.floating(width)
+    rows = [jax.random.normal(row, (1, d_in), dtype=jnp.float64)]
+    if rest:
+        rows.append(bartlett(below, w - 1, rest, d_in))
+    second = jnp.zeros((1, rest + 1)).at[0, 0].set(value * jnp.sqrt(w))
+    return Weights((deviation * jnp.concatenate(rows), second))
+
+
+def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Key[Array, ""] | None = None) -> Weights:
+    """W_1 = sqrt(2 gamma) Q with orthonormal columns, W_2 = 0 (spectral bias, section 2).
+
+    Without a key the frame Q is rotated away: d_in neurons, exactly the same A, whatever the width. With a key, Q is a
+    Haar frame of `width` >= d_in neurons in full.
+    """
+    d_out, d_in = _matrix(problem)
+    scale = jnp.sqrt(2 * _check.number("gamma", gamma, above=0))
+    w = d_in if width is None else _check.integer("width", width, least=d_in, reason="d_in: the frame needs it")
+    if key is None:
+        return Weights((scale * jnp.eye(d_in), jnp.zeros((d_out, d_in))))
+    return Weights((scale * haar(stream(key, "i_gamma"), w, d_in), jnp.zeros((d_out, w))))
+
+
+def balanced(
+    matrix: Any, hidden: Sequence[int], *, rank: int | None = None, key: Key[Array, ""] | None = None
+) -> Weights:
+    """Balanced layers with the given end-to-end matrix: W_{l+1}^T W_{l+1} = W_l W_l^T (nonlocal, section 2.6).
+
+    `hidden` are the hidden widths, each at least the rank of the matrix. Inner frames are coordinate vectors, or Haar
+    frames with a key. `rank` defaults to the number of singular values above 1e-12 of the largest.
+    """
+    a = _check.array("matrix", matrix, ndim=2)
+    widths = _hidden(hidden)
+    u, s, vt = jnp.linalg.svd(a, full_matrices=False)
+    if rank is None:
+        if _check.traced(s):
+            raise InputError("rank is missing: give it when the matrix is traced.")
+        rank = max(1, int(jnp.sum(s > 1e-12 * s[0])))
+    rank = _check.integer("rank", rank, least=1, most=min(a.shape), reason="the smaller dimension of the matrix")
+    if widths and rank > min(widths):
+        raise InputError(
+            f"matrix has rank {rank}: hidden widths must be at least that, and the smallest is {min(widths)}."
+        )
+    root = s[:rank] ** (1 / (len(widths) + 1))
+    if key is None:
+        frames = [jnp.eye(w, rank) for w in widths]
+    else:
+        keys = jax.random.split(stream(key, "balanced"), max(1, len(widths)))
+        frames = [haar(k, w, rank) for k, w in zip(keys, widths, strict=False)]
+    sides = [vt[:rank].T, *frames, u[:, :rank]]
+    return Weights([(above * root) @ below.T for below, above in pairwise(sides)])
+
+
+def identity(problem: Problem, alpha: float, depth: int) -> Weights | Modes:
+    """Every layer alpha times the identity (all values alpha for a diagonal network)."""
+    alpha, depth, d = _deep(problem, alpha, depth)
+    if len(problem.shape) == 1:
+        return Modes(jnp.full((depth, d), alpha))
+    return Weights([alpha * jnp.eye(d)] * depth)
+
+
+def one_zero(problem: Problem, alpha: float, depth: int) -> Weights | Modes:
+    """Layers alpha I in every layer but the last, which is zero (edge of stability, section 2)."""
+    alpha, depth, d = _deep(problem, alpha, depth)
+    if len(problem.shape) == 1:
+        return Modes(jnp.full((depth, d), alpha).at[-1].set(0.0))
+    return Weights([*[alpha * jnp.eye(d)] * (depth - 1), jnp.zeros((d, d))])
+
+
+def orthogonal(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) -> Weights:
+    """Layers alpha times Haar orthogonal matrices in every layer but the last, which is zero."""
+    alpha, depth, d = _deep(problem, alpha, depth)
+    _matrix(problem)
+    keys = jax.random.split(stream(key, "orthogonal"), depth)
+    return Weights([*(alpha * haar(k, d, d) for k in keys[:-1]), jnp.zeros((d, d))])
+
+
+def random_one_zero(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) -> Weights:
+    """Layers alpha times standard normal matrices in every layer but the last, which is zero."""
+    alpha, depth, d = _deep(problem, alpha, depth)
+    _matrix(problem)
+    keys = jax.random.split(stream(key, "random_one_zero"), depth)
+    return Weights([*(alpha * jax.random.normal(k, (d, d)) for k in keys[:-1]), jnp.zeros((d, d))])
+
+
+def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None) -> Weights:
+    """Layers that share the target's singular vectors, with layer values `values` (depth x modes, signed).
+
+    W_L = U D_L Q_L^T, W_l = Q_{l+1} D_l Q_l^T, W_1 = Q_2 D_1 V^T; the Q_l are identities, or Haar with a key. `Modes`
+    with the same values on `problem.aligned()` moves exactly like it.
+    """
+    _matrix(problem)
+    bases = problem.bases()
+    assert bases is not None
+    weights = Modes(values).weights(*bases)
+    if key is None or weights.depth == 1:
+        return weights
+    k = weights.layers[0].shape[0]
+    turns = [haar(q, k, k) for q in jax.random.split(stream(key, "aligned"), weights.depth - 1)]
+    first, *middle, last = weights.layers
+    turned = [up @ w @ down.T for down, up, w in zip(turns, turns[1:], middle, strict=False)]
+    return Weights((turns[0] @ first, *turned, last @ turns[-1].T))
+
+
+def mixed_manifold(matrix: Any, c: Any) -> Weights:
+    """Two layers with end-to-end matrix A and Q J Q = c^2 J, Q the Gram matrix of [W_1, W_2^T] (mixed dynamics, C4).
+
+    Then C1 = sqrt(A^T A + c^2), C2 = sqrt(A A^T + c^2) for ever under gradient flow: `Mixed(c)` is exact. d_in + d_out
+    neurons: for each singular triplet the pair sqrt(p/2) (v, u), sqrt(c^2/(2p)) (v, -u) with p = s + hypot(s, c).
+    """
+    a = _check.array("matrix", matrix, ndim=2)
+    c = _check.number("c", c, above=0)
+    d_out, d_in = a.shape
+    u, s, vt = jnp.linalg.svd(a, full_matrices=True)
+    r = min(d_out, d_in)
+    p = s + jnp.hypot(s, c)
+    plus, minus = jnp.sqrt(p / 2)[:, None], (c / jnp.sqrt(2 * p))[:, None]
+    first = jnp.concatenate([plus * vt[:r], minus * vt[:r], jnp.sqrt(c) * vt[r:], jnp.zeros((d_out - r, d_in))])
+    second = jnp.concatenate([plus * u.T[:r], -minus * u.T[:r], jnp.zeros((d_in - r, d_out)), jnp.sqrt(c) * u.T[r:]])
+    return Weights((first, second.T))
+
+
+def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
+    """Two layers with end-to-end matrix A and W_1 W_1^T - W_2^T W_2 = +2c I (or -2c I) (mixed dynamics, C5).
+
+    `sign=+1` has d_in neurons, `sign=-1` has d_out; `Mixed(c)` is exact for both.
+    """
+    a = _check.array("matrix", matrix, ndim=2)
+    c = _check.number("c", c, above=0)
+    if sign not in (1, -1):
+        raise InputError(f"sign = {_check.show(sign)} is not allowed: sign must be 1 or -1.")
+    if sign == -1:
+        mirrored = two_c_balanced(a.T, c)
+        return Weights((mirrored.layers[1].T, mirrored.layers[0].T))
+    d_out, d_in = a.shape
+    u, s, vt = jnp.linalg.svd(a, full_matrices=True)
+    r = min(d_out, d_in)
+    p = jnp.sqrt(c + jnp.hypot(jnp.zeros(d_in).at[:r].set(s), c))
+    second = jnp.zeros((d_out, d_in)).at[:, :r].set(u[:, :r] * (s / p[:r]))
+    return Weights((p[:, None] * vt, second))
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _matrix(problem: Problem) -> tuple[int, int]:
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
+    if len(problem.shape) != 2:
+        raise InputError(f"the problem has shape {problem.shape}: this start needs a matrix problem (d_out, d_in).")
+    return problem.shape[0], problem.shape[1]
+
+
+def _hidden(widths: Sequence[int]) -> tuple[int, ...]:
+    return tuple(_check.integer("width", w, least=1) for w in widths)
+
+
+def _width(width: Any, most: int) -> int:
+    """How many neurons a compressed network of this width has."""
+    if _check.traced(width):
+        return most
+    value = float(_check.number("width", width, least=1))
+    if value != int(value) and value <= most - 1:
+        raise InputError(f"width = {_check.show(width)} is not allowed: width must be whole, or above {most - 1}.")
+    return min(int(value), most)
+
+
+def _deviations(variance: Any, layers: int) -> list[Array]:
+    given = list(variance) if isinstance(variance, Sequence) else [variance] * layers
+    if len(given) != layers:
+        raise InputError(f"variance has {len(given)} values: give one number, or one for each of the {layers} layers.")
+    return [jnp.sqrt(_check.number("variance", v, least=0)) for v in given]
+
+
+def _deep(problem: Problem, alpha: Any, depth: Any) -> tuple[Any, int, int]:
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
+    if len(problem.shape) == 2 and problem.shape[0] != problem.shape[1]:
+        raise InputError(f"the problem has shape {problem.shape}: this start needs a square one.")
+    return _check.number("alpha", alpha, above=0), _check.integer("depth", depth, least=1), problem.shape[0]

@@ -1,0 +1,244 @@
+"""Motions: how a state moves."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.linalg import product
+from linnet.problems import Problem
+from linnet.states import State, Weights
+
+
+class Motion(eqx.Module):
+    """A rule of motion."""
+
+
+class Stepping(Motion):
+    """A motion in steps. A subclass gives `step`, the time of one step, and what can be computed beforehand."""
+
+    random: ClassVar[bool] = False
+
+    @property
+    @abc.abstractmethod
+    def dt(self) -> Float[Array, ""]:
+        """The time that one step takes."""
+
+    def prepare(self, problem: Problem, state: State) -> Any:
+        """Arrays that every step needs and no step changes."""
+        return None
+
+    @abc.abstractmethod
+    def step(self, problem: Problem, state: Any, prepared: Any, key: Key[Array, ""] | None) -> Any:
+        """The next state."""
+
+
+class GradientDescent(Stepping):
+    """theta <- theta - lr dC/dtheta, all coordinates at once.
+
+    On an `EndToEnd` state this is forward Euler on its closed flow.
+    """
+
+    lr: Float[Array, ""]
+
+    def __init__(self, lr: Any):
+        self.lr = _check.number("lr", lr, above=0)
+
+    @property
+    def dt(self) -> Float[Array, ""]:
+        return self.lr
+
+    def step(self, problem: Problem, state: State, prepared: Any, key: Key[Array, ""] | None) -> State:
+        return state.descend(problem, self.lr)
+
+
+class LabelNoiseDescent(Stepping):
+    """Gradient descent with fresh N(0, delta^2) noise on every label at every step (spectral bias, section 2).
+
+    The noise is drawn in the range of the data, equal in law and at a price that does not depend on the sample count.
+    """
+
+    random: ClassVar[bool] = True
+    lr: Float[Array, ""]
+    delta: Float[Array, ""]
+
+    def __init__(self, lr: Any, delta: Any):
+        self.lr = _check.number("lr", lr, above=0)
+        self.delta = _check.number("delta", delta, least=0)
+
+    @property
+    def dt(self) -> Float[Array, ""]:
+        return self.lr
+
+    def step(self, problem: Problem, state: State, prepared: Any, key: Key[Array, ""] | None) -> State:
+        assert key is not None
+        return state.push(self.delta * problem.label_noise(key) - problem.gradient(state.matrix), self.lr)
+
+
+class NoisyFlow(Stepping):
+    """The label-noise SDE: the force -G dt + delta dB, dB the Brownian motion of the labels seen through the data.
+
+    For one output and unit inputs dW_1 = a dB^T, da = W_1 dB (spectral bias, section 2). `drift=False` leaves the pure
+    noise. `scheme`: "euler" is Euler-Maruyama; "geometric" (two layers) makes an exact boost between two halves of the
+    Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1.
+    """
+
+    random: ClassVar[bool] = True
+    dt_: Float[Array, ""]
+    delta: Float[Array, ""]
+    drift: bool = eqx.field(static=True)
+    scheme: str = eqx.field(static=True)
+
+    def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler"):
+        self.dt_ = _check.number("dt", dt, above=0)
+        self.delta = _check.number("delta", delta, least=0)
+        self.drift = drift
+        self.scheme = _check.choice("scheme", scheme, ("euler", "geometric"))
+
+    @property
+    def dt(self) -> Float[Array, ""]:
+        return self.dt_
+
+    def prepare(self, problem: Problem, state: State) -> Any:
+        if self.scheme == "euler":
+            return None
+        if not isinstance(state, Weights) or state.depth != 2:
+            raise InputError("scheme = 'geometric' is not allowed here: it needs Weights of two layers; use 'euler'.")
+        # Ito to Stratonovich: -1/2 delta^2 E[N^2], N = [[0, f^T], [f, 0]], so diag(d_out S, tr S) for rows ~ N(0, S)
+        covariance, d_out = problem.noise_covariance()
+        rates, basis = jnp.linalg.eigh(covariance)
+        quarter = self.dt_ * self.delta**2 / 4
+        first = (basis * jnp.exp(-quarter * d_out * rates)) @ basis.T
+        return first, jnp.exp(-quarter * jnp.sum(rates))
+
+    def step(self, problem: Problem, state: Any, prepared: Any, key: Key[Array, ""] | None) -> Any:
+        assert key is not None
+        if self.scheme == "euler":
+            return state.push(self._force(problem, state, key), 1.0)
+        first, second = prepared
+        state = _scaled(state, first, second)
+        return _scaled(_boost(state, self._force(problem, state, key)), first, second)
+
+    def _force(self, problem: Problem, state: State, key: Key[Array, ""]) -> Array:
+        force = jnp.sqrt(self.dt_) * self.delta * problem.label_noise(key)
+        return force - self.dt_ * problem.gradient(state.matrix) if self.drift else force
+
+
+def _scaled(state: Weights, first: Array, second: Array) -> Weights:
+    w1, w2 = state.layers
+    return Weights((product(w1, first), second * w2))
+
+
+def _boost(state: Weights, force: Float[Array, "d_out d_in"]) -> Weights:
+    """[W_1, W_2^T] exp([[0, F^T], [F, 0]]), by the singular triplets of F."""
+    w1, w2 = state.layers
+    if force.shape[0] == 1:  # one triplet, no SVD
+        rho = jnp.linalg.norm(force)
+        u, s, vt = jnp.ones((1, 1)), rho[None], force / jnp.where(rho > 0, rho, 1.0)
+    else:
+        u, s, vt = jnp.linalg.svd(force, full_matrices=False)
+    cosh1, sinh = 2 * jnp.sinh(s / 2) ** 2, jnp.sinh(s)  # cosh - 1 without cancellation
+    along1, along2 = product(w1, vt.T), product(w2.T, u)
+    new1 = w1 + product(along1 * cosh1 + along2 * sinh, vt)
+    new2 = w2.T + product(along2 * cosh1 + along1 * sinh, u.T)
+    return Weights((new1, new2.T))
+
+
+class GradientFlow(Motion):
+    """dtheta/dt = -dC/dtheta by an adaptive Runge-Kutta solver (diffrax), stepping exactly onto the recording times.
+
+    The absolute tolerance is atol times the state's own initial size: modes that start small are amplified
+    exponentially, so an absolute number that is fine at scale 1 is wrong at 1e-8.
+    """
+
+    rtol: Float[Array, ""]
+    atol: Float[Array, ""]
+    solver: diffrax.AbstractAdaptiveSolver[Any]
+    max_steps: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        rtol: Any = 1e-10,
+        atol: Any = None,
+        *,
+        solver: diffrax.AbstractAdaptiveSolver[Any] | None = None,
+        max_steps: int = 1_000_000,
+    ):
+        self.rtol = _check.number("rtol", rtol, above=0)
+        self.atol = self.rtol if atol is None else _check.number("atol", atol, above=0)
+        self.solver = diffrax.Dopri8() if solver is None else solver
+        self.max_steps = _check.integer("max_steps", max_steps, least=1)
+
+    def solve(
+        self,
+        problem: Problem,
+        state: State,
+        times: Float[Array, " records"],
+        look: Callable[[State], Any],
+        halts: tuple[Callable[[State], Array], ...],
+    ) -> Any:
+        """The `diffrax.Solution` over `times` with `look` applied at each, ended early when one of `halts` holds."""
+        size = state.size
+        atol = self.atol * jnp.where(jnp.isfinite(size), size, 1.0)
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: y.velocity(problem)),
+            self.solver,
+            t0=times[0],
+            t1=times[-1],
+            dt0=None,
+            y0=state,
+            saveat=diffrax.SaveAt(
+                subs=[
+                    diffrax.SubSaveAt(ts=times, fn=lambda t, y, args: look(y)),
+                    diffrax.SubSaveAt(t1=True),
+                ]
+            ),
+            stepsize_controller=diffrax.ClipStepSizeController(
+                diffrax.PIDController(rtol=self.rtol, atol=atol), step_ts=times
+            ),
+            event=diffrax.Event([lambda t, y, args, halt=halt, **kwargs: halt(y) for halt in halts]),
+            max_steps=self.max_steps,
+            throw=False,
+        )
+
+
+# When to stop --------------------------------------------------------------------------------------------------------
+
+
+class LossBelow(eqx.Module):
+    """True once C(A) < value."""
+
+    value: Float[Array, ""]
+
+    def __call__(self, state: State, problem: Problem) -> Array:
+        return problem.cost(state.matrix) < self.value
+
+
+class ChangeBelow(eqx.Module):
+    """True once |dA/dt| < rate |A|, relative change of A a unit of flow time.
+
+    The start of a small network is a near-saddle and looks converged: give a rate below c times the gradient there.
+    """
+
+    rate: Float[Array, ""]
+
+    def __call__(self, state: State, problem: Problem) -> Array:
+        matrix = state.matrix
+        speed = state.tangent(problem.gradient(matrix))
+        return jnp.linalg.norm(speed) < self.rate * jnp.linalg.norm(matrix)
+
+
+def loss_below(value: Any) -> LossBelow:
+    """Stop once the training cost is below `value`."""
+    return LossBelow(_check.number("value", value, above=0))
+
+
+def change_below(rate: Any) -> ChangeBelow:
+    """Stop once A changes by less than `rate` of its norm a unit of flow time."""
+    return ChangeBelow(_check.number("rate", rate, above=0))

@@ -1,0 +1,85 @@
+"""Observables: functions of a state and a problem that a run can record by name."""
+
+import difflib
+
+from linnet._check import InputError
+from linnet.observe.hessian import (
+    aligned_blocks,
+    aligned_sharpness,
+    aligned_spectrum,
+    hessian_matrix,
+    hessian_product,
+    hessian_spectrum,
+    sharpness,
+    top_hessian,
+)
+from linnet.observe.kernel import kernel_drift, kernel_matrix, kernel_spectrum
+from linnet.observe.layers import (
+    grams,
+    hidden_alignment,
+    imbalance,
+    input_gram,
+    misalignment,
+    output_gram,
+    rotated,
+    subspace_distance,
+)
+from linnet.observe.observable import Observable, observable
+from linnet.observe.spectra import (
+    effective_rank,
+    layer_gaps,
+    layer_modes,
+    layer_singular_values,
+    loss,
+    matrix,
+    modes,
+    singular_values,
+    stable_rank,
+    test_error,
+)
+
+__all__ = [
+    "Observable",
+    "aligned_blocks",
+    "aligned_sharpness",
+    "aligned_spectrum",
+    "effective_rank",
+    "grams",
+    "hessian_matrix",
+    "hessian_product",
+    "hessian_spectrum",
+    "hidden_alignment",
+    "imbalance",
+    "input_gram",
+    "kernel_drift",
+    "kernel_matrix",
+    "kernel_spectrum",
+    "layer_gaps",
+    "layer_modes",
+    "layer_singular_values",
+    "loss",
+    "matrix",
+    "misalignment",
+    "modes",
+    "named",
+    "observable",
+    "output_gram",
+    "rotated",
+    "sharpness",
+    "singular_values",
+    "stable_rank",
+    "subspace_distance",
+    "test_error",
+    "top_hessian",
+]
+
+
+def named(name: str) -> Observable:
+    """The observable called `name`."""
+    found = globals().get(name)
+    if isinstance(found, Observable):
+        return found
+    known = sorted(key for key, value in globals().items() if isinstance(value, Observable))
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it must be one of {', '.join(known)}."
+    raise InputError(f"observable {name!r} is not known: {hint}")

@@ -1,0 +1,157 @@
+"""Curvature of the training cost in the weights: exact products, dense and Lanczos spectra, exact blocks."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.observe.observable import Observable, observable
+from linnet.problems import Factorisation, Problem
+from linnet.states import EndToEnd, Modes, State
+
+DENSE_HESSIAN = 3000  # parameters up to which the Hessian is formed as a matrix
+DENSE_SHARPNESS = 150  # below this a dense eigenproblem is cheaper than Lanczos
+
+
+def _flat(state: Any) -> tuple[Array, Callable[[Array], Any]]:
+    flat, back = ravel_pytree(state)
+    return flat, back
+
+
+def hessian_product(state: State, problem: Problem, direction: Any) -> Any:
+    """The Hessian of the cost in the state's coordinates applied to a direction (a state), exactly."""
+    if isinstance(state, EndToEnd):
+        raise InputError("EndToEnd has no weights, so no Hessian: use Weights or Modes.")
+    return jax.tree.map(jnp.negative, jax.jvp(lambda s: s.velocity(problem), (state,), (direction,))[1])
+
+
+def hessian_matrix(state: State, problem: Problem) -> Float[Array, "parameters parameters"]:
+    """The dense Hessian, coordinates in the order of `jax.flatten_util.ravel_pytree(state)`."""
+    flat, back = _flat(state)
+    if flat.size > DENSE_HESSIAN:
+        raise InputError(f"the state has {flat.size} parameters: the dense Hessian is for at most {DENSE_HESSIAN}.")
+    product: Callable[[Array], Array] = jax.vmap(lambda v: _flat(hessian_product(state, problem, back(v)))[0])
+    h = product(jnp.eye(flat.size, dtype=flat.dtype))
+    return (h + h.T) / 2
+
+
+@observable("index")
+def hessian_spectrum(state: State, problem: Problem) -> Float[Array, " parameters"]:
+    """All eigenvalues of the Hessian, descending (dense)"""
+    return jnp.linalg.eigvalsh(hessian_matrix(state, problem))[::-1]
+
+
+@lru_cache
+def top_hessian(count: int = 1, matvecs: int = 60) -> Observable:
+    """The `count` largest distinct Hessian eigenvalues by Lanczos with `matvecs` Hessian products (dense if small).
+
+    One Krylov space sees each multiple eigenvalue once; dense spectra repeat it.
+    """
+    count = _check.integer("count", count, least=1)
+    matvecs = _check.integer("matvecs", matvecs, least=count)
+
+    def function(state: State, problem: Problem) -> Float[Array, " count"]:
+        """Largest Hessian eigenvalues, descending"""
+        flat, back = _flat(state)
+        if count > flat.size:
+            raise InputError(f"count = {count} is not allowed: the state has {flat.size} parameters.")
+        if flat.size <= max(DENSE_SHARPNESS, matvecs):
+            return jnp.linalg.eigvalsh(hessian_matrix(state, problem))[::-1][:count]
+        from matfree import decomp  # the one place that needs it
+
+        lanczos = decomp.tridiag_sym(matvecs, materialize=True)
+        # a fixed generic start: curvature must not depend on a seed
+        first = jax.random.normal(jax.random.key(0), flat.shape, dtype=flat.dtype)
+        tridiagonal = lanczos(lambda v: _flat(hessian_product(state, problem, back(v)))[0], first)[1]
+        return jnp.linalg.eigvalsh(tridiagonal)[::-1][:count]
+
+    return Observable(f"top_hessian_{count}", function, ("index",))
+
+
+@observable()
+def sharpness(state: State, problem: Problem) -> Float[Array, ""]:
+    """Sharpness: the largest eigenvalue of the Hessian"""
+    return top_hessian().function(state, problem)[0]
+
+
+def aligned_blocks(
+    state: Modes, problem: Factorisation
+) -> tuple[Float[Array, "k depth depth"], Float[Array, "pairs 2*depth 2*depth"]]:
+    """The Hessian of the k x k matrix network with these aligned layer values, as exact blocks.
+
+    One L x L block for each mode and one 2L x 2L block for each pair i < j, whose unknowns are dW_l[i,j], l = 1..L,
+    then dW_l[j,i] (edge of stability, section 3.2). `problem` is the vector problem of the modes.
+    """
+    if not isinstance(state, Modes) or not isinstance(problem, Factorisation) or len(problem.shape) != 1:
+        raise InputError("aligned blocks need Modes and a vector factorisation: use problem.aligned().")
+    y, depth = state.values, state.depth
+    residual = state.matrix - problem.goal
+    k = y.shape[1]
+
+    def span(low: int, high: int) -> Array:
+        """prod_{low <= m < high} y_m for every mode."""
+        return jnp.prod(y[low:high], axis=0)
+
+    others = state.others()
+    pairs_of_layers = jnp.stack(
+        [
+            jnp.stack(
+                [
+                    jnp.zeros(k)
+                    if a == b
+                    else span(0, min(a, b)) * span(min(a, b) + 1, max(a, b)) * span(max(a, b) + 1, depth)
+                    for b in range(depth)
+                ]
+            )
+            for a in range(depth)
+        ]
+    )
+    modes = jnp.einsum("ak,bk->kab", others, others) + jnp.einsum("k,abk->kab", residual, pairs_of_layers)
+
+    i, j = jnp.triu_indices(k, 1)
+
+    def half(i: Array, j: Array) -> tuple[Array, dict[tuple[int, int], Array]]:
+        u = jnp.stack([span(level + 1, depth)[i] * span(0, level)[j] for level in range(depth)], axis=-1)
+        coupling = {
+            (upper, lower): residual[i] * span(upper + 1, depth)[i] * span(lower + 1, upper)[j] * span(0, lower)[i]
+            for upper in range(depth)
+            for lower in range(upper)
+        }
+        return u, coupling
+
+    u, p_over_q = half(i, j)
+    w, q_over_p = half(j, i)
+    zero = jnp.zeros(i.shape)
+    # rows: dW_l[i,j]; columns: dW_m[j,i]. Above the diagonal the roles of i and j are exchanged.
+    cross = jnp.stack(
+        [
+            jnp.stack([p_over_q[a, b] if a > b else q_over_p[b, a] if a < b else zero for b in range(depth)], axis=-1)
+            for a in range(depth)
+        ],
+        axis=-2,
+    )
+    top = jnp.concatenate([u[:, :, None] * u[:, None, :], cross], axis=-1)
+    bottom = jnp.concatenate([jnp.swapaxes(cross, -1, -2), w[:, :, None] * w[:, None, :]], axis=-1)
+    return problem.scale * modes, problem.scale * jnp.concatenate([top, bottom], axis=-2)
+
+
+@observable("index")
+def aligned_spectrum(state: Modes, problem: Factorisation) -> Float[Array, " parameters"]:
+    """All Hessian eigenvalues of the aligned matrix network, descending, from its exact blocks"""
+    modes, pairs = aligned_blocks(state, problem)
+    parts = [jnp.linalg.eigvalsh(modes).ravel(), jnp.linalg.eigvalsh(pairs).ravel()]
+    return jnp.sort(jnp.concatenate(parts), descending=True)
+
+
+@observable()
+def aligned_sharpness(state: Modes, problem: Factorisation) -> Float[Array, ""]:
+    """Sharpness of the aligned matrix network, from its exact blocks"""
+    modes, pairs = aligned_blocks(state, problem)
+    largest = jnp.max(jnp.linalg.eigvalsh(modes))
+    return jnp.maximum(largest, jnp.max(jnp.linalg.eigvalsh(pairs))) if pairs.shape[0] else largest

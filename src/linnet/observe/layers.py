@@ -1,0 +1,121 @@
+"""How the layers stand to each other: Gram matrices, balance, alignment."""
+
+from functools import lru_cache
+from itertools import pairwise
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.observe.observable import Observable, observable
+from linnet.observe.spectra import target_bases
+from linnet.problems import Problem
+from linnet.states import EndToEnd, Modes, State, Weights
+
+
+def grams(state: State) -> tuple[Float[Array, "d_in d_in"], Float[Array, "d_out d_out"]]:
+    """C1 = W_1^T W_1 and C2 = W_L W_L^T; for an `EndToEnd` state, as its closure sees them."""
+    if isinstance(state, Weights):
+        first, last = state.layers[0], state.layers[-1]
+        return first.T @ first, last @ last.T
+    if isinstance(state, EndToEnd):
+        return state.closure.grams(state.matrix)
+    raise InputError(f"{type(state).__name__} has no Gram matrices of layers: use Weights or EndToEnd.")
+
+
+@observable("input", "input_")
+def input_gram(state: State, problem: Problem) -> Float[Array, "d_in d_in"]:
+    """C1 = W_1^T W_1"""
+    return grams(state)[0]
+
+
+@observable("output", "output_")
+def output_gram(state: State, problem: Problem) -> Float[Array, "d_out d_out"]:
+    """C2 = W_L W_L^T"""
+    return grams(state)[1]
+
+
+@observable("junction")
+def imbalance(state: State, problem: Problem) -> Float[Array, " depth-1"]:
+    """Frobenius norm of W_{l+1}^T W_{l+1} - W_l W_l^T at each junction of layers"""
+    if isinstance(state, Weights):
+        return jnp.stack([jnp.linalg.norm(defect) for defect in state.imbalance()])
+    if isinstance(state, Modes):
+        above, below = state.values[1:], state.values[:-1]
+        return jnp.linalg.norm((above - below) * (above + below), axis=1)
+    raise InputError(f"{type(state).__name__} has no layers to be balanced: use Weights or Modes.")
+
+
+@observable("index")
+def hidden_alignment(state: State, problem: Problem) -> Float[Array, " k"]:
+    """Cosine between W_2^T u_i and W_1 v_i for each singular triplet of A, s_i / sqrt(u^T C2 u v^T C1 v)
+
+    0 when lazy, 1 when the mode is balanced; 0 where the triplet vanishes.
+    """
+    c1, c2 = grams(state)
+    if isinstance(state, Weights) and state.depth != 2:
+        raise InputError(f"hidden alignment is for two layers: this network has {state.depth}.")
+    u, s, vt = jnp.linalg.svd(state.matrix, full_matrices=False)
+    squares = jnp.einsum("ik,ij,jk->k", u, c2, u) * jnp.einsum("ki,ij,kj->k", vt, c1, vt)
+    return s / jnp.sqrt(jnp.where(squares > 0, squares, jnp.inf))
+
+
+@lru_cache
+def misalignment(rank: int) -> Observable:
+    """Misalignment x = 4K - sum over blocks |U_k + V_k|_F^2, from 0 (aligned) to 4K (mixed dynamics, Def. C.1).
+
+    U_k and V_k are the blocks, at equal singular values of the truth, of A's top K = `rank` singular vectors in the
+    truth's bases. Joint signs and joint rotations inside a block do not matter.
+    """
+    rank = _check.integer("rank", rank, least=1)
+
+    def preparation(problem: Problem, start: State) -> tuple[Array, Array, Array]:
+        truth = problem.truth
+        if truth.ndim != 2 or rank > min(truth.shape):
+            raise InputError(f"rank = {rank} is not allowed: the truth has shape {truth.shape}.")
+        u, s, vt = jnp.linalg.svd(truth, full_matrices=False)
+        level = s[:rank]
+        same = jnp.abs(level[:, None] - level[None, :]) <= 1e-9 * level[0]
+        return u[:, :rank], vt[:rank].T, same.astype(u.dtype)
+
+    def function(state: State, problem: Problem, prepared: tuple[Array, Array, Array]) -> Float[Array, ""]:
+        """Misalignment x of A with the truth, from 0 to 4K"""
+        left, right, same = prepared
+        u, _, vt = jnp.linalg.svd(state.matrix, full_matrices=False)
+        both = left.T @ u[:, :rank] + right.T @ vt[:rank].T
+        return jnp.maximum(4 * rank - jnp.sum(same * both**2), 0.0)
+
+    return Observable(f"misalignment_{rank}", function, (), preparation)
+
+
+@lru_cache
+def subspace_distance(rank: int) -> Observable:
+    """|U_{l-1,r}^T V_{l,r} - I|_F for l = 2..L with the signs of columns fixed (edge of stability, section 2)."""
+    rank = _check.integer("rank", rank, least=1)
+
+    def function(state: State, problem: Problem) -> Float[Array, " depth-1"]:
+        """Distance of the top singular subspaces of neighbouring layers, signs fixed"""
+        if not isinstance(state, Weights):
+            raise InputError(f"subspace distance needs Weights: {type(state).__name__} has no singular vectors.")
+        if rank > min(state.widths):
+            raise InputError(f"rank = {rank} is not allowed: the narrowest width is {min(state.widths)}.")
+        triplets = [jnp.linalg.svd(w, full_matrices=False) for w in state.layers]
+        out = []
+        for (u, _, _), (_, _, vt) in pairwise(triplets):
+            overlap = u[:, :rank].T @ vt[:rank].T
+            diagonal = jnp.diagonal(overlap)
+            overlap = overlap * jnp.where(diagonal < 0, -1.0, 1.0)
+            out.append(jnp.linalg.norm(overlap - jnp.eye(rank)))
+        return jnp.stack(out)
+
+    return Observable(f"subspace_distance_{rank}", function, ("junction",))
+
+
+@observable("output_mode", "input_mode", preparation=target_bases)
+def rotated(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "k k"]:
+    """U^T A V in the target's singular vectors: modes on the diagonal, cross components off it"""
+    if bases is None:
+        return jnp.diag(state.matrix)
+    u, v = bases
+    return u.T @ state.matrix @ v

@@ -1,0 +1,37 @@
+"""What an observable is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Observable:
+    """A function of (state, problem) with a name, the names of its axes, and what it needs once for a whole run.
+
+    `preparation(problem, start)` is computed once; its result is the function's third argument.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    dims: tuple[str, ...] | None = None
+    preparation: Callable[..., Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.function.__doc__ or "").strip().split("\n")[0]
+
+    def prepare(self, problem: Any, start: Any) -> Any:
+        """What the function needs once for a whole run."""
+        return None if self.preparation is None else self.preparation(problem, start)
+
+    def __call__(self, state: Any, problem: Any, prepared: Any = None) -> Any:
+        if self.preparation is None:
+            return self.function(state, problem)
+        return self.function(state, problem, self.prepare(problem, state) if prepared is None else prepared)
+
+
+def observable(*dims: str, preparation: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Observable]:
+    """Makes a function of (state, problem) an observable with these axes."""
+    return lambda function: Observable(function.__name__, function, dims, preparation)

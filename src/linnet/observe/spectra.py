@@ -1,0 +1,119 @@
+"""Errors, singular values and ranks of the end-to-end matrix and of the layers."""
+
+from functools import lru_cache
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from linnet import _check, linalg
+from linnet._check import InputError
+from linnet.observe.observable import Observable, observable
+from linnet.problems import Problem
+from linnet.states import Modes, State, Weights
+
+
+@observable()
+def loss(state: State, problem: Problem) -> Float[Array, ""]:
+    """Training cost C(A)"""
+    return problem.cost(state.matrix)
+
+
+@observable()
+def test_error(state: State, problem: Problem) -> Float[Array, ""]:
+    """Test error: the cost of the test problem"""
+    return problem.test_error(state.matrix)
+
+
+@observable("output", "input")
+def matrix(state: State, problem: Problem) -> Float[Array, "..."]:
+    """End-to-end matrix A"""
+    return state.matrix
+
+
+@observable("index")
+def singular_values(state: State, problem: Problem) -> Float[Array, " k"]:
+    """Singular values of A, descending"""
+    return linalg.singular_values(state.matrix)
+
+
+def target_bases(problem: Problem, start: State) -> tuple[Array, Array] | None:
+    """The preparation of what is seen in the truth's singular vectors."""
+    return problem.bases()
+
+
+@observable("mode", preparation=target_bases)
+def modes(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, " k"]:
+    """Modes u_i^T A v_i in the target's singular vectors: signed, in the target's order whatever their size"""
+    if bases is None:
+        return state.matrix
+    u, v = bases
+    return jnp.einsum("ik,ij,jk->k", u, state.matrix, v)
+
+
+@lru_cache
+def layer_singular_values(layer: int) -> Observable:
+    """Singular values of layer `layer` (1 is the first; -1 the last)."""
+    layer = _check.integer("layer", layer, least=-1)
+    if layer == 0:
+        raise InputError("layer = 0 is not allowed: layers count from 1, and -1 is the last.")
+
+    def function(state: State, problem: Problem) -> Float[Array, " k"]:
+        """Singular values of a layer, descending"""
+        layers = _layers(state, "layer singular values")
+        if layer > len(layers):
+            raise InputError(f"layer = {layer} is not allowed: the network has {len(layers)} layers.")
+        return linalg.singular_values(layers[layer - 1 if layer > 0 else -1])
+
+    return Observable(f"layer_{layer}_singular_values", function, ("index",))
+
+
+@observable("layer", "mode", preparation=target_bases)
+def layer_modes(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "depth k"]:
+    """Layer values along each mode: |W_l x| / |x| as v_i travels up, the last one signed by u_i
+
+    For an aligned network these are its layer values mode by mode; a layer above a zero one reads zero.
+    """
+    if isinstance(state, Modes):
+        return state.values
+    if bases is None:
+        raise InputError("layer modes need Modes on a diagonal problem, or Weights on a matrix problem.")
+    layers = _layers(state, "layer modes")
+    u, x = bases
+    out = []
+    for i, w in enumerate(layers):
+        norm = jnp.linalg.norm(x, axis=0)
+        x = w @ (x / jnp.where(norm > 0, norm, 1.0))
+        out.append(jnp.sum(u * x, axis=0) if i == len(layers) - 1 else jnp.linalg.norm(x, axis=0))
+    return jnp.stack(out)
+
+
+@observable("layer", "mode", preparation=target_bases)
+def layer_gaps(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "depth-1 k"]:
+    """Gaps y_L^2 - y_l^2 of the layer values, mode by mode, l = 1..L-1"""
+    values = layer_modes.function(state, problem, bases)
+    return (values[-1] - values[:-1]) * (values[-1] + values[:-1])
+
+
+@observable()
+def stable_rank(state: State, problem: Problem) -> Float[Array, ""]:
+    """Stable rank |A|_F^2 / |A|_op^2 (0 for A = 0)"""
+    s = linalg.singular_values(state.matrix)
+    return jnp.sum((s / jnp.where(s[0] > 0, s[0], 1.0)) ** 2)
+
+
+@observable()
+def effective_rank(state: State, problem: Problem) -> Float[Array, ""]:
+    """Effective rank: exp of the entropy of s_i / sum s (0 for A = 0)"""
+    s = linalg.singular_values(state.matrix)
+    total = jnp.sum(s)
+    p = s / jnp.where(total > 0, total, 1.0)
+    entropy = -jnp.sum(p * jnp.log(jnp.where(p > 0, p, 1.0)))
+    return jnp.where(total > 0, jnp.exp(entropy), 0.0)
+
+
+def _layers(state: State, what: str) -> tuple[Array, ...]:
+    if isinstance(state, Weights):
+        return state.layers
+    if isinstance(state, Modes):
+        return tuple(state.values)
+    raise InputError(f"{what} need a state with layers: {type(state).__name__} has none; use Weights or Modes.")

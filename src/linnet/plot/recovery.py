@@ -1,0 +1,56 @@
+"""The picture of noisy low-rank recovery: errors and singular values in time."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from linnet.trajectory import Trajectory
+
+SIGNAL, NOISE, TRAIN, TEST, QUIET = "#c2410c", "#64748b", "#0f766e", "#7c3aed", "#94a3b8"
+
+
+def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
+    """Train and test error, and every singular value with the lazy/active threshold c."""
+    figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    steps = np.asarray(run.steps)
+    train, test, values = (np.asarray(run[name]) for name in ("train", "test", "singular values"))
+
+    left.plot(steps, test, color=TEST, lw=2, label="test error")
+    left.plot(steps, train, color=TRAIN, lw=2, label="train error")
+    best = int(np.argmin(test))
+    left.plot(steps[best], test[best], "o", color=TEST, ms=6)
+    left.annotate(
+        f"best {test[best]:.3f}\nat step {steps[best]}",
+        (steps[best], test[best]),
+        xytext=(-10, -4),
+        ha="right",
+        textcoords="offset points",
+        color=TEST,
+    )
+    left.set(
+        xlabel="step of gradient descent", ylabel="mean squared error", title="It learns the signal, then the noise"
+    )
+    left.set_ylim(bottom=0)
+    left.legend(frameon=False)
+
+    right.plot(steps, values[:, rank:], color=NOISE, lw=0.4, alpha=0.5)
+    right.plot(steps, values[:, :rank], color=SIGNAL, lw=1.8)
+    right.plot([], [], color=SIGNAL, lw=1.8, label=f"the {rank} largest: signal")
+    right.plot([], [], color=NOISE, lw=1, label="the others: noise")
+    right.axhline(c, color="black", lw=1, ls="--", label=f"lazy below, active above: c = {c:.3g}")
+    right.set(
+        xlabel="step of gradient descent",
+        ylabel="singular values of $A$",
+        title="One mode after another leaves the lazy regime",
+    )
+    right.set_yscale("log")
+    visible = values[values > 0]
+    right.set_ylim(max(visible.min(), values.max() * 1e-4), values.max() * 2)
+    right.legend(frameon=False, loc="lower right")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0.01)
+        axes.grid(color=QUIET, alpha=0.2)
+    figure.savefig(out)

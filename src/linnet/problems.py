@@ -1,0 +1,452 @@
+"""Problems: a cost on the end-to-end matrix A, its gradient, and what theory needs to know about it.
+
+A matrix network has a matrix A (d_out x d_in); a diagonal network has the vector of its diagonal, and every cost
+here that makes sense for vectors takes one. Normalisations (1/2, 1/d^2, 1/(2n), 1/width ...) live here only.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.linalg import product, stream
+
+RANK_TOLERANCE = 1e-13  # singular values of data below this share of the largest count as zero
+
+
+class Optimum(NamedTuple):
+    """A minimiser and the cost there."""
+
+    matrix: Float[Array, "d_out d_in"]
+    cost: Float[Array, ""]
+
+
+class Problem(eqx.Module):
+    """A differentiable cost on the end-to-end matrix; `test`, if given, is the problem whose cost is the test error."""
+
+    test: "Problem | None" = eqx.field(default=None, kw_only=True)
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """(d_out, d_in), or (d,) for a diagonal network."""
+
+    @abc.abstractmethod
+    def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        """C(A)."""
+
+    def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
+        """G = dC/dA."""
+        return jax.grad(self.cost)(matrix)
+
+    def curvature(self, matrix: Float[Array, "..."], direction: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The second derivative of C at A applied to a direction."""
+        return jax.jvp(self.gradient, (matrix,), (direction,))[1]
+
+    def test_error(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        """The cost of the test problem."""
+        if self.test is None:
+            raise InputError(f"{type(self).__name__} has no test problem: build it with test=..., or ask for train.")
+        return self.test.cost(matrix)
+
+    @property
+    def target(self) -> Float[Array, "..."]:
+        """The matrix that this problem asks for, where there is one."""
+        raise InputError(f"{type(self).__name__} has no target matrix: its cost has no single minimiser.")
+
+    @property
+    def truth(self) -> Float[Array, "..."]:
+        """What should be found: the target of the test problem if there is one, else the target."""
+        return self.target if self.test is None else self.test.target
+
+    def bases(self) -> tuple[Float[Array, "d_out k"], Float[Array, "d_in k"]] | None:
+        """Left and right singular vectors (columns) of the truth; None for a diagonal network."""
+        truth = self.truth
+        if truth.ndim == 1:
+            return None
+        u, _, vt = jnp.linalg.svd(truth, full_matrices=False)
+        return u, vt.T
+
+    def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
+        """The change of the gradient when every label gets independent standard normal noise."""
+        raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
+
+    def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
+        """(S, d_out): rows of `label_noise` are independent with covariance S."""
+        raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
+
+    def __check_init__(self) -> None:
+        if self.test is not None and self.test.shape != self.shape:
+            raise InputError(f"test has shape {self.test.shape}: it must have the problem's shape {self.shape}.")
+
+
+class Factorisation(Problem):
+    """C(A) = (scale/2) |A - target|^2."""
+
+    goal: Float[Array, "..."]
+    scale: Float[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.goal.shape
+
+    @property
+    def target(self) -> Float[Array, "..."]:
+        return self.goal
+
+    def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        return self.scale / 2 * jnp.sum((matrix - self.goal) ** 2)
+
+    def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.scale * (matrix - self.goal)
+
+    def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
+        return self.scale * jax.random.normal(key, self.shape, dtype=self.goal.dtype)
+
+    def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
+        d_out, d_in = _matrix_shape(self, "the noise covariance")
+        return self.scale**2 * jnp.eye(d_in), d_out
+
+    def optimum(self, rank: int) -> Optimum:
+        """The best matrix of rank at most `rank` (Eckart and Young)."""
+        d_out, d_in = _matrix_shape(self, "a rank-constrained optimum")
+        rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
+        u, s, vt = jnp.linalg.svd(self.goal, full_matrices=False)
+        return Optimum((u[:, :rank] * s[:rank]) @ vt[:rank], self.scale / 2 * jnp.sum(s[rank:] ** 2))
+
+    def aligned(self) -> "Factorisation":
+        """The same problem for a network that shares the target's singular vectors: a vector of min(d) modes."""
+        _matrix_shape(self, "aligned modes")
+        return Factorisation(jnp.linalg.svd(self.goal, compute_uv=False), self.scale)
+
+
+class Regression(Problem):
+    """C(A) = (scale/2) |output_scale X A^T - Y|^2 with n samples as rows of X and Y.
+
+    Only second moments survive: X = Q root with orthonormal Q, `labels` = Y^T Q and the part of |Y|^2 outside the
+    range of X. So X^T X = root^T root and Y^T X = labels root, at most d_in rows whatever n is, and the loss near a
+    perfect fit does not cancel as it does when written with X^T X.
+    """
+
+    root: Float[Array, "k d_in"]
+    labels: Float[Array, "*d_out k"]
+    unexplained: Float[Array, ""]
+    scale: Float[Array, ""]
+    output_scale: Float[Array, ""]
+    samples: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.labels.shape[:-1], self.root.shape[1])
+
+    def residual(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out k"]:
+        """The residual inside the range of X, transposed: output_scale A root^T - labels."""
+        if matrix.ndim == 1:
+            return self.output_scale * (self.root @ matrix) - self.labels
+        return self.output_scale * product(matrix, self.root.T) - self.labels
+
+    def cost(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, ""]:
+        return self.scale / 2 * (jnp.sum(self.residual(matrix) ** 2) + self.unexplained)
+
+    def gradient(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out d_in"]:
+        residual = self.residual(matrix)
+        factor = self.scale * self.output_scale
+        return factor * (residual @ self.root if residual.ndim == 1 else product(residual, self.root))
+
+    @property
+    def gram(self) -> Float[Array, "d_in d_in"]:
+        """X^T X."""
+        return self.root.T @ self.root
+
+    @property
+    def cross(self) -> Float[Array, "*d_out d_in"]:
+        """Y^T X."""
+        return self.labels @ self.root
+
+    @property
+    def square(self) -> Float[Array, ""]:
+        """|Y|^2."""
+        return jnp.sum(self.labels**2) + self.unexplained
+
+    @property
+    def target(self) -> Float[Array, "*d_out d_in"]:
+        """The minimum-norm least-squares solution (X^+ Y)^T / output_scale."""
+        inverse = jnp.linalg.pinv(self.root, rtol=RANK_TOLERANCE)
+        return self.labels @ inverse.T / self.output_scale
+
+    def label_noise(self, key: Key[Array, ""]) -> Float[Array, "*d_out d_in"]:
+        """-scale output_scale e^T X for e ~ N(0, I): equal in law to standard normals times the root."""
+        normals = jax.random.normal(key, self.labels.shape, dtype=self.root.dtype)
+        return self.scale * self.output_scale * (normals @ self.root)
+
+    def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
+        d_out, _ = _matrix_shape(self, "the noise covariance")
+        return (self.scale * self.output_scale) ** 2 * self.gram, d_out
+
+    def optimum(self, rank: int) -> Optimum:
+        """The best matrix of rank at most `rank`: Eckart and Young on the projection of Y (n < d_in allowed)."""
+        d_out, d_in = _matrix_shape(self, "a rank-constrained optimum")
+        rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
+        q, s, vt = _range(self.root)
+        outside = jnp.sum(self.labels**2) - jnp.sum((self.labels @ q) ** 2)
+        u, t, wt = jnp.linalg.svd(self.labels @ q, full_matrices=False)
+        best = (u[:, :rank] * t[:rank]) @ wt[:rank] / s @ vt / self.output_scale
+        cost = self.scale / 2 * (jnp.sum(t[rank:] ** 2) + jnp.maximum(outside, 0.0) + self.unexplained)
+        return Optimum(best, cost)
+
+    def project(self) -> "Projection":
+        """The same training in the span of the samples: d_in becomes rank X, exactly."""
+        q, s, vt = _range(self.root)
+        outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
+        small = Regression(
+            jnp.diag(s), self.labels @ q, self.unexplained + outside, self.scale, self.output_scale, self.samples
+        )
+        return Projection(small, vt)
+
+    def whiten(self) -> "Whitening":
+        """The regression on sqrt(n) X (X^T X)^{-1/2}, whose inputs have unit covariance."""
+        q, s, vt = _range(self.root)
+        n, d_in = self.samples, self.root.shape[1]
+        if s.shape[0] < d_in:
+            raise InputError(
+                f"X has rank {s.shape[0]} and d_in = {d_in}: whitening needs rank X = d_in; call project() first."
+            )
+        outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
+        whitened = Regression(
+            jnp.sqrt(n) * vt, self.labels @ q, self.unexplained + outside, self.scale, self.output_scale, n
+        )
+        return Whitening(whitened, jnp.sqrt(n) * (vt.T / s) @ vt)
+
+
+class Projection(NamedTuple):
+    """A regression in the span of its samples; `basis` (orthonormal rows) leads there and back.
+
+    Only W_1 basis^T moves in training and the rest of W_1 keeps its initial value: `Weights.project(basis)` goes
+    there, `Weights.lift(basis, start)` comes back.
+    """
+
+    problem: Regression
+    basis: Float[Array, "r d_in"]
+
+
+class Whitening(NamedTuple):
+    """A whitened regression; A = A_whitened @ back predicts the same on the original inputs."""
+
+    problem: Regression
+    back: Float[Array, "d_in d_in"]
+
+
+class Masked(Problem):
+    """C(A) = (scale/2) sum of mask (A - target)^2 over entries: matrix completion."""
+
+    goal: Float[Array, "..."]
+    mask: Float[Array, "..."]
+    scale: Float[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.goal.shape
+
+    def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        return self.scale / 2 * jnp.sum(self.mask * (matrix - self.goal) ** 2)
+
+    def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.scale * self.mask * (matrix - self.goal)
+
+
+class Logistic(Problem):
+    """C(A) = scale sum of log(1 + exp(-Y A)) over entries, labels Y = +-1."""
+
+    labels: Float[Array, "..."]
+    scale: Float[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.labels.shape
+
+    def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        return self.scale * jnp.sum(jax.nn.softplus(-self.labels * matrix))
+
+    def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
+        return -self.scale * self.labels * jax.nn.sigmoid(-self.labels * matrix)
+
+
+class PseudoHuber(Problem):
+    """C(A) = scale delta^2 sum of (sqrt(1 + (R/delta)^2) - 1) over entries, R = A - target."""
+
+    goal: Float[Array, "..."]
+    delta: Float[Array, ""]
+    scale: Float[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.goal.shape
+
+    @property
+    def target(self) -> Float[Array, "..."]:
+        return self.goal
+
+    def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        r = matrix - self.goal
+        # sqrt(1 + x^2) - 1 without cancellation
+        return self.scale * jnp.sum(r**2 / (1 + jnp.sqrt(1 + (r / self.delta) ** 2)))
+
+    def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
+        r = matrix - self.goal
+        return self.scale * r / jnp.sqrt(1 + (r / self.delta) ** 2)
+
+
+class Custom(Problem):
+    """C(A) = function(A), any differentiable function; the gradient comes from automatic differentiation."""
+
+    function: Callable[[Array], Array]
+    dimensions: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dimensions
+
+    def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
+        return self.function(matrix)
+
+
+# What users call -----------------------------------------------------------------------------------------------------
+
+
+def factorisation(target: Any, *, half: bool = True) -> Factorisation:
+    """Matrix factorisation: C(A) = 1/2 |A - target|^2, or |A - target|^2 with half=False.
+
+    A vector target is the same cost for a diagonal network.
+    """
+    return Factorisation(_check.array("target", target, ndim=(1, 2)), _check.floating(1.0 if half else 2.0))
+
+
+def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int) -> Factorisation:
+    """Noisy low-rank recovery: C(A) = |A - A_obs|^2 / (d_out d_in), A_obs = A_star + E.
+
+    A_star = rank^{-1/2} sum of `rank` outer products of standard normal vectors, E standard normal (mixed dynamics,
+    section 1.4). The test error is the same cost at A_star.
+    """
+    d_out, d_in = d if isinstance(d, tuple) else (d, d)
+    d_out = _check.integer("d", d_out, least=1)
+    d_in = _check.integer("d", d_in, least=1)
+    rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
+    left, right, noise = jax.random.split(stream(key, "low_rank_recovery"), 3)
+    u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
+    v = jax.random.normal(right, (d_in, rank), dtype=jnp.float64)
+    truth = u @ v.T / jnp.sqrt(rank)
+    scale = _check.floating(2.0 / (d_out * d_in))
+    observed = truth + jax.random.normal(noise, (d_out, d_in), dtype=jnp.float64)
+    return Factorisation(observed, scale, test=Factorisation(truth, scale))
+
+
+def regression(
+    inputs: Any,
+    labels: Any,
+    *,
+    average: bool = False,
+    output_scale: float | Float[Array, ""] = 1.0,
+    test: tuple[Any, Any] | None = None,
+) -> Regression:
+    """Linear regression: C(A) = 1/2 |X A^T - Y|^2, divided by n with average=True; samples are rows.
+
+    `output_scale` multiplies the network's output (1/width in mean-field models). `test` = (X, Y) of held-out samples
+    makes their average loss the test error.
+    """
+    x = _check.array("inputs", inputs, ndim=2)
+    y = _check.array("labels", labels, ndim=(1, 2))
+    if y.shape[0] != x.shape[0]:
+        raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
+    y = y[:, None] if y.ndim == 1 else y
+    held_out = None
+    if test is not None:
+        held_out = regression(*test, average=True, output_scale=output_scale)
+    return _moments(x, y, average, output_scale, held_out)
+
+
+def mean_field_regression(inputs: Any, labels: Any, *, width: float) -> Regression:
+    """Regression for f = (1/width) X W_1^T W_2^T with loss |f - Y|^2 / (2n): the feature-learning scaling.
+
+    The factor 1/width is part of the cost of W_2 W_1, so any start and motion applies unchanged.
+    """
+    scale = 1.0 / _check.number("width", width, above=0)
+    return regression(inputs, labels, average=True, output_scale=scale)
+
+
+def diagonal_regression(inputs: Any, labels: Any, *, average: bool = False) -> Regression:
+    """Regression by a diagonal network: C(b) = 1/2 |X b - y|^2 on the vector b = s_1 * ... * s_L."""
+    x = _check.array("inputs", inputs, ndim=2)
+    y = _check.array("labels", labels, ndim=1, shape=(x.shape[0],))
+    return _moments(x, y, average, 1.0, None)
+
+
+def masked(target: Any, mask: Any, *, scale: float = 1.0) -> Masked:
+    """Matrix completion: C(A) = (scale/2) sum over entries with mask 1 of (A - target)^2."""
+    goal = _check.array("target", target, ndim=(1, 2))
+    observed = _check.array("mask", mask, ndim=goal.ndim, shape=goal.shape)
+    if not _check.traced(observed) and not bool(jnp.all((observed == 0) | (observed == 1))):
+        raise InputError("mask holds values other than 0 and 1: mask must be boolean.")
+    return Masked(goal, observed, _check.number("scale", scale, above=0))
+
+
+def logistic(labels: Any, *, scale: float = 1.0) -> Logistic:
+    """Logistic cost on entries: C(A) = scale sum log(1 + exp(-Y A)), Y = +-1."""
+    y = _check.array("labels", labels, ndim=(1, 2))
+    if not _check.traced(y) and not bool(jnp.all(jnp.abs(y) == 1)):
+        raise InputError("labels hold values other than -1 and 1: logistic labels must be -1 or 1.")
+    return Logistic(y, _check.number("scale", scale, above=0))
+
+
+def pseudo_huber(target: Any, *, delta: float = 1.0, scale: float = 1.0) -> PseudoHuber:
+    """Pseudo-Huber cost on entries: quadratic below delta, linear above."""
+    goal = _check.array("target", target, ndim=(1, 2))
+    return PseudoHuber(goal, _check.number("delta", delta, above=0), _check.number("scale", scale, above=0))
+
+
+def custom(cost: Callable[[Array], Array], shape: tuple[int, ...]) -> Custom:
+    """Any differentiable cost of the end-to-end matrix. An `equinox.Module` with a `__call__` may carry data."""
+    if not callable(cost):
+        raise InputError(f"cost = {_check.show(cost)} is not allowed: cost must be a function of the matrix.")
+    if not isinstance(shape, tuple) or len(shape) not in (1, 2):
+        raise InputError(f"shape = {_check.show(shape)} is not allowed: shape must be (d_out, d_in) or (d,).")
+    dimensions = tuple(_check.integer("shape", n, least=1) for n in shape)
+    try:
+        result = jax.eval_shape(cost, jax.ShapeDtypeStruct(dimensions, jnp.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"cost cannot be called on a matrix of shape {dimensions}: {error}") from error
+    if getattr(result, "shape", None) != ():
+        raise InputError(f"cost returns {result}: it must return one number.")
+    return Custom(cost, dimensions)
+
+
+def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None) -> Regression:
+    q, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    labels = y.T @ q
+    outside = jnp.sum((y - q @ labels.T) ** 2) if y.ndim == 2 else jnp.sum((y - q @ labels) ** 2)
+    n = x.shape[0]
+    scale = _check.floating(1.0 / n if average else 1.0)
+    out = _check.number("output_scale", output_scale, above=0)
+    return Regression(s[:, None] * vt, labels, outside, scale, out, n, test=test)
+
+
+def _range(root: Float[Array, "k d_in"]) -> tuple[Array, Array, Array]:
+    """The singular triplets of the data that are not zero."""
+    q, s, vt = jnp.linalg.svd(root, full_matrices=False)
+    if _check.traced(s):
+        raise InputError("the rank of the data decides shapes: project, whiten and optimum cannot be traced.")
+    r = int(jnp.sum(s > RANK_TOLERANCE * s[0]))
+    if r == 0:
+        raise InputError("inputs are all zero: a regression needs at least one non-zero input.")
+    return q[:, :r], s[:r], vt[:r]
+
+
+def _matrix_shape(problem: Problem, what: str) -> tuple[int, int]:
+    if len(problem.shape) != 2:
+        raise InputError(f"the problem has shape {problem.shape}: {what} needs a matrix problem.")
+    return problem.shape[0], problem.shape[1]

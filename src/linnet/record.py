@@ -1,0 +1,98 @@
+"""When to look: which steps or times of a run are recorded. The start and the end always are."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from linnet import _check
+from linnet._check import InputError
+
+
+class Record(abc.ABC):
+    """A choice of recording points between 0 and the horizon."""
+
+    @abc.abstractmethod
+    def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        """The points; they are rounded for discrete motions and clipped by `points`."""
+
+    def points(self, horizon: float, discrete: bool) -> np.ndarray:
+        """Sorted points from 0 to the horizon without repetitions, whole numbers if discrete."""
+        raw = np.concatenate([[0.0], np.asarray(self.inner(horizon, discrete), dtype=float), [horizon]])
+        kept = np.unique(np.round(raw) if discrete else raw)
+        return kept.astype(np.int64) if discrete else kept
+
+
+@dataclass(frozen=True)
+class Every(Record):
+    """Every `interval` steps (or units of time)."""
+
+    interval: float
+
+    def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        return np.arange(0, horizon, self.interval)
+
+
+@dataclass(frozen=True)
+class At(Record):
+    """At the given steps or times."""
+
+    where: tuple[float, ...]
+
+    def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        points = np.asarray(self.where, dtype=float)
+        if np.any(points > horizon):
+            raise InputError(f"record asks for {points.max():g}: it must not exceed the horizon {horizon:g}.")
+        if discrete and np.any(points != np.round(points)):
+            raise InputError("record asks for fractions of a step: steps are whole numbers.")
+        return points
+
+
+@dataclass(frozen=True)
+class Linear(Record):
+    """`count` points evenly spaced from 0 to the horizon (fewer if there are fewer steps)."""
+
+    count: int
+
+    def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        return np.linspace(0, horizon, self.count)
+
+
+@dataclass(frozen=True)
+class Logarithmic(Record):
+    """`count` points with equal ratios from `first` to the horizon, after the start."""
+
+    count: int
+    first: float | None
+
+    def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        first = self.first if self.first is not None else (1.0 if discrete else horizon * 1e-4)
+        if first > horizon:
+            raise InputError(f"first = {first:g} is not allowed: it must not exceed the horizon {horizon:g}.")
+        return np.minimum(np.geomspace(first, horizon, self.count), horizon)
+
+
+def every(interval: float) -> Record:
+    """Record every `interval` steps (or units of time)."""
+    return Every(float(_check.number("interval", interval, above=0)))
+
+
+def at(points: Sequence[float] | Any) -> Record:
+    """Record at these steps or times (and at the start and the end)."""
+    where = np.atleast_1d(np.asarray(points, dtype=float))
+    if where.ndim != 1 or not np.all(np.isfinite(where)) or np.any(where < 0):
+        raise InputError(f"points = {_check.show(points)} is not allowed: points must be finite and not negative.")
+    return At(tuple(where.tolist()))
+
+
+def linear(count: int) -> Record:
+    """Record at `count` evenly spaced points."""
+    return Linear(_check.integer("count", count, least=2))
+
+
+def logarithmic(count: int, first: float | None = None) -> Record:
+    """Record at `count` logarithmically spaced points, from `first` (default: step 1, or 1e-4 of the time) on."""
+    start = None if first is None else float(_check.number("first", first, above=0))
+    return Logarithmic(_check.integer("count", count, least=2), start)

@@ -1,0 +1,275 @@
+"""The one way to run anything."""
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from linnet import _check, observe
+from linnet._check import InputError
+from linnet.motion import GradientFlow, Motion, Stepping
+from linnet.observe import Observable
+from linnet.problems import Problem
+from linnet.record import Record, linear
+from linnet.states import State
+from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, STALLED, Label, Trajectory
+
+_RUNNING = -1
+_listeners: dict[int, Callable[[int, int], None]] = {}
+_tokens = itertools.count(1)
+
+Stop = Callable[[Any, Any], Any]
+Observe = Mapping[str, Callable[[Any, Any], Any] | str] | Sequence[Observable | str]
+
+
+def simulate(
+    problem: Problem,
+    state: State,
+    motion: Motion,
+    *,
+    steps: int | None = None,
+    time: float | None = None,
+    observe: Observe = ("loss",),
+    record: Record | None = None,
+    stop: Stop | None = None,
+    blowup: float = 1e9,
+    key: Key[Array, ""] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trajectory:
+    """Runs `state` on `problem` by `motion` and records what was asked for.
+
+    - `steps` for descent and noise, `time` for flows: the horizon.
+    - `observe`: names from `linnet.observe`, observables, or a dict of name -> function of (state, problem).
+    - `record`: `every(k)`, `at(points)`, `linear(n)`, `logarithmic(n)`; default every step, at most 1001 records
+      (201 for flows). Observables are computed only there.
+    - `stop`: `loss_below(x)`, `change_below(x)` or any function of (state, problem) that returns a boolean.
+    - `blowup`: the run is called diverged once an entry of the state exceeds blowup * max(1, largest initial entry).
+    - `key`: for motions with noise.
+    - `progress`: called with (records done, records in all) while the run goes on.
+
+    The loop is compiled once for each set of shapes: other numbers (lr, variance, seed, target, horizon) reuse it.
+    It may be called under `jax.vmap` (or through `linnet.batch`) over keys, step sizes, starts and targets.
+    """
+    points = _points(problem, state, motion, steps, time, record)
+    looks = _observables(observe)
+    if stop is not None and not callable(stop):
+        raise InputError(f"stop = {_check.show(stop)} is not allowed: stop must be a function of (state, problem).")
+    if isinstance(motion, Stepping) and motion.random and key is None:
+        raise InputError(f"key is missing: {type(motion).__name__} draws noise; give key=jax.random.key(seed).")
+    limit = _check.number("blowup", blowup, above=1)
+    prepared = {name: look.prepare(problem, state) for name, look in looks.items()}
+    token = next(_tokens) if progress is not None else 0
+    if progress is not None:
+        _listeners[token] = progress
+    try:
+        run = _run(
+            problem,
+            state,
+            motion,
+            jnp.asarray(points),
+            looks,
+            prepared,
+            stop,
+            limit,
+            key,
+            progress is not None,
+            jnp.asarray(token),
+        )
+        if _check.traced(run.code):
+            return run
+        if progress is not None:
+            jax.block_until_ready(run.code)
+            jax.effects_barrier()
+        return run.trimmed()
+    finally:
+        _listeners.pop(token, None)
+
+
+def batch(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`jax.vmap(function)(*arguments)` over the leading axes, spread over the cores on a CPU.
+
+    For example `batch(lambda lr: simulate(problem, state, GradientDescent(lr), steps=100), lrs)`.
+    """
+    sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in jax.tree.leaves(arguments)}
+    if len(sizes) != 1 or None in sizes:
+        raise InputError(f"arguments have leading axes {sorted(map(str, sizes))}: batch needs one common length.")
+    size = sizes.pop()
+    assert size is not None
+    vectorised = eqx.filter_vmap(function)
+    workers = min(size, _cores()) if jax.default_backend() == "cpu" else 1
+    if workers == 1 or size % workers:  # pieces of unequal length would compile twice
+        return vectorised(*arguments)
+    pieces = [
+        jax.tree.map(lambda x, i=i: x[i * size // workers : (i + 1) * size // workers], arguments)
+        for i in range(workers)
+    ]
+    with ThreadPoolExecutor(workers) as pool:
+        parts = list(pool.map(lambda piece: jax.block_until_ready(vectorised(*piece)), pieces))
+    return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@eqx.filter_jit
+def _run(
+    problem: Problem,
+    state: Any,
+    motion: Motion,
+    points: Array,
+    looks: dict[str, Observable],
+    prepared: dict[str, Any],
+    stop: Stop | None,
+    blowup: Array,
+    key: Key[Array, ""] | None,
+    report: bool,
+    token: Array,
+) -> Trajectory:
+    limit = blowup * jnp.maximum(1.0, _largest(state))
+
+    def look(current: State) -> dict[str, Array]:
+        return {name: jnp.asarray(see(current, problem, prepared[name])) for name, see in looks.items()}
+
+    def tell(done: Any) -> None:
+        if report:
+            jax.debug.callback(_tell, token, done, points.shape[0])
+
+    labels = tuple(Label(name, see.dims, see.text) for name, see in looks.items())
+    if isinstance(motion, GradientFlow):
+        return _flow(problem, state, motion, points, look, stop, limit, tell, labels)
+    assert isinstance(motion, Stepping)
+    return _steps(problem, state, motion, points, look, stop, limit, key, tell, labels)
+
+
+def _steps(
+    problem: Problem,
+    state: Any,
+    motion: Stepping,
+    points: Array,
+    look: Callable[[Any], dict[str, Array]],
+    stop: Stop | None,
+    limit: Array,
+    key: Key[Array, ""] | None,
+    tell: Callable[[Any], None],
+    labels: tuple[Label, ...],
+) -> Trajectory:
+    prepared = motion.prepare(problem, state)
+
+    def body(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        current, step, _ = carry
+        noise = None if key is None else jax.random.fold_in(key, step)
+        new = motion.step(problem, current, prepared, noise)
+        grown = ~(_largest(new) <= limit)  # true for NaN as well
+        # the condition looks at the old state, whose matrix the step computes anyway
+        halt = jnp.asarray(False) if stop is None else jnp.asarray(stop(current, problem), dtype=bool)
+        stay = grown | halt
+        code = jnp.where(halt, CONVERGED, jnp.where(grown, DIVERGED, _RUNNING))
+        return jax.tree.map(lambda a, b: jnp.where(stay, a, b), current, new), step + ~stay, code
+
+    def advance(carry: tuple[Any, Array, Array], point: tuple[Array, Array]) -> tuple[Any, Any]:
+        index, goal = point
+        carry = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] == _RUNNING), body, carry)
+        tell(index + 1)
+        return carry, (carry[1], look(carry[0]))
+
+    start = (state, jnp.asarray(0, dtype=points.dtype), jnp.asarray(_RUNNING))
+    indices = jnp.arange(points.shape[0])
+    (final, step, code), (taken, values) = jax.lax.scan(advance, start, (indices, points))
+    if stop is not None:
+        code = jnp.where((code == _RUNNING) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
+    code = jnp.where(code == _RUNNING, HORIZON, code)
+    ended = step + (code == DIVERGED)  # the step that could not be taken
+    return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels)
+
+
+def _flow(
+    problem: Problem,
+    state: Any,
+    motion: GradientFlow,
+    points: Array,
+    look: Callable[[Any], dict[str, Array]],
+    stop: Stop | None,
+    limit: Array,
+    tell: Callable[[Any], None],
+    labels: tuple[Label, ...],
+) -> Trajectory:
+    halts: list[Callable[[Any], Array]] = [lambda y: ~(_largest(y) <= limit)]
+    if stop is not None:
+        halts.append(lambda y: jnp.asarray(stop(y, problem), dtype=bool))
+    solution = motion.solve(problem, state, points, look, tuple(halts))
+    values, last = solution.ys
+    final = jax.tree.map(lambda x: x[0], last)
+    at_end = look(final)
+    end = solution.ts[1][0]
+    missing = points > end  # diffrax leaves these at infinity
+    values = {
+        name: jnp.where(missing.reshape((-1,) + (1,) * (value.ndim - 1)), at_end[name], value)
+        for name, value in values.items()
+    }
+    tell(points.shape[0])
+    hit = solution.event_mask
+    finished = solution.result == diffrax.RESULTS.successful
+    code = jnp.where(finished, HORIZON, STALLED)
+    if stop is not None:
+        code = jnp.where(hit[1], CONVERGED, code)
+    code = jnp.where(hit[0], DIVERGED, code)
+    return Trajectory(values, None, jnp.minimum(points, end), code, end, final, labels)
+
+
+def _largest(state: Any) -> Array:
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array))]))
+
+
+def _tell(token: Any, done: Any, total: Any) -> None:
+    listener = _listeners.get(int(token))
+    if listener is not None:
+        listener(int(done), int(total))
+
+
+def _points(problem: Problem, state: State, motion: Motion, steps: Any, time: Any, record: Record | None) -> np.ndarray:
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
+    if not isinstance(state, State):
+        raise InputError(f"state = {_check.show(state)} is not allowed: use Weights, Modes or EndToEnd.")
+    shape = jax.eval_shape(lambda s: s.matrix, state).shape
+    if shape != problem.shape:
+        raise InputError(f"the state's matrix has shape {shape}: it must have the problem's shape {problem.shape}.")
+    if record is not None and not isinstance(record, Record):
+        raise InputError(f"record = {_check.show(record)} is not allowed: use every, at, linear or logarithmic.")
+    if isinstance(motion, GradientFlow):
+        if time is None or steps is not None:
+            raise InputError("GradientFlow runs in time: give time=..., not steps.")
+        horizon = float(_check.number("time", time, above=0))
+        return (record or linear(201)).points(horizon, discrete=False)
+    if not isinstance(motion, Stepping):
+        raise InputError(
+            f"motion = {_check.show(motion)} is not allowed: use a motion such as GradientDescent(lr=0.1)."
+        )
+    if steps is None or time is not None:
+        raise InputError(f"{type(motion).__name__} runs in steps: give steps=..., not time.")
+    count = _check.integer("steps", steps, least=1)
+    return (record or linear(min(count, 1000) + 1)).points(count, discrete=True)
+
+
+def _observables(given: Any) -> dict[str, Observable]:
+    if isinstance(given, str | Observable):
+        given = [given]
+    if not isinstance(given, Mapping):
+        given = {item if isinstance(item, str) else getattr(item, "name", repr(item)): item for item in given}
+    out: dict[str, Observable] = {}
+    for name, item in given.items():
+        if isinstance(item, str):
+            item = observe.named(item)
+        if not callable(item):
+            raise InputError(f"observe[{name!r}] = {_check.show(item)} is not allowed: give a function or a name.")
+        out[name] = item if isinstance(item, Observable) else Observable(name, item)
+    return out

@@ -1,0 +1,8 @@
+"""States: coordinates of a network."""
+
+from linnet.states.end_to_end import Balanced, Closure, EndToEnd, Lazy, Mixed
+from linnet.states.modes import Modes
+from linnet.states.state import State
+from linnet.states.weights import Weights
+
+__all__ = ["Balanced", "Closure", "EndToEnd", "Lazy", "Mixed", "Modes", "State", "Weights"]

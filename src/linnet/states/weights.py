@@ -1,0 +1,122 @@
+"""The weights of a linear network, in full or compressed width."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.linalg import product
+from linnet.states.state import State
+
+
+class Weights(State):
+    """A = W_L ... W_1; `layers` holds W_1 first, W_l of shape d_l x d_{l-1}."""
+
+    layers: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=tuple)
+
+    def __init__(self, layers: Sequence[Any]):
+        self.layers = tuple(_check.array(f"layer {i + 1}", w, ndim=2) for i, w in enumerate(layers))
+
+    def __check_init__(self) -> None:
+        if not self.layers:
+            raise InputError("layers is empty: a network needs at least one layer.")
+        for i, (below, above) in enumerate(pairwise(self.layers), start=1):
+            if above.shape[1] != below.shape[0]:
+                raise InputError(
+                    f"layer {i + 1} has shape {above.shape} above layer {i} of shape {below.shape}: "
+                    f"it must have {below.shape[0]} columns."
+                )
+
+    @property
+    def depth(self) -> int:
+        """The number of layers L."""
+        return len(self.layers)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """(d_0, ..., d_L), input and output included."""
+        return (self.layers[0].shape[1], *(w.shape[0] for w in self.layers))
+
+    def prefixes(self) -> list[Float[Array, "_ d_in"]]:
+        """[W_1, W_2 W_1, ..., A]."""
+        out = [self.layers[0]]
+        for w in self.layers[1:]:
+            out.append(product(w, out[-1]))
+        return out
+
+    @property
+    def matrix(self) -> Float[Array, "d_out d_in"]:
+        return self.prefixes()[-1]
+
+    def change(self, force: Float[Array, "d_out d_in"]) -> "Weights":
+        """Layer l gets (W_L ... W_{l+1})^T F (W_{l-1} ... W_1)^T: one sweep forward, one back."""
+        below = self.prefixes()[:-1]
+        out: list[Array] = []
+        for level in range(self.depth - 1, 0, -1):
+            out.append(product(force, below[level - 1].T))
+            force = product(self.layers[level].T, force)
+        return eqx.tree_at(lambda s: s.layers, self, (force, *reversed(out)))
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """The largest entry of the smallest layer that is not zero."""
+        sizes = jnp.stack([jnp.max(jnp.abs(w)) for w in self.layers])
+        return jnp.min(jnp.where(sizes > 0, sizes, jnp.inf))
+
+    def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
+        """W_{l+1}^T W_{l+1} - W_l W_l^T for l = 1..L-1: the constants of every gradient flow."""
+        return tuple(product(above.T, above) - product(below, below.T) for below, above in pairwise(self.layers))
+
+    def compress(self, *, tol: float | None = None) -> "Weights":
+        """The same network for ever, with every hidden layer cut to the neurons that matter.
+
+        Training acts on layer l's neurons only through span[W_l, W_{l+1}^T], so a basis of it replaces them: at most
+        d_{l-1} + d_{l+1} neurons (two layers: d_in + d_out whatever the width). Exact for descent, flow and noise.
+        `tol` also drops directions below tol times the largest, which makes a balanced start of rank k a network of
+        width k.
+        """
+        layers = list(self.layers)
+        cut = True
+        while cut:  # a cut layer lets its neighbours be cut further
+            cut = False
+            for i in range(len(layers) - 1):
+                both = jnp.concatenate([layers[i], layers[i + 1].T], axis=1)
+                basis = _span(both, tol)
+                if basis is not None and basis.shape[1] < both.shape[0]:
+                    layers[i], layers[i + 1] = basis.T @ layers[i], layers[i + 1] @ basis
+                    cut = True
+        return Weights(tuple(layers))
+
+    def project(self, basis: Float[Array, "r d_in"]) -> "Weights":
+        """The network seen on the span of the samples (`Regression.project`): W_1 becomes W_1 basis^T."""
+        first, *rest = self.layers
+        if first.shape[1] != basis.shape[1]:
+            raise InputError(f"basis has {basis.shape[1]} columns: it must have d_in = {first.shape[1]}.")
+        return Weights((first @ basis.T, *rest))
+
+    def lift(self, basis: Float[Array, "r d_in"], start: "Weights") -> "Weights":
+        """The way back from `project`: what the samples do not span keeps the value it had in `start`."""
+        first, *rest = self.layers
+        frozen = start.layers[0]
+        if first.shape[1] != basis.shape[0] or frozen.shape != (first.shape[0], basis.shape[1]):
+            raise InputError(
+                f"W_1 has shape {first.shape} here and {frozen.shape} in start: they must have {basis.shape[0]} and "
+                f"{basis.shape[1]} columns and the same neurons."
+            )
+        return Weights((frozen + (first - frozen @ basis.T) @ basis, *rest))
+
+
+def _span(columns: Float[Array, "w k"], tol: float | None) -> Float[Array, "w r"] | None:
+    """An orthonormal basis of the column space, or None where it cannot be smaller than the whole space."""
+    if tol is None:
+        return jnp.linalg.qr(columns)[0] if columns.shape[0] > columns.shape[1] else None
+    tol_value = float(_check.number("tol", tol, least=0, most=1))
+    if _check.traced(columns):
+        raise InputError("tol makes the width depend on the numbers: compress(tol=...) cannot be traced.")
+    u, s, _ = jnp.linalg.svd(columns, full_matrices=False)
+    return u[:, : max(1, int(jnp.sum(s > tol_value * s[0])))]

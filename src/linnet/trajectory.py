@@ -1,0 +1,121 @@
+"""Trajectories: what was recorded of a run, and how it ended."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Int, Num
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.states import State
+
+if TYPE_CHECKING:
+    import xarray
+
+HORIZON, CONVERGED, DIVERGED, STALLED = range(4)
+STATUS = ("horizon", "converged", "diverged", "stalled")
+
+
+class Label(NamedTuple):
+    """What a recorded value is called, the names of its axes (None: not known) and what it is."""
+
+    name: str
+    dims: tuple[str, ...] | None
+    text: str
+
+
+class Trajectory(eqx.Module):
+    """Recorded values of a run with their steps and times, the final state, and how the run ended.
+
+    `status` is "horizon" (ran its course), "converged" (the stop condition held), "diverged" (the state outgrew the
+    limit or became non-finite; `ended` is that step or time and the last healthy state is kept) or "stalled" (the
+    flow's solver gave up). After its end a run repeats its last record, at the step it was taken.
+    Batches made with `jax.vmap` or `batch` carry leading axes everywhere.
+    """
+
+    values: dict[str, Num[Array, "..."]]
+    steps: Int[Array, "*batch records"] | None
+    times: Float[Array, "*batch records"]
+    code: Int[Array, "*batch"]
+    ended: Num[Array, "*batch"]
+    final: State
+    labels: tuple["Label", ...] = eqx.field(static=True)
+
+    def __getitem__(self, name: str) -> Num[Array, "..."]:
+        if name not in self.values:
+            raise InputError(f"{name!r} was not recorded: this run has {', '.join(map(repr, self.values))}.")
+        return self.values[name]
+
+    @property
+    def status(self) -> Any:
+        """How the run ended, one word; an array of words for a batch."""
+        words = np.array(STATUS)[np.asarray(self.code)]
+        return str(words) if words.ndim == 0 else words
+
+    def __repr__(self) -> str:
+        if _check.traced(self.code):
+            return f"Trajectory(traced, {', '.join(self.values)})"
+        unit = "time" if self.steps is None else "step"
+        batch = np.shape(self.code)
+        names = ", ".join(self.values)
+        if batch:
+            words, counts = np.unique(self.status, return_counts=True)
+            how = ", ".join(f"{n} {w}" for w, n in zip(words, counts, strict=True))
+            return f"Trajectory(batch of {'x'.join(map(str, batch))}: {how}; {self.times.shape[-1]} records of {names})"
+        return f"Trajectory({self.status} at {unit} {self.ended:g}; {self.times.shape[-1]} records of {names})"
+
+    def trimmed(self) -> "Trajectory":
+        """A single run without the repeated records after its end."""
+        clock = np.asarray(self.times if self.steps is None else self.steps)
+        kept = int(np.sum(clock < clock[-1])) + 1
+        if kept == clock.shape[0]:
+            return self
+        return Trajectory(
+            values={name: value[:kept] for name, value in self.values.items()},
+            steps=None if self.steps is None else self.steps[:kept],
+            times=self.times[:kept],
+            code=self.code,
+            ended=self.ended,
+            final=self.final,
+            labels=self.labels,
+        )
+
+    def to_xarray(self, **axes: Any) -> "xarray.Dataset":
+        """An `xarray.Dataset` with named axes. For a batch, name its axes in order: `to_xarray(lr=lrs)`."""
+        import xarray
+
+        batch = np.shape(self.code)
+        if len(axes) != len(batch):
+            raise InputError(
+                f"to_xarray got {len(axes)} axes and the run has {len(batch)} batch axes: name each one in order, "
+                f"for example to_xarray(lr=lrs)."
+            )
+        coords: dict[str, Any] = {}
+        for (name, values), size in zip(axes.items(), batch, strict=True):
+            labels = np.asarray(values)
+            if labels.shape != (size,):
+                raise InputError(f"{name} has shape {labels.shape}: it must label the {size} runs along its axis.")
+            coords[name] = labels
+        lead = tuple(axes)
+        index = "record"
+        clock: dict[str, Any] = {} if self.steps is None else {"step": self.steps}
+        clock["time"] = self.times
+        if not batch:  # one run is indexed by its own clock
+            index = next(iter(clock))
+        data = {}
+        for label in self.labels:
+            value = np.asarray(self.values[label.name])
+            inner = value.ndim - len(batch) - 1
+            known = label.dims is not None and len(label.dims) == inner
+            names = label.dims if known else tuple(f"{label.name}_{i}" for i in range(inner))
+            data[label.name] = ((*lead, index, *(names or ())), value, {"long_name": label.text} if label.text else {})
+        for name, value in clock.items():
+            coords[name] = ((*lead, index), np.asarray(value))
+        dataset = xarray.Dataset(data, coords=coords)
+        if batch:
+            dataset["status"] = (lead, self.status)
+            dataset["ended"] = (lead, np.asarray(self.ended))
+        else:
+            dataset.attrs.update(status=self.status, ended=float(self.ended))
+        return dataset

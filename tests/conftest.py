@@ -1,0 +1,34 @@
+import hypothesis
+import jax
+import pytest
+
+import linnet  # noqa: F401  (switches on 64-bit floats before any test makes an array)
+
+hypothesis.settings.register_profile(
+    "linnet", deadline=None, max_examples=12, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("linnet")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _free_compiled_code():
+    """Hundreds of shapes compile in one session; drop them module by module."""
+    yield
+    jax.clear_caches()
