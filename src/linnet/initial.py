@@ -4,6 +4,7 @@ Wide two-layer starts are drawn compressed, from the exact distribution of the n
 give: the width is a number and no array of that width ever exists.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -33,7 +34,7 @@ def gaussian(
     """
     d_out, d_in = _matrix(problem)
     key = stream(key, "gaussian")
-    if isinstance(width, Sequence):
+    if isinstance(width, Sequence) and not isinstance(width, str):
         widths = (d_in, *_hidden(width), d_out)
         deviations = _deviations(variance, len(widths) - 1)
         keys = jax.random.split(key, len(deviations))
@@ -222,7 +223,7 @@ def _width(width: Any, most: int) -> int:
     value = float(_check.number("width", width, least=1))
     if value != int(value) and value <= most - 1:
         raise InputError(f"width = {_check.show(width)} is not allowed: width must be whole, or above {most - 1}.")
-    return min(int(value), most)
+    return min(math.ceil(value), most)
 
 
 def _deviations(variance: Any, layers: int) -> list[Array]:

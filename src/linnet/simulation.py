@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import diffrax
 import equinox as eqx
@@ -26,6 +26,7 @@ _RUNNING = -1
 _listeners: dict[int, Callable[[int, int], None]] = {}
 _tokens = itertools.count(1)
 
+_T = TypeVar("_T")
 Stop = Callable[[Any, Any], Any]
 Observe = Mapping[str, Callable[[Any, Any], Any] | str] | Sequence[Observable | str]
 
@@ -55,6 +56,7 @@ def simulate(
     - `key`: for motions with noise.
     - `progress`: called with (records done, records in all) while the run goes on.
 
+    The run is made in the precision of the state (`cast(state, jnp.float32)` for single).
     The loop is compiled once for each set of shapes: other numbers (lr, variance, seed, target, horizon) reuse it.
     It may be called under `jax.vmap` (or through `linnet.batch`) over keys, step sizes, starts and targets.
     """
@@ -65,6 +67,8 @@ def simulate(
     if isinstance(motion, Stepping) and motion.random and key is None:
         raise InputError(f"key is missing: {type(motion).__name__} draws noise; give key=jax.random.key(seed).")
     limit = _check.number("blowup", blowup, above=1)
+    precision = jnp.result_type(*jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
+    state, problem, motion = cast(state, precision), cast(problem, precision), cast(motion, precision)
     prepared = {name: look.prepare(problem, state) for name, look in looks.items()}
     token = next(_tokens) if progress is not None else 0
     if progress is not None:
@@ -91,6 +95,11 @@ def simulate(
         return run.trimmed()
     finally:
         _listeners.pop(token, None)
+
+
+def cast(tree: _T, dtype: Any) -> _T:
+    """A state, problem or motion with all its real numbers in this precision."""
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
 def batch(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -173,21 +182,28 @@ def _steps(
         halt = jnp.asarray(False) if stop is None else jnp.asarray(stop(current, problem), dtype=bool)
         stay = grown | halt
         code = jnp.where(halt, CONVERGED, jnp.where(grown, DIVERGED, _RUNNING))
-        return jax.tree.map(lambda a, b: jnp.where(stay, a, b), current, new), step + ~stay, code
+        return jax.tree.map(lambda a, b: jnp.where(stay, a, b.astype(a.dtype)), current, new), step + ~stay, code
 
-    def advance(carry: tuple[Any, Array, Array], point: tuple[Array, Array]) -> tuple[Any, Any]:
+    def advance(carry: tuple[Any, Any], point: tuple[Array, Array]) -> tuple[Any, Any]:
         index, goal = point
-        carry = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] == _RUNNING), body, carry)
+        run, last = carry
+        run = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] == _RUNNING), body, run)
         tell(index + 1)
-        return carry, (carry[1], look(carry[0]))
+        # a cost that left its domain is lost one step before the state is: then the last record stands
+        lost = ~jnp.isfinite(problem.cost(run[0].matrix))
+        run = (run[0], run[1], jnp.where(lost, DIVERGED, run[2]))
+        seen = jax.tree.map(lambda old, new: jnp.where(lost, old, new), last, (run[1], look(run[0])))
+        return (run, seen), seen
 
-    start = (state, jnp.asarray(0, dtype=points.dtype), jnp.asarray(_RUNNING))
+    origin = jnp.asarray(0, dtype=points.dtype)
+    start = ((state, origin, jnp.asarray(_RUNNING)), (origin, look(state)))
     indices = jnp.arange(points.shape[0])
-    (final, step, code), (taken, values) = jax.lax.scan(advance, start, (indices, points))
+    ((final, step, code), _), (taken, values) = jax.lax.scan(advance, start, (indices, points))
     if stop is not None:
         code = jnp.where((code == _RUNNING) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
     code = jnp.where(code == _RUNNING, HORIZON, code)
-    ended = step + (code == DIVERGED)  # the step that could not be taken
+    # the step that could not be taken, or the one at which the cost was lost
+    ended = step + ((code == DIVERGED) & jnp.isfinite(problem.cost(final.matrix)))
     return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels)
 
 

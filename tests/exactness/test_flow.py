@@ -1,5 +1,7 @@
 """Gradient flow in every coordinate: weights, closures on their manifolds, descent as lr -> 0, conserved quantities."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,9 +114,9 @@ def test_mode_flows_of_the_closures_are_the_matrix_flows():
 @pytest.mark.parametrize("kind", ["squared", "logistic"])
 def test_flow_conserves_the_imbalance(depth, kind):
     rng = np.random.default_rng(depth)
-    widths = [4, 6, 3, 5, 2][:depth] + [3]
+    widths = [*[4, 6, 3, 5, 2][:depth], 3]
     problem = problem_of(kind, widths[-1], widths[0])
-    start = ln.Weights([rng.normal(size=(b, a)) * 0.6 for a, b in zip(widths, widths[1:], strict=False)])
+    start = ln.Weights([rng.normal(size=(b, a)) * 0.6 for a, b in pairwise(widths)])
     end = ln.simulate(problem, start, ln.GradientFlow(rtol=1e-12), time=4.0).final
     for before, after in zip(start.imbalance(), end.imbalance(), strict=True):
         assert jnp.max(jnp.abs(after - before)) < 1e-10

@@ -1,0 +1,210 @@
+"""Starts: the laws of the compressed ones against brute force, the structure of the others exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import linnet as ln
+
+D_OUT, D_IN, DRAWS = 2, 3, 4000
+WIDTHS = [1, 2, 5, 12, 150]  # width / (d_in + d_out) from 1/5 to 30
+SIGNIFICANCE = 1e-3  # for all tests of one function together
+
+
+def statistics(w1, w2):
+    """What a rotation of neurons leaves alone: entries of A, C1, C2 and the spectrum of their Gram matrix."""
+    z = np.concatenate([w1, np.swapaxes(w2, 1, 2)], axis=2)
+    gram = np.swapaxes(z, 1, 2) @ z
+    eigenvalues = np.linalg.eigvalsh(gram)
+    upper = np.triu_indices(gram.shape[1])
+    named = {f"Q{i}{j}": gram[:, i, j] for i, j in zip(*upper, strict=True)}
+    rank = min(w1.shape[1], gram.shape[1])
+    return named | {f"eig{i}": eigenvalues[:, -1 - i] for i in range(rank)}
+
+
+def brute(rng, width, s1, s2):
+    return s1 * rng.normal(size=(DRAWS, width, D_IN)), s2 * rng.normal(size=(DRAWS, D_OUT, width))
+
+
+def compressed(width, s1, s2, seed=0):
+    problem = ln.factorisation(np.ones((D_OUT, D_IN)))
+    keys = jax.random.split(jax.random.key(seed), DRAWS)
+    drawn = jax.vmap(lambda k: ln.gaussian(k, problem, width, (s1**2, s2**2)))(keys)
+    return tuple(np.asarray(w) for w in drawn.layers)
+
+
+def test_gaussian_starts_have_the_law_of_full_draws():
+    p_values = []
+    for width in WIDTHS:
+        rng = np.random.default_rng(width)
+        ours, theirs = statistics(*compressed(width, 0.7, 1.3)), statistics(*brute(rng, width, 0.7, 1.3))
+        p_values += [stats.ks_2samp(ours[name], theirs[name]).pvalue for name in ours]
+    assert len(p_values) > 80
+    assert min(p_values) > SIGNIFICANCE / len(p_values)
+
+
+def test_that_test_sees_one_degree_of_freedom():
+    ours = statistics(*compressed(5, 0.7, 1.3))
+    theirs = statistics(*brute(np.random.default_rng(1), 6, 0.7, 1.3))
+    assert min(stats.ks_2samp(ours[name], theirs[name]).pvalue for name in ours) < 1e-10
+
+
+def test_gaussian_means_and_covariances():
+    """E C1 = c I, E A = 0, Var A_ij = variance^2 width, Var C1_ii = 2 variance^2 width: all z-scores are ordinary."""
+    s = 0.6
+    z_scores = []
+    for width in WIDTHS:
+        w1, w2 = compressed(width, s, s, seed=3)
+        a = w2 @ w1
+        c1 = np.swapaxes(w1, 1, 2) @ w1
+        c = s**2 * width
+        entries = [a[:, i, j] for i in range(D_OUT) for j in range(D_IN)]
+        z_scores += [x.mean() / (x.std() / np.sqrt(DRAWS)) for x in entries]
+        z_scores += [(c1[:, i, i].mean() - c) / (c1[:, i, i].std() / np.sqrt(DRAWS)) for i in range(D_IN)]
+        for x, variance in [
+            *((x, s**4 * width) for x in entries),
+            *((c1[:, i, i], 2 * s**4 * width) for i in range(D_IN)),
+        ]:
+            squares = (x - x.mean()) ** 2
+            z_scores.append((squares.mean() - variance) / (squares.std() / np.sqrt(DRAWS)))
+        product = a[:, 0, 0] * a[:, 1, 1]  # independent signs: uncorrelated
+        z_scores.append(product.mean() / (product.std() / np.sqrt(DRAWS)))
+    limit = stats.norm.isf(SIGNIFICANCE / (2 * len(z_scores)))
+    assert np.max(np.abs(z_scores)) < limit
+
+
+def test_width_is_a_number(key):
+    problem = ln.factorisation(np.ones((D_OUT, D_IN)))
+    for width, neurons in [(1, 1), (4, 4), (5, 5), (10**12, 5), (4.5, 5)]:
+        assert ln.gaussian(key, problem, width, 1.0).widths == (D_IN, neurons, D_OUT)
+    c1 = ln.observe.grams(ln.gaussian(key, problem, 1e12, 1e-12))[0]
+    assert jnp.allclose(c1, jnp.eye(D_IN), atol=1e-5)
+    # a traced width keeps one shape for all; the neurons beyond it are zero
+    many = jax.vmap(lambda w: ln.gaussian(key, problem, w, 1.0))(jnp.array([2.0, 7.0]))
+    assert many.layers[0].shape == (2, 5, D_IN)
+    assert jnp.all(many.layers[0][0, 2:] == 0)
+    assert jnp.all(many.layers[1][0, :, 2:] == 0)
+    assert jnp.linalg.matrix_rank(many.layers[0][1]) == D_IN
+    alone = ln.gaussian(key, problem, 2, 1.0)
+    assert alone.widths[1] == 2
+
+
+def test_one_key_may_serve_problem_and_start(key):
+    """The user's example gives the same key twice: the draws must not be related."""
+    problem = ln.low_rank_recovery(key, d=40, rank=1)
+    start = ln.gaussian(key, problem, 60, 1.0)
+    truth = np.asarray(problem.truth / jnp.linalg.norm(problem.truth))
+    overlap = abs(np.sum(truth * np.asarray(start.matrix))) / np.sqrt(60)
+    assert overlap < 4.5
+
+
+def test_readout_starts_have_the_law_of_full_draws():
+    """Feature learning S4: any width, also width - 1 < d_in."""
+    problem = ln.factorisation(np.ones((1, D_IN)))
+    p_values = []
+    for width in [1, 2, 3, 8, 60]:
+        keys = jax.random.split(jax.random.key(width), DRAWS)
+        drawn = jax.vmap(lambda k, w=width: ln.readout(k, problem, w, sigma0=0.5, v0=0.3))(keys)
+        assert drawn.layers[0].shape[1] == min(width, D_IN + 1)
+        ours = statistics(*(np.asarray(w) for w in drawn.layers))
+        rng = np.random.default_rng(width)
+        signs = 0.3 * rng.choice([-1.0, 1.0], size=(DRAWS, 1, width))
+        theirs = statistics(0.5 * rng.normal(size=(DRAWS, width, D_IN)), signs)
+        fixed = f"Q{D_IN}{D_IN}"  # |v|^2 is not random
+        assert np.allclose(ours.pop(fixed), theirs.pop(fixed))
+        p_values += [stats.ks_2samp(ours[name], theirs[name]).pvalue for name in ours]
+    assert min(p_values) > SIGNIFICANCE / len(p_values)
+
+
+def test_structured_starts(key):
+    square = ln.factorisation(np.diag([3.0, 2.0, 1.0]))
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(4, 6))
+
+    frame = ln.i_gamma(ln.factorisation(matrix), 0.02, width=9, key=key)
+    assert jnp.allclose(frame.layers[0].T @ frame.layers[0], 0.04 * jnp.eye(6), atol=1e-15)
+    assert not jnp.any(frame.layers[1])
+
+    assert jnp.allclose(ln.identity(square, 0.5, 3).matrix, 0.125 * jnp.eye(3))
+    assert not jnp.any(ln.one_zero(square, 0.5, 3).layers[-1])
+    turned = ln.orthogonal(key, square, 0.5, 3)
+    assert jnp.allclose(turned.layers[0] @ turned.layers[0].T, 0.25 * jnp.eye(3))
+    assert not jnp.allclose(turned.layers[0], turned.layers[1])
+    random = ln.random_one_zero(key, square, 2.0, 4)
+    assert random.depth == 4
+    assert not jnp.any(random.layers[-1])
+    assert 0.5 < jnp.std(jnp.stack(random.layers[:-1])) / 2.0 < 1.5
+
+    for sign, w in ((1, 6), (-1, 4)):
+        state = ln.two_c_balanced(matrix, 0.3, sign=sign)
+        assert state.widths == (6, w, 4)
+        assert jnp.allclose(state.matrix, matrix)
+        assert jnp.allclose(-state.imbalance()[0], sign * 0.6 * jnp.eye(w), atol=1e-13)
+
+    for a in (matrix, matrix.T, matrix[:, :4], np.zeros((3, 2)), np.outer(matrix[0], matrix[1])):
+        w1, w2 = ln.mixed_manifold(a, 0.3).layers
+        z = jnp.concatenate([w1, w2.T], axis=1)
+        q = z.T @ z
+        j = jnp.diag(jnp.array([1.0] * a.shape[1] + [-1.0] * a.shape[0]))
+        assert jnp.allclose(w2 @ w1, a, atol=1e-13)
+        assert jnp.allclose(q @ j @ q, 0.09 * j, atol=1e-12)
+
+
+def test_balanced_starts_of_any_width_and_rank(key):
+    rng = np.random.default_rng(1)
+    for rank, hidden in [(1, (1,)), (2, (5, 2)), (3, (3, 4, 9)), (3, ())]:
+        a = rng.normal(size=(4, rank)) @ rng.normal(size=(rank, 5))
+        for k in (None, key):
+            state = ln.balanced(a, hidden, key=k)
+            assert state.widths == (5, *hidden, 4)
+            assert jnp.allclose(state.matrix, a, atol=1e-12)
+            assert all(jnp.max(jnp.abs(defect)) < 1e-11 for defect in state.imbalance())
+
+
+def test_aligned_layers_are_modes():
+    rng = np.random.default_rng(2)
+    problem = ln.factorisation(rng.normal(size=(4, 3)))
+    values = rng.normal(size=(3, 3))
+    for key in (None, jax.random.key(0)):
+        weights = ln.aligned(problem, values, key=key)
+        assert jnp.allclose(ln.observe.modes(weights, problem), jnp.prod(values, axis=0))
+        assert jnp.allclose(jnp.abs(ln.observe.layer_modes(weights, problem)), jnp.abs(values))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda p, k: ln.gaussian(k, p, 0, 1.0), "width = 0"),
+        (lambda p, k: ln.gaussian(k, p, -3, 1.0), "width = -3"),
+        (lambda p, k: ln.gaussian(k, p, 1.5, 1.0), "width = 1.5"),
+        (lambda p, k: ln.gaussian(k, p, [4, 0], 1.0), "width = 0"),
+        (lambda p, k: ln.gaussian(k, p, 4, -1.0), "variance = -1.0"),
+        (lambda p, k: ln.gaussian(k, p, 4, [1.0, 1.0, 1.0]), "variance has 3 values"),
+        (lambda p, k: ln.gaussian(k, p, 4, float("nan")), "variance = nan"),
+        (lambda p, k: ln.gaussian(k, p, "wide", 1.0), "width = 'wide'"),
+        (lambda p, k: ln.gaussian(k, np.ones((2, 3)), 4, 1.0), "problem = an array of shape (2, 3)"),
+        (lambda p, k: ln.gaussian(k, ln.factorisation(np.ones(3)), 4, 1.0), "needs a matrix problem"),
+        (lambda p, k: ln.i_gamma(p, 0.0), "gamma = 0.0"),
+        (lambda p, k: ln.i_gamma(p, 1.0, width=2), "width = 2"),
+        (lambda p, k: ln.readout(k, p, 4, sigma0=1.0, v0=1.0), "d_out = 2"),
+        (lambda p, k: ln.readout(k, ln.factorisation(np.ones((1, 3))), 4, sigma0=1.0, v0=0.0), "v0 = 0.0"),
+        (lambda p, k: ln.balanced(np.eye(3), (2, 4)), "rank 3"),
+        (lambda p, k: ln.balanced(np.eye(3), (4,), rank=4), "rank = 4"),
+        (lambda p, k: ln.balanced(np.full((2, 2), np.nan), (2,)), "NaN"),
+        (lambda p, k: ln.identity(p, 1.0, 3), "needs a square one"),
+        (lambda p, k: ln.one_zero(ln.factorisation(np.eye(2)), -0.1, 3), "alpha = -0.1"),
+        (lambda p, k: ln.orthogonal(k, ln.factorisation(np.eye(2)), 0.1, 0), "depth = 0"),
+        (lambda p, k: ln.mixed_manifold(np.eye(2), 0.0), "c = 0.0"),
+        (lambda p, k: ln.two_c_balanced(np.eye(2), 1.0, sign=2), "sign = 2"),
+        (lambda p, k: ln.aligned(p, np.ones((2, 3))), "must have 3"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, words, key):
+    with pytest.raises(ln.InputError) as caught:
+        call(ln.factorisation(np.arange(6.0).reshape(2, 3)), key)
+    message = str(caught.value)
+    assert words in message
+    assert message.endswith(".")
+    assert "\n" not in message

@@ -1,0 +1,184 @@
+"""Costs, their gradients and normalisations, optima, projection and whitening."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linnet as ln
+
+RNG = np.random.default_rng(0)
+A = RNG.normal(size=(3, 4))
+M = RNG.normal(size=(3, 4))
+X, Y = RNG.normal(size=(7, 4)), RNG.normal(size=(7, 3))
+MASK = RNG.integers(0, 2, size=(3, 4))
+
+COSTS = {
+    "half": (ln.factorisation(M), lambda a: 0.5 * np.sum((a - M) ** 2)),
+    "whole": (ln.factorisation(M, half=False), lambda a: np.sum((a - M) ** 2)),
+    "sum": (ln.regression(X, Y), lambda a: 0.5 * np.sum((X @ a.T - Y) ** 2)),
+    "average": (ln.regression(X, Y, average=True), lambda a: np.sum((X @ a.T - Y) ** 2) / 14),
+    "few samples": (ln.regression(X[:2], Y[:2]), lambda a: 0.5 * np.sum((X[:2] @ a.T - Y[:2]) ** 2)),
+    "mean field": (ln.mean_field_regression(X, Y, width=50), lambda a: np.sum((X @ a.T / 50 - Y) ** 2) / 14),
+    "masked": (ln.masked(M, MASK, scale=0.3), lambda a: 0.15 * np.sum(MASK * (a - M) ** 2)),
+    "logistic": (ln.logistic(np.sign(M), scale=2.0), lambda a: 2 * np.sum(np.log1p(np.exp(-np.sign(M) * a)))),
+    "huber": (ln.pseudo_huber(M, delta=0.4), lambda a: np.sum(0.16 * (np.sqrt(1 + ((a - M) / 0.4) ** 2) - 1))),
+    "custom": (ln.custom(lambda a: jnp.sum(jnp.cosh(a)), (3, 4)), lambda a: np.sum(np.cosh(a))),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_cost_gradient_and_curvature(name):
+    problem, plain = COSTS[name]
+    assert problem.shape == (3, 4)
+    assert np.isclose(problem.cost(jnp.asarray(A)), plain(A), rtol=1e-13)
+    assert jnp.allclose(
+        problem.gradient(jnp.asarray(A)), jax.grad(problem.cost)(jnp.asarray(A)), rtol=1e-12, atol=1e-14
+    )
+    direction, h = RNG.normal(size=(3, 4)), 1e-5
+    slope = (plain(A + h * direction) - plain(A - h * direction)) / (2 * h)
+    assert np.isclose(jnp.sum(problem.gradient(jnp.asarray(A)) * direction), slope, rtol=1e-7)
+    ahead, back = (problem.gradient(jnp.asarray(A + s * h * direction)) for s in (1, -1))
+    assert jnp.allclose(problem.curvature(jnp.asarray(A), jnp.asarray(direction)), (ahead - back) / (2 * h), atol=1e-7)
+
+
+def test_recovery_has_the_papers_normalisation(key):
+    problem = ln.low_rank_recovery(key, d=300, rank=5)
+    truth, observed = problem.truth, problem.target
+    assert jnp.linalg.matrix_rank(truth) == 5
+    assert np.isclose(problem.cost(truth), jnp.sum((truth - observed) ** 2) / 300**2)
+    assert np.isclose(problem.test_error(observed), problem.cost(truth))
+    assert problem.test_error(truth) == 0
+    assert abs(problem.cost(truth) - 1) < 0.02  # unit noise: mean of 9e4 squares, 4 standard errors
+    assert abs(problem.test_error(jnp.zeros((300, 300))) - 1) < 0.3  # |A_star|^2 / d^2 ~ 1
+    wide = ln.low_rank_recovery(key, d=(3, 8), rank=2)
+    assert wide.shape == (3, 8)
+    assert np.isclose(wide.cost(wide.truth), jnp.mean((wide.truth - wide.target) ** 2))
+
+
+def test_regression_keeps_second_moments_only():
+    many = RNG.normal(size=(5000, 4))
+    labels = RNG.normal(size=(5000, 3))
+    problem = ln.regression(many, labels)
+    assert all(leaf.size <= 16 for leaf in jax.tree.leaves(problem))
+    assert jnp.allclose(problem.gram, many.T @ many)
+    assert jnp.allclose(problem.cross, labels.T @ many)
+    assert np.isclose(problem.square, np.sum(labels**2))
+    assert problem.samples == 5000
+    assert jnp.allclose(problem.target, np.linalg.lstsq(many, labels, rcond=None)[0].T)
+
+
+def test_loss_near_a_perfect_fit_does_not_cancel():
+    truth = RNG.normal(size=(3, 4))
+    problem = ln.regression(X, X @ truth.T)
+    for size in (1e-6, 1e-9):
+        step = size * RNG.normal(size=(3, 4))
+        got = problem.cost(jnp.asarray(truth + step)) - problem.scale / 2 * problem.unexplained
+        assert np.isclose(got, 0.5 * np.sum((X @ step.T) ** 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "deficient"), [(7, False), (7, True), (2, False), (30, True)])
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_rank_constrained_optimum(n, deficient, rank):
+    """Nonlocal 2.4: Eckart-Young through the projection of Y, n < d_in and rank-deficient X included."""
+    x, y = RNG.normal(size=(n, 4)), RNG.normal(size=(n, 3))
+    if deficient:
+        x[:, 3] = x[:, 0] - x[:, 1]
+    for scale in (1.0, 0.1):
+        problem = ln.regression(x, y, average=True, output_scale=scale)
+        best = problem.optimum(rank)
+        assert np.linalg.matrix_rank(best.matrix, tol=1e-10) <= rank
+        assert np.isclose(problem.cost(best.matrix), best.cost, rtol=1e-10)
+        fitted = x @ np.linalg.pinv(x) @ y
+        s = np.linalg.svd(fitted, compute_uv=False)
+        assert np.isclose(best.cost, (np.sum((y - fitted) ** 2) + np.sum(s[rank:] ** 2)) / (2 * n))
+        # no descent direction among products of that rank: random neighbours are worse
+        for _ in range(20):
+            if rank == 0:
+                break
+            u, s, vt = np.linalg.svd(best.matrix + 1e-3 * RNG.normal(size=(3, 4)), full_matrices=False)
+            assert problem.cost(jnp.asarray((u[:, :rank] * s[:rank]) @ vt[:rank])) >= best.cost - 1e-12
+
+
+def test_factorisation_optimum_is_eckart_young():
+    s = np.linalg.svd(M, compute_uv=False)
+    best = ln.factorisation(M, half=False).optimum(2)
+    assert np.isclose(best.cost, s[2] ** 2)
+    assert np.isclose(np.sum((np.asarray(best.matrix) - M) ** 2), s[2] ** 2)
+
+
+def test_whitening():
+    problem = ln.regression(X, Y)
+    white, back = problem.whiten()
+    assert jnp.allclose(white.gram / 7, jnp.eye(4), atol=1e-13)
+    assert jnp.allclose(white.cost(jnp.asarray(A)), problem.cost(A @ back))
+    assert jnp.allclose(white.target @ back, problem.target)
+    with pytest.raises(ln.InputError, match="project"):
+        ln.regression(X[:2], Y[:2]).whiten()
+    small = ln.regression(X[:2], Y[:2]).project().problem
+    assert small.whiten().problem.shape == (3, 2)
+
+
+def test_diagonal_problems_take_vectors():
+    problem = ln.diagonal_regression(X, Y[:, 0], average=True)
+    b = jnp.asarray(RNG.normal(size=4))
+    assert problem.shape == (4,)
+    assert np.isclose(problem.cost(b), np.sum((X @ np.asarray(b) - Y[:, 0]) ** 2) / 14)
+    assert jnp.allclose(problem.gradient(b), X.T @ (X @ b - Y[:, 0]) / 7)
+    run = ln.simulate(problem, ln.identity(problem, 0.5, 3), ln.GradientDescent(0.1), steps=4000)
+    assert run["loss"][-1] < run["loss"][0]
+    aligned = ln.factorisation(M).aligned()
+    assert jnp.allclose(aligned.target, jnp.linalg.svd(M, compute_uv=False))
+
+
+def test_held_out_samples_are_the_test_error():
+    problem = ln.regression(X, Y, test=(X[:3], Y[:3]))
+    assert np.isclose(problem.test_error(jnp.asarray(A)), np.sum((X[:3] @ A.T - Y[:3]) ** 2) / 6)
+
+
+def test_label_noise_has_the_covariance_of_the_data():
+    problem = ln.regression(X, Y, average=True, output_scale=0.5)
+    noise = jax.vmap(problem.label_noise)(jax.random.split(jax.random.key(0), 20_000))
+    covariance, outputs = problem.noise_covariance()
+    assert outputs == 3
+    assert jnp.allclose(covariance, X.T @ X * (0.5 / 7) ** 2)
+    sample = jnp.einsum("noi,noj->ij", noise, noise) / (20_000 * 3)
+    error = jnp.sqrt((jnp.outer(jnp.diag(covariance), jnp.diag(covariance)) + covariance**2) / 60_000)
+    assert jnp.max(jnp.abs(sample - covariance) / error) < 4.5
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ln.factorisation([[1.0, np.nan]]), "NaN"),
+        (lambda: ln.factorisation(np.ones((2, 2, 2))), "shape (2, 2, 2)"),
+        (lambda: ln.factorisation(np.ones((0, 2))), "empty"),
+        (lambda: ln.factorisation("matrix"), "target = 'matrix'"),
+        (lambda: ln.factorisation(np.ones((2, 2)) * 1j), "complex"),
+        (lambda: ln.low_rank_recovery(jax.random.key(0), 4, 5), "rank = 5"),
+        (lambda: ln.low_rank_recovery(jax.random.key(0), 4, 0), "rank = 0"),
+        (lambda: ln.low_rank_recovery(jax.random.key(0), 2.5, 1), "d = 2.5"),
+        (lambda: ln.regression(X, Y[:3]), "one row a sample"),
+        (lambda: ln.regression(X, Y, output_scale=0.0), "output_scale = 0.0"),
+        (lambda: ln.regression(np.zeros((3, 2)), np.ones(3)).project(), "all zero"),
+        (lambda: ln.mean_field_regression(X, Y, width=-1), "width = -1"),
+        (lambda: ln.masked(M, np.ones((3, 3))), "mask has shape (3, 3)"),
+        (lambda: ln.masked(M, 2 * np.ones((3, 4))), "mask"),
+        (lambda: ln.logistic(M), "labels"),
+        (lambda: ln.pseudo_huber(M, delta=-1.0), "delta = -1.0"),
+        (lambda: ln.custom(3, (2, 2)), "cost = 3"),
+        (lambda: ln.custom(lambda a: a, (2, 2)), "one number"),
+        (lambda: ln.custom(jnp.sum, (2, 2, 2)), "shape = (2, 2, 2)"),
+        (lambda: ln.custom(lambda a: jnp.sum(a @ jnp.ones(7)), (2, 2)), "cannot be called"),
+        (lambda: ln.factorisation(M).optimum(4), "rank = 4"),
+        (lambda: ln.factorisation(M).test_error(A), "no test problem"),
+        (lambda: ln.logistic(np.sign(M)).target, "no target"),
+        (lambda: ln.logistic(np.sign(M)).label_noise(jax.random.key(0)), "no labels"),
+        (lambda: ln.factorisation(np.ones(3)).optimum(1), "needs a matrix problem"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, words):
+    with pytest.raises(ln.InputError) as caught:
+        call()
+    assert words in str(caught.value)
+    assert str(caught.value).endswith(".")

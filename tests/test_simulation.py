@@ -1,0 +1,292 @@
+"""simulate: recording, stopping, divergence, batches, precision, recompilation, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linnet as ln
+
+TARGET = np.diag([2.0, 1.0, 0.5])
+
+
+@pytest.fixture
+def problem():
+    return ln.factorisation(TARGET)
+
+
+@pytest.fixture
+def state(problem):
+    return ln.gaussian(jax.random.key(1), problem, 30, 0.01)
+
+
+def test_the_example_of_the_readme(key):
+    problem = ln.low_rank_recovery(key, d=30, rank=2)
+    state = ln.gaussian(key, problem, width=1_180_000, variance=30**-2.5)
+    run = ln.simulate(
+        problem,
+        state,
+        ln.GradientDescent(lr=1.0),
+        steps=50,
+        observe={"s": ln.observe.singular_values, "test": ln.observe.test_error},
+    )
+    data = run.to_xarray()
+    assert dict(data.sizes) == {"step": 51, "index": 30}
+    assert data["test"].dims == ("step",)
+    assert data.attrs["status"] == "horizon"
+    assert data["s"].attrs["long_name"].startswith("Singular values")
+
+
+def test_recording_points(problem, state):
+    def steps(record, horizon=1000):
+        run = ln.simulate(problem, state, ln.GradientDescent(0.01), steps=horizon, record=record)
+        return np.asarray(run.steps).tolist()
+
+    assert steps(ln.every(300)) == [0, 300, 600, 900, 1000]
+    assert steps(ln.at([7, 3, 3])) == [0, 3, 7, 1000]
+    assert steps(ln.linear(3)) == [0, 500, 1000]
+    assert steps(ln.logarithmic(4)) == [0, 1, 10, 100, 1000]
+    assert steps(None, horizon=5) == [0, 1, 2, 3, 4, 5]
+    assert len(steps(None, horizon=5000)) == 1001
+
+
+def test_recorded_values_do_not_depend_on_when_one_looks(problem, state):
+    fine = ln.simulate(problem, state, ln.GradientDescent(0.05), steps=120)
+    coarse = ln.simulate(problem, state, ln.GradientDescent(0.05), steps=120, record=ln.at([40]))
+    assert jnp.array_equal(coarse["loss"], fine["loss"][jnp.array([0, 40, 120])])
+    assert jnp.allclose(fine.times, 0.05 * jnp.arange(121))
+
+
+def test_flow_times_are_hit_exactly(problem, state):
+    one = ln.simulate(problem, state, ln.GradientFlow(), time=3.0, record=ln.at([1.0, 2.5]), observe=["matrix"])
+    two = ln.simulate(problem, state, ln.GradientFlow(), time=2.5, record=ln.linear(2), observe=["matrix"])
+    assert np.asarray(one.times).tolist() == [0, 1.0, 2.5, 3.0]
+    assert jnp.allclose(one["matrix"][2], two["matrix"][-1], rtol=1e-9, atol=1e-11)
+    assert jnp.allclose(one["matrix"][0], state.matrix, rtol=1e-13)
+
+
+def test_stopping(problem, state):
+    motion = ln.GradientDescent(0.05)
+    whole = ln.simulate(problem, state, motion, steps=3000, record=ln.every(1))
+    first = int(jnp.argmax(whole["loss"] < 1e-3))
+    run = ln.simulate(problem, state, motion, steps=3000, record=ln.every(50), stop=ln.loss_below(1e-3))
+    assert run.status == "converged"
+    assert run.ended == first
+    assert run.steps[-1] == first
+    assert run.steps[-2] == first - first % 50
+    assert run["loss"][-1] == whole["loss"][first]
+
+    run = ln.simulate(problem, state, motion, steps=20_000, stop=ln.change_below(1e-6))
+    assert run.status == "converged"
+    assert run["loss"][-1] < 1e-10
+
+    run = ln.simulate(problem, state, motion, steps=3000, stop=lambda s, p: s.matrix[0, 0] > 1.0)
+    assert run.status == "converged"
+    assert run.final.matrix[0, 0] > 1.0
+
+    flow = ln.simulate(problem, state, ln.GradientFlow(), time=100.0, stop=ln.loss_below(1e-3))
+    assert flow.status == "converged"
+    assert flow["loss"][-1] < 1e-3 < flow["loss"][-2]
+    assert flow.times[-1] == flow.ended < 100.0
+
+    done = ln.simulate(problem, state, motion, steps=5, stop=lambda s, p: True)
+    assert (done.status, int(done.ended), done["loss"].shape) == ("converged", 0, (1,))
+
+
+def test_divergence_is_an_outcome(problem, state):
+    run = ln.simulate(problem, state, ln.GradientDescent(3.0), steps=500)
+    assert run.status == "diverged"
+    # the step that a plain loop sees blow up
+    w1, w2 = state.layers
+    limit = 1e9 * max(1.0, float(jnp.max(jnp.abs(w1))), float(jnp.max(jnp.abs(w2))))
+    step = 0
+    while max(jnp.max(jnp.abs(w1)), jnp.max(jnp.abs(w2))) <= limit:
+        g = w2 @ w1 - TARGET
+        w1, w2 = w1 - 3.0 * w2.T @ g, w2 - 3.0 * g @ w1.T
+        step += 1
+    assert int(run.ended) == step
+    assert int(run.steps[-1]) == step - 1
+    assert np.all(np.isfinite(run["loss"]))
+    assert all(np.all(np.isfinite(w)) for w in run.final.layers)
+    assert "diverged at step" in repr(run)
+
+    nan = ln.custom(lambda a: jnp.sum(jnp.sqrt(1.0 - a**2)), (3, 3))  # leaves its domain
+    run = ln.simulate(nan, ln.Weights([0.9 * np.eye(3)]), ln.GradientDescent(5.0), steps=50)
+    assert run.status == "diverged"
+    assert np.all(np.isfinite(run["loss"]))
+
+    growing = ln.custom(lambda a: -jnp.sum(a**4), (2, 2))  # flow explodes in finite time
+    flow = ln.simulate(growing, ln.Weights([np.eye(2)]), ln.GradientFlow(), time=10.0)
+    assert flow.status in ("diverged", "stalled")
+    assert flow.ended < 0.2  # 1/8
+    assert np.all(np.isfinite(flow["loss"]))
+
+
+def test_batches_over_everything(problem, state):
+    lrs = jnp.array([0.01, 0.05, 3.0, 0.1])
+    alone = [ln.simulate(problem, state, ln.GradientDescent(lr), steps=200, record=ln.every(20)) for lr in lrs]
+
+    def one(lr):
+        return ln.simulate(problem, state, ln.GradientDescent(lr), steps=200, record=ln.every(20))
+
+    for many in (jax.vmap(one)(lrs), ln.batch(one, lrs)):
+        assert many.status.tolist() == ["horizon", "horizon", "diverged", "horizon"]
+        for i, run in enumerate(alone):
+            kept = run["loss"].shape[0]
+            assert jnp.allclose(many["loss"][i, :kept], run["loss"], rtol=1e-10, atol=1e-14)
+            assert int(many.ended[i]) == int(run.ended)
+        data = many.to_xarray(lr=lrs)
+        assert data["loss"].dims == ("lr", "record")
+        assert data["status"].values.tolist() == many.status.tolist()
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    by_key = ln.batch(
+        lambda k: ln.simulate(problem, ln.gaussian(k, problem, 9, 0.1), ln.GradientDescent(0.1), steps=10), keys
+    )
+    assert by_key["loss"].shape == (3, 11)
+    assert len(set(np.asarray(by_key["loss"][:, 0]).tolist())) == 3
+
+    by_width = jax.vmap(
+        lambda w: ln.simulate(problem, ln.gaussian(keys[0], problem, w, 0.1), ln.GradientDescent(0.1), steps=10)
+    )(jnp.array([1.0, 4.0, 1e6]))
+    assert by_width["loss"].shape == (3, 11)
+
+    targets = jnp.stack([jnp.asarray(TARGET), 2 * jnp.asarray(TARGET)])
+    by_target = jax.vmap(
+        lambda t: ln.simulate(ln.factorisation(t), state, ln.GradientFlow(), time=40.0, record=ln.linear(3))
+    )(targets)
+    assert jnp.all(by_target["loss"][:, -1] < 1e-8)
+    twice = jax.vmap(jax.vmap(one, 0), 0)(lrs.reshape(2, 2))
+    assert twice.to_xarray(a=[0, 1], b=[0, 1])["status"].shape == (2, 2)
+
+
+def test_other_numbers_do_not_recompile(problem):
+    traces = []
+
+    def cost(a):
+        traces.append(1)
+        return jnp.sum((a - 1.0) ** 2)
+
+    watched = ln.custom(cost, (3, 3))
+
+    def run(seed, width, variance, lr, steps):
+        start = ln.gaussian(jax.random.key(seed), watched, width, variance)
+        return ln.simulate(
+            watched, start, ln.GradientDescent(lr), steps=steps, record=ln.linear(11), stop=ln.loss_below(lr)
+        )
+
+    run(0, 100, 0.01, 0.1, 1000)
+    before = len(traces)
+    run(1, 10**6, 1e-6, 0.2, 2000)
+    run(2, 7, 1, 1, 500)
+    assert len(traces) == before
+
+
+def test_the_same_seed_gives_the_same_numbers(problem, state, key):
+    motion = ln.LabelNoiseDescent(0.05, 0.3)
+    a, b = (ln.simulate(problem, state, motion, steps=100, key=key) for _ in range(2))
+    assert jnp.array_equal(a["loss"], b["loss"])
+    c = ln.simulate(problem, state, motion, steps=100, key=jax.random.key(99))
+    assert not jnp.array_equal(a["loss"], c["loss"])
+    assert not np.array_equal(np.diff(a["loss"])[1:], np.diff(a["loss"])[:-1])
+
+
+def test_progress_is_told(problem, state):
+    told = []
+    ln.simulate(
+        problem, state, ln.GradientDescent(0.05), steps=100, record=ln.every(10), progress=lambda *x: told.append(x)
+    )
+    assert told == [(i, 11) for i in range(1, 12)]
+    told.clear()
+    ln.simulate(problem, state, ln.GradientFlow(), time=1.0, progress=lambda *x: told.append(x))
+    assert told[-1] == (201, 201)
+
+
+def test_single_precision_is_single_precision(problem, state):
+    single = ln.simulate(problem, ln.cast(state, jnp.float32), ln.GradientDescent(0.05), steps=400)
+    double = ln.simulate(problem, state, ln.GradientDescent(0.05), steps=400)
+    assert single.final.matrix.dtype == jnp.float32
+    error = jnp.max(jnp.abs(single.final.matrix - double.final.matrix))
+    assert 1e-9 < error < 1e-4
+
+
+def test_observables_by_name_object_and_function(problem, state):
+    run = ln.simulate(
+        problem,
+        state,
+        ln.GradientDescent(0.05),
+        steps=3,
+        observe={"mine": lambda s, p: s.layers[0], "named": "stable_rank", "object": ln.observe.loss},
+    )
+    assert run["mine"].shape == (4, 6, 3)
+    assert run.to_xarray()["mine"].dims == ("step", "mine_0", "mine_1")
+    assert set(ln.simulate(problem, state, ln.GradientDescent(0.1), steps=1, observe="loss").values) == {"loss"}
+    with pytest.raises(ln.InputError, match="not recorded"):
+        run["absent"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": None}, "runs in steps"),
+        ({"steps": None, "time": 1.0}, "runs in steps"),
+        ({"steps": 0}, "steps = 0"),
+        ({"steps": 1.5}, "steps = 1.5"),
+        ({"observe": ["los"]}, "did you mean 'loss'"),
+        ({"observe": {"x": 3}}, "observe['x'] = 3"),
+        ({"record": 5}, "record = 5"),
+        ({"record": ln.at([20])}, "must not exceed the horizon"),
+        ({"record": ln.at([1.5])}, "fractions of a step"),
+        ({"stop": 1e-3}, "stop = 0.001"),
+        ({"blowup": 0.0}, "blowup = 0.0"),
+        ({"problem": TARGET}, "problem = an array"),
+        ({"state": TARGET}, "state = an array"),
+        ({"motion": 0.1}, "motion = 0.1"),
+        ({"state": ln.Weights([np.ones((2, 3))])}, "must have the problem's shape (3, 3)"),
+        ({"motion": ln.GradientFlow()}, "runs in time"),
+        ({"motion": ln.GradientFlow(), "steps": None, "time": -1.0}, "time = -1.0"),
+        ({"motion": ln.LabelNoiseDescent(0.1, 1.0)}, "key is missing"),
+        ({"observe": ["test_error"]}, "no test problem"),
+        ({"observe": [ln.observe.layer_singular_values(3)]}, "layer = 3"),
+    ],
+)
+def test_bad_input_is_one_sentence(change, words, problem, state):
+    given = {"problem": problem, "state": state, "motion": ln.GradientDescent(0.1), "steps": 10} | change
+    with pytest.raises(ln.InputError) as caught:
+        ln.simulate(given.pop("problem"), given.pop("state"), given.pop("motion"), **given)
+    assert words in str(caught.value)
+    assert str(caught.value).endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ln.GradientDescent(0.0), "lr = 0.0"),
+        (lambda: ln.GradientDescent(-1), "lr = -1"),
+        (lambda: ln.GradientDescent(float("inf")), "lr = inf"),
+        (lambda: ln.GradientDescent("fast"), "lr = 'fast'"),
+        (lambda: ln.GradientDescent(True), "lr = True"),
+        (lambda: ln.GradientDescent(np.array([0.1, 0.2])), "lr = an array of shape (2,)"),
+        (lambda: ln.LabelNoiseDescent(0.1, -1.0), "delta = -1.0"),
+        (lambda: ln.NoisyFlow(0.1, scheme="milstein"), "'euler', 'geometric'"),
+        (lambda: ln.GradientFlow(rtol=0.0), "rtol = 0.0"),
+        (lambda: ln.Lazy(0.0), "c = 0.0"),
+        (lambda: ln.Mixed(-1.0), "c = -1.0"),
+        (lambda: ln.Balanced(0), "depth = 0"),
+        (lambda: ln.EndToEnd(TARGET, "lazy"), "closure = 'lazy'"),
+        (lambda: ln.Weights([]), "layers is empty"),
+        (lambda: ln.Weights([np.ones((2, 3)), np.ones((2, 3))]), "layer 2 has shape (2, 3)"),
+        (lambda: ln.Weights([np.array([[np.inf]])]), "layer 1 holds 1 NaN or infinite"),
+        (lambda: ln.Modes(np.ones(3)), "values has shape (3,)"),
+        (lambda: ln.every(0), "interval = 0"),
+        (lambda: ln.linear(1), "count = 1"),
+        (lambda: ln.at([-1.0]), "points"),
+        (lambda: ln.loss_below(-1.0), "value = -1.0"),
+        (lambda: ln.observe.layer_singular_values(0), "layer = 0"),
+        (lambda: ln.batch(lambda a, b: a, jnp.ones(3), jnp.ones(4)), "common length"),
+    ],
+)
+def test_wrong_things_fail_where_they_are_built(call, words):
+    with pytest.raises(ln.InputError) as caught:
+        call()
+    assert words in str(caught.value)
