@@ -22,7 +22,8 @@ from linnet.record import Record, linear
 from linnet.states import State
 from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, STALLED, Label, Trajectory
 
-_RUNNING = -1
+_RUNNING, _SUSPECT = -1, -2
+_LEAP = 16  # steps between two looks at the size of the state
 _listeners: dict[int, Callable[[int, int], None]] = {}
 _tokens = itertools.count(1)
 
@@ -173,21 +174,35 @@ def _steps(
 ) -> Trajectory:
     prepared = motion.prepare(problem, state)
 
-    def body(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-        current, step, _ = carry
+    def move(current: Any, step: Any) -> Any:
         noise = None if key is None else jax.random.fold_in(key, step)
         new = motion.step(problem, current, prepared, noise)
+        return jax.tree.map(lambda a, b: b.astype(a.dtype), current, new)
+
+    def leap(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        """Many steps with one look: what has grown by then is walked again from here, step by step."""
+        current, step, _ = carry
+        new = jax.lax.fori_loop(0, _LEAP, lambda i, state: move(state, step + i), current)
         grown = ~(_largest(new) <= limit)  # true for NaN as well
+        after = jax.tree.map(lambda a, b: jnp.where(grown, a, b), current, new)
+        return after, step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING)
+
+    def walk(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        current, step, _ = carry
+        new = move(current, step)
+        grown = ~(_largest(new) <= limit)
         # the condition looks at the old state, whose matrix the step computes anyway
         halt = jnp.asarray(False) if stop is None else jnp.asarray(stop(current, problem), dtype=bool)
         stay = grown | halt
         code = jnp.where(halt, CONVERGED, jnp.where(grown, DIVERGED, _RUNNING))
-        return jax.tree.map(lambda a, b: jnp.where(stay, a, b.astype(a.dtype)), current, new), step + ~stay, code
+        return jax.tree.map(lambda a, b: jnp.where(stay, a, b), current, new), step + ~stay, code
 
     def advance(carry: tuple[Any, Any], point: tuple[Array, Array]) -> tuple[Any, Any]:
         index, goal = point
         run, last = carry
-        run = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] == _RUNNING), body, run)
+        if stop is None:
+            run = jax.lax.while_loop(lambda c: (c[1] + _LEAP <= goal) & (c[2] == _RUNNING), leap, run)
+        run = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] < 0), walk, run)
         tell(index + 1)
         # a cost that left its domain is lost one step before the state is: then the last record stands
         lost = ~jnp.isfinite(problem.cost(run[0].matrix))
@@ -200,8 +215,8 @@ def _steps(
     indices = jnp.arange(points.shape[0])
     ((final, step, code), _), (taken, values) = jax.lax.scan(advance, start, (indices, points))
     if stop is not None:
-        code = jnp.where((code == _RUNNING) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
-    code = jnp.where(code == _RUNNING, HORIZON, code)
+        code = jnp.where((code < 0) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
+    code = jnp.where(code < 0, HORIZON, code)
     # the step that could not be taken, or the one at which the cost was lost
     ended = step + ((code == DIVERGED) & jnp.isfinite(problem.cost(final.matrix)))
     return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels)
