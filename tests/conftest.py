@@ -4,14 +4,23 @@ import pytest
 
 import linnet  # noqa: F401  (switches on 64-bit floats before any test makes an array)
 
-hypothesis.settings.register_profile(
-    "linnet", deadline=None, max_examples=12, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("linnet")
+# every example has shapes of its own and compiles: few by default, many with --slow
+for name, examples in (("quick", 7), ("slow", 60)):
+    hypothesis.settings.register_profile(
+        name,
+        deadline=None,
+        max_examples=examples,
+        derandomize=True,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_configure(config):
+    hypothesis.settings.load_profile("slow" if config.getoption("--slow") else "quick")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -22,12 +22,12 @@ def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     best = int(np.argmin(test))
     left.plot(steps[best], test[best], "o", color=TEST, ms=6)
     left.annotate(
-        f"best {test[best]:.3f}\nat step {steps[best]}",
+        f"best {test[best]:.3f} at step {steps[best]}",
         (steps[best], test[best]),
-        xytext=(-10, -4),
-        ha="right",
+        xytext=(10, -10),
         textcoords="offset points",
         color=TEST,
+        va="center",
     )
     left.set(
         xlabel="step of gradient descent", ylabel="mean squared error", title="It learns the signal, then the noise"
