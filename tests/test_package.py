@@ -8,11 +8,23 @@ from pathlib import Path
 import linnet as ln
 
 SOURCE = Path(ln.__file__).parent
-CORE = ("_check", "linalg", "problems", "states", "initial", "motion", "record", "simulation", "trajectory", "observe")
+CORE = (
+    "_check",
+    "linalg",
+    "problems",
+    "states",
+    "initial",
+    "motion",
+    "record",
+    "simulation",
+    "trajectory",
+    "observe",
+    "theory",
+)
 ALLOWED = {"numpy", "scipy", "jax", "equinox", "diffrax", "optimistix", "jaxtyping", "linnet"}
 # the road: a room may import only rooms before it
 ROAD = ["_version", "_check", "linalg", "problems", "states", "initial", "motion", "record", "observe", "trajectory"]
-ROAD += ["simulation", "plot", "cli"]
+ROAD += ["simulation", "theory", "plot", "cli"]
 
 
 def python(code):
@@ -97,7 +109,7 @@ def test_unknown_names_are_attribute_errors():
 def test_the_reference_lists_every_public_name():
     text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
     for name in ln.__all__:
-        if name not in ("InputError", "Motion", "__version__", "observe"):
+        if name not in ("InputError", "Motion", "__version__", "observe", "theory"):
             assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
     for name in ln.observe.__all__:
         thing = getattr(ln.observe, name)

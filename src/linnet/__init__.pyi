@@ -1,6 +1,7 @@
 """Everything public, in one place. Type checkers read this file; `__init__.py` loads from it on first use."""
 
 from linnet import observe as observe
+from linnet import theory as theory
 from linnet._check import InputError as InputError
 from linnet._version import __version__ as __version__
 from linnet.initial import (

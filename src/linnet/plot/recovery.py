@@ -17,18 +17,10 @@ def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     steps = np.asarray(run.steps)
     train, test, values = (np.asarray(run[name]) for name in ("train", "test", "singular values"))
 
-    left.plot(steps, test, color=TEST, lw=2, label="test error")
-    left.plot(steps, train, color=TRAIN, lw=2, label="train error")
     best = int(np.argmin(test))
+    left.plot(steps, test, color=TEST, lw=2, label=f"test error, best {test[best]:.3f} at step {steps[best]}")
+    left.plot(steps, train, color=TRAIN, lw=2, label="train error")
     left.plot(steps[best], test[best], "o", color=TEST, ms=6)
-    left.annotate(
-        f"best {test[best]:.3f} at step {steps[best]}",
-        (steps[best], test[best]),
-        xytext=(10, -10),
-        textcoords="offset points",
-        color=TEST,
-        va="center",
-    )
     left.set(
         xlabel="step of gradient descent", ylabel="mean squared error", title="It learns the signal, then the noise"
     )
@@ -36,7 +28,7 @@ def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     left.legend(frameon=False)
 
     right.plot(steps, values[:, rank:], color=NOISE, lw=0.4, alpha=0.5)
-    right.plot(steps, values[:, :rank], color=SIGNAL, lw=1.8)
+    right.plot(steps, values[:, :rank], color=SIGNAL, lw=1.2)
     right.plot([], [], color=SIGNAL, lw=1.8, label=f"the {rank} largest: signal")
     right.plot([], [], color=NOISE, lw=1, label="the others: noise")
     right.axhline(c, color="black", lw=1, ls="--", label=f"lazy below, active above: c = {c:.3g}")

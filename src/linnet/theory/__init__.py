@@ -1,0 +1,5 @@
+"""Theory: the papers' formulas in numerically stable form, one module for each subject. No simulation."""
+
+from linnet.theory import mixed
+
+__all__ = ["mixed"]

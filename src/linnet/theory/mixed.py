@@ -1,0 +1,317 @@
+"""Mixed dynamics of two-layer linear networks (Tu, Aranguri, Jacot): lazy, active and everything between.
+
+Letters as in the paper: c = variance * width is the threshold between lazy and active singular values, kappa the
+curvature of the cost C(A) = (kappa/2) |A - A_obs|^2 (the paper's loss 1/d^2 has kappa = 2/d^2), t = lr * steps.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from linnet import _check
+from linnet._check import InputError
+
+Number = float | Float[Array, "..."]
+
+
+# Lazy ----------------------------------------------------------------------------------------------------------------
+
+
+def lazy(
+    time: Number, start: Float[Array, "d_out d_in"], observed: Float[Array, "d_out d_in"], c: Number, kappa: Number
+) -> Float[Array, "d_out d_in"]:
+    """The lazy flow dA/dt = -2c G: A(t) = A_obs + exp(-2 kappa c t) (A_0 - A_obs)."""
+    return observed + jnp.exp(-2 * kappa * c * jnp.asarray(time)) * (start - observed)
+
+
+class LazyOptimum(NamedTuple):
+    """The best early stopping of a lazy network: the share q of the start that is left, and |A - A_star|^2 there."""
+
+    left: Float[Array, ""]
+    square: Float[Array, ""]
+
+
+def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d_in"]) -> LazyOptimum:
+    """Minimum over q in [0, 1] of |-q A_star + (1-q) E|^2 = (|A_star|^2 |E|^2 - <A_star, E>^2) / |A_star + E|^2.
+
+    The mean over the start of the lazy error (section 1.4, sign corrected); the start's own noise comes on top.
+    """
+    observed = truth + noise
+    q = jnp.clip(jnp.sum(noise * observed) / jnp.sum(observed**2), 0.0, 1.0)
+    return LazyOptimum(q, jnp.sum((-q * truth + (1 - q) * noise) ** 2))
+
+
+# One mode ------------------------------------------------------------------------------------------------------------
+
+
+def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
+    """A singular value under ds/dt = 2 kappa hypot(s, c) (s_star - s), in closed form for all signs, c >= 0 and times.
+
+    In p = s + hypot(s, c) the flow is a Riccati equation with constant coefficients; every sum below has terms of one
+    sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
+    """
+    t, s0, goal, c, kappa = jnp.broadcast_arrays(
+        *(jnp.asarray(x, dtype=jnp.float64) for x in (time, start, target, c, kappa))
+    )
+    sign = jnp.where(goal < 0, -1.0, 1.0)  # the equation is odd
+    s0, goal = sign * s0, jnp.abs(goal)
+    unit = jnp.maximum(jnp.maximum(jnp.abs(s0), goal), c)  # squares of tiny numbers must not underflow
+    unit = jnp.where(unit > 0, unit, 1.0)
+    return sign * unit * _mode(kappa * unit * t, s0 / unit, goal / unit, c / unit)
+
+
+def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
+    h = jnp.hypot(goal, c)
+    plus = goal + h
+    minus = _ratio(c * c, plus)  # h - goal
+    root0 = jnp.hypot(s0, c)
+    p0 = jnp.where(s0 >= 0, s0 + root0, _ratio(c * c, root0 - s0))
+    q, gone = jnp.exp(-2 * h * tau), -jnp.expm1(-2 * h * tau)
+
+    p = _ratio(p0 * (plus + minus * q) + c * c * gone, p0 * gone + minus + plus * q)
+    large = (p - _ratio(c * c, p)) / 2
+
+    near = _ratio(goal * goal, h + c)  # h - c
+    k0 = _ratio(s0, c + root0)
+    k = _ratio(k0 * (near + (h + c) * q) + goal * gone, h + c + near * q + goal * k0 * gone)
+    m0 = _ratio(2 * p0, p0 + c)  # 1 + k0, for starts far on the wrong side
+    turned = _ratio(
+        (c - minus) - (plus + c) * q + m0 * (near + (h + c) * q),
+        c + minus + (goal + near) * q + m0 * goal * gone,
+    )
+    k = jnp.where((s0 < -c) & (goal > c), turned, k)
+    small = _ratio(2 * c * k, (1 - k) * (1 + k))
+
+    # c = 0: positive starts are in the p form; a negative one dies at zero, and a zero target is approached as 1/t
+    stuck = jnp.where(goal > 0, _ratio(s0 * goal * q, goal + jnp.abs(s0) * gone), s0 / (1 + 2 * jnp.abs(s0) * tau))
+    frozen = (c == 0) & ((s0 <= 0) | (goal == 0))
+    return jnp.where(frozen, stuck, jnp.where(jnp.abs(small) < c, small, large))
+
+
+def _ratio(a: Array, b: Array) -> Array:
+    """A / b, 0 where b is 0 (branches that are not taken must stay finite)."""
+    return a / jnp.where(b != 0, b, 1.0) * (b != 0)
+
+
+def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
+    """The time a mode takes from `start` to `end`; NaN where `end` is not strictly between `start` and `target`.
+
+    t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one is
+    2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
+    """
+    s0, s1, goal, c, kappa = jnp.broadcast_arrays(
+        *(jnp.asarray(x, dtype=jnp.float64) for x in (start, end, target, c, kappa))
+    )
+    sign = jnp.where(goal < 0, -1.0, 1.0)
+    s0, s1, goal = sign * s0, sign * s1, jnp.abs(goal)
+    h, root0, root1 = (jnp.hypot(s, c) for s in (goal, s0, s1))
+    minus = _ratio(c * c, goal + h)
+    p0, p1 = (jnp.where(s >= 0, s + r, _ratio(c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
+    step = (s1 - s0) * _ratio(p0 + p1, root0 + root1)  # p_1 - p_0
+    gap = (goal - s1) * (1 + _ratio(goal + s1, h + root1))  # p_star - p_1
+    x = _ratio(step, gap * (p0 + minus))
+    time = jnp.where(h > 0, _ratio(jnp.log1p(2 * h * x), 2 * h), x) / kappa
+    between = ((s0 < s1) & (s1 < goal)) | ((s0 > s1) & (s1 > goal))
+    reachable = (c > 0) | (s0 > 0)
+    return jnp.where(between & reachable, time, jnp.nan)
+
+
+# The whole matrix ----------------------------------------------------------------------------------------------------
+
+
+def matrix(
+    time: Number,
+    start: Float[Array, "d_out d_in"],
+    observed: Float[Array, "d_out d_in"],
+    c: Number,
+    kappa: Number = 1.0,
+) -> Float[Array, "d_out d_in"]:
+    """The mixed flow of the whole matrix in closed form: any c >= 0, any time, any start.
+
+    On the 2c-balanced manifold Z = [W_1, W_2^T]^T obeys a Riccati equation, and its column space moves linearly under
+    exp(kappa t H), H = [[c, A_obs^T], [A_obs, -c]]. A QR factor keeps growing and decaying directions apart, so nothing
+    overflows and nothing cancels. One SVD of each matrix, then O((d_in + d_out)^3) for a time; `jax.vmap` over times.
+    """
+    a0, goal = jnp.asarray(start), jnp.asarray(observed)
+    if a0.shape != goal.shape or goal.ndim != 2:
+        raise InputError(f"start has shape {a0.shape} and observed {goal.shape}: they must be matrices of one shape.")
+    tau, c = jnp.asarray(kappa * time, dtype=goal.dtype), jnp.asarray(c, dtype=goal.dtype)
+    d_out, d_in = goal.shape
+    r = min(d_out, d_in)
+    u, s, vt = jnp.linalg.svd(goal, full_matrices=True)
+    v = vt.T
+    h, half = jnp.hypot(s, c), jnp.arctan2(s, c) / 2
+    cos, sin = jnp.cos(half), jnp.sin(half)
+    grow = jnp.concatenate(
+        [jnp.concatenate([v[:, :r] * cos, v[:, r:]], axis=1), jnp.zeros((d_out, d_in)).at[:, :r].set(u[:, :r] * sin)]
+    )
+    decay = jnp.concatenate(
+        [jnp.zeros((d_in, d_out)).at[:, :r].set(-v[:, :r] * sin), jnp.concatenate([u[:, :r] * cos, u[:, r:]], axis=1)]
+    )
+    up = jnp.concatenate([h, jnp.full(d_in - r, c)])
+    down = jnp.concatenate([h, jnp.full(d_out - r, c)])
+
+    u0, s0, v0t = jnp.linalg.svd(a0, full_matrices=True)
+    p = jnp.sqrt(c + jnp.hypot(jnp.zeros(d_in).at[:r].set(s0), c))
+    lower = jnp.zeros((d_out, d_in)).at[:, :r].set(u0[:, :r] * _ratio(s0, p[:r]))
+    z0 = jnp.concatenate([v0t.T * p, lower])
+
+    def phi(rate: Array) -> Array:
+        """(1 - exp(-2 tau rate)) / (2 rate), tau at rate 0."""
+        return jnp.where(rate > 0, -jnp.expm1(-2 * tau * rate) / jnp.where(rate > 0, 2 * rate, 1.0), tau)
+
+    root_up, root_down = jnp.sqrt(phi(up)), jnp.sqrt(phi(down))
+    blocks = [
+        (jnp.exp(jnp.minimum(tau * up, 340.0)) * root_up)[:, None] * (grow.T @ z0),
+        root_down[:, None] * (decay.T @ z0),
+        jnp.eye(d_in),
+    ]
+    stacked = jnp.concatenate(blocks)
+    order = jnp.argsort(-jnp.max(jnp.abs(stacked), axis=1))  # graded rows keep their digits if the large come first
+    q = jnp.zeros_like(stacked).at[order].set(jnp.linalg.qr(stacked[order])[0])
+    moved = grow @ (_ratio(q[:d_in], root_up[:, None])) + decay @ (
+        _ratio(q[d_in : d_in + d_out] * jnp.exp(-tau * down)[:, None], root_down[:, None])
+    )
+    return jnp.where(tau > 0, moved[d_in:] @ moved[:d_in].T, a0)
+
+
+# Stability, sizes, phases --------------------------------------------------------------------------------------------
+
+
+def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
+    """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c))."""
+    return 1 / (kappa * jnp.hypot(jnp.asarray(top), jnp.asarray(c)))
+
+
+PHASES = ("underparametrized", "infinite_noise", "lazy", "active")
+
+
+def phase(gamma_w: float, gamma_sigma2: float) -> str:
+    """The phase of width d^gamma_w and variance d^gamma_sigma2 for low-rank recovery.
+
+    gamma_w < 1: underparametrized; 2 gamma_sigma2 + gamma_w > 0: infinite noise at the start; above the transition line
+    gamma_sigma2 + gamma_w = 1 lazy, below it active.
+    """
+    if gamma_w < 1:
+        return "underparametrized"
+    if 2 * gamma_sigma2 + gamma_w > 0:
+        return "infinite_noise"
+    return "lazy" if gamma_sigma2 + gamma_w > 1 else "active"
+
+
+def transition(gamma_w: Number, *, low_rank: bool = True) -> Number:
+    """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one."""
+    return (1.0 if low_rank else 0.5) - gamma_w
+
+
+class Sandwich(NamedTuple):
+    """Lower and upper bounds of a Gram matrix in the order of symmetric operators."""
+
+    low: Float[Array, "d d"]
+    high: Float[Array, "d d"]
+
+
+def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"]) -> tuple[Sandwich, Sandwich]:
+    """Bounds of C1 = W_1^T W_1 and C2 = W_2 W_2^T along any gradient flow, from A(t) and D = W_1 W_1^T - W_2^T W_2.
+
+    sqrt(A^T A + l^2/4) - l/2 <= C1 <= sqrt(A^T A + L^2/4) + L/2 with L = max(lambda_max(D), 0) and
+    l = max(-lambda_min(D), 0); for C2 the two change places. D is the flow's constant: take it at the start.
+    """
+    rates = jnp.linalg.eigvalsh(imbalance)
+    high, low = jnp.maximum(rates[-1], 0.0), jnp.maximum(-rates[0], 0.0)
+    u, s, vt = jnp.linalg.svd(matrix, full_matrices=True)
+    d_out, d_in = matrix.shape
+
+    def bound(basis: Array, size: int, level: Array, sign: int) -> Array:
+        values = jnp.zeros(size).at[: s.shape[0]].set(s)
+        root = jnp.hypot(values, level / 2)
+        # sqrt(s^2 + l^2/4) - l/2 = s^2 / (sqrt(s^2 + l^2/4) + l/2)
+        shifted = root + level / 2 if sign > 0 else _ratio(values**2, root + level / 2)
+        return (basis * shifted) @ basis.T
+
+    first = Sandwich(bound(vt.T, d_in, low, -1), bound(vt.T, d_in, high, 1))
+    second = Sandwich(bound(u, d_out, high, -1), bound(u, d_out, low, 1))
+    return first, second
+
+
+# Theorem 2 -----------------------------------------------------------------------------------------------------------
+
+
+class Recovery(NamedTuple):
+    """The quantities of Theorem 2 for targets with singular values a_i d, in steps of gradient descent."""
+
+    delta: float
+    rate: float
+    time: float
+    leading_time: float
+    errors: dict[str, float]
+
+
+def recovery(
+    levels: Any, gamma_w: float, gamma_sigma2: float, d: float, lr: float, *, variant: str = "derived"
+) -> Recovery:
+    """Delta, the alignment rate c(a), the time T_star and the error terms of Theorem 2.
+
+    T_star = [Delta/a_K + 2m/c(a) + m/(2 a_K)] d ln d / lr with m = max(1, 2 Delta) as printed, min(1, 2 Delta) as the
+    proof derives it (erratum E20). c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, the noise
+    level 0 among them (E28). `leading_time` is the true time of the weakest signal to leading order, Delta d ln d /
+    (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (E19).
+    """
+    a = np.asarray(_check.array("levels", levels, ndim=1))
+    if np.any(a <= 0):
+        raise InputError(f"levels = {_check.show(levels)} is not allowed: levels must be positive.")
+    _check.choice("variant", variant, ("printed", "derived"))
+    delta = 1 - gamma_sigma2 - gamma_w
+    distinct = np.unique(np.append(a, 0.0))
+    differences = np.abs(distinct[:, None] - distinct[None, :])[np.triu_indices(len(distinct), 1)]
+    squares = np.abs(distinct[:, None] ** 2 - distinct[None, :] ** 2)[np.triu_indices(len(distinct), 1)]
+    weakest = float(a.min())
+    rate = float(differences.min() * weakest**2 / squares.max())
+    m = max(1.0, 2 * delta) if variant == "printed" else min(1.0, 2 * delta)
+    unit = d * np.log(d) / lr
+    c = d ** (gamma_sigma2 + gamma_w)
+    errors = {
+        "start": float(d ** (2 * gamma_sigma2 + gamma_w)),
+        "laziness": float((c * np.log(d) / d) ** 2),
+        "noise": float(d**-0.5),
+        "threshold": float(c / d),
+        "step": float((lr * np.log(d) / d) ** 2),
+    }
+    time = float((delta / weakest + 2 * m / rate + m / (2 * weakest)) * unit)
+    return Recovery(float(delta), rate, time, float(delta / (4 * weakest) * unit), errors)
+
+
+def recovery_error(time: Number, levels: Any, d: float, c: Number, *, nodes: int = 2000) -> Float[Array, ""]:
+    """The test error of noisy low-rank recovery at flow time t, mode by mode, at any d (no simulation).
+
+    Signals a_i d and noise 2 sqrt(d) y with the quarter-circle density (4/pi) sqrt(1 - y^2), all from 0 by the closed
+    form: (1/d^2) [sum (s_i - a_i d)^2 + d mean s^2]. The mean is a Gauss-Chebyshev sum.
+    """
+    a = _check.array("levels", levels, ndim=1)
+    kappa = 2 / d**2
+    angle = jnp.pi * jnp.arange(1, nodes + 1) / (nodes + 1)
+    weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
+    signal = mode(time, 0.0, a * d, c, kappa) - a * d
+    noise = mode(time, 0.0, 2 * jnp.sqrt(d) * jnp.cos(angle), c, kappa)
+    return (jnp.sum(signal**2) + d * jnp.sum(weight * noise**2)) / d**2
+
+
+# Regions of the proof ------------------------------------------------------------------------------------------------
+
+
+def in_p1(values: Float[Array, " k"], levels: Any, c: float, c0: float, high: float, low: float) -> bool:
+    """Region P1(c0, C, C'): s_K >= C c, s_{K+1} <= C' c, s_{K+1} <= c0 s_K, and gaps s_k - s_{k+1} >= c0 s_k.
+
+    `values` are the singular values of A, descending, `levels` those of the target (equal levels need no gap).
+    """
+    s, a = np.asarray(values), np.asarray(levels)
+    k = len(a)
+    separated = all(s[i] - s[i + 1] >= c0 * s[i] for i in range(k - 1) if a[i] > a[i + 1])
+    return bool(s[k - 1] >= high * c and s[k] <= low * c and s[k] <= c0 * s[k - 1] and separated)
+
+
+def in_p2(misalignment: float, d: float, constant: float, gamma: float) -> bool:
+    """Region P2(C, gamma): x <= C d^{-gamma}."""
+    return bool(misalignment <= constant * d**-gamma)

@@ -1,0 +1,239 @@
+"""Mixed dynamics: closed forms against 60-digit arithmetic, tight integration and the spec's figures."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import linnet as ln
+from linnet.theory import mixed
+
+mp.mp.dps = 60
+
+
+def exact_mode(t, s0, goal, c):
+    """The closed form in p, in 60 digits, where nothing cancels badly."""
+    t, s0, goal, c = map(mp.mpf, (t, s0, goal, c))
+    h = mp.sqrt(goal * goal + c * c)
+    p0, q = s0 + mp.sqrt(s0 * s0 + c * c), mp.exp(-2 * h * t)
+    p = (p0 * (goal + h + (h - goal) * q) + c * c * (1 - q)) / (p0 * (1 - q) + h - goal + (goal + h) * q)
+    return (p - c * c / p) / 2
+
+
+def exact_time(s0, s1, goal, c):
+    s0, s1, goal, c = map(mp.mpf, (s0, s1, goal, c))
+    h = mp.sqrt(goal * goal + c * c)
+    p0, p1 = (s + mp.sqrt(s * s + c * c) for s in (s0, s1))
+    return (mp.log((goal + h - p0) / (goal + h - p1)) + mp.log((p1 + h - goal) / (p0 + h - goal))) / (2 * h)
+
+
+def random_sets(count, seed=0):
+    rng = np.random.default_rng(seed)
+    c, goal = 10 ** rng.uniform(-8, 2, count), 10 ** rng.uniform(-8, 2, count)
+    s0 = 10 ** rng.uniform(-8, 2, count) * rng.choice([-1, 0, 1, 1], count)
+    return rng, s0, goal, c, 10 ** rng.uniform(-3, 3, count) / np.hypot(goal, c)
+
+
+def test_the_reference_solves_the_equation():
+    """ds/dt = 2 hypot(s, c) (s_star - s), by differentiation in 60 digits."""
+    for s0, goal, c in [(0.3, 2.0, 0.5), (-1.0, 2.0, 0.1), (3.0, 0.2, 1.0)]:
+        for t in (0.1, 1.0):
+            slope = mp.diff(lambda x, a=s0, b=goal, d=c: exact_mode(x, a, b, d), t)
+            s = exact_mode(t, s0, goal, c)
+            assert abs(slope - 2 * mp.sqrt(s * s + mp.mpf(c) ** 2) * (goal - s)) < 1e-40
+        assert abs(exact_mode(exact_time(s0, (s0 + goal) / 2, goal, c), s0, goal, c) - (s0 + goal) / 2) < 1e-40
+
+
+def test_mode_keeps_all_digits_over_ten_decades():
+    _, s0, goal, c, t = random_sets(3000)
+    got = np.asarray(mixed.mode(t, s0, goal, c))
+    for i in range(len(got)):
+        right = exact_mode(t[i], s0[i], goal[i], c[i])
+        size = abs(right)
+        if s0[i] < 0:  # near the sign change: relative to what is there to be resolved
+            size = max(size, min(c[i], max(-s0[i], goal[i])))
+        assert abs(mp.mpf(got[i]) - right) < 2e-14 * size, (t[i], s0[i], goal[i], c[i])
+
+
+def test_mode_is_odd_and_scales():
+    _, s0, goal, c, t = random_sets(200, seed=1)
+    base = mixed.mode(t, s0, goal, c)
+    assert jnp.allclose(mixed.mode(t, -s0, -goal, c), -base, rtol=1e-14, atol=0)
+    for k in (1e-150, 1e150):
+        assert jnp.allclose(mixed.mode(t / k, s0 * k, goal * k, c * k) / k, base, rtol=1e-12, atol=0)
+    assert jnp.allclose(mixed.mode(t / 3, s0, goal, c, 3.0), base, rtol=1e-13, atol=0)
+
+
+def test_mode_limits_without_a_threshold():
+    t = jnp.array([0.0, 0.5, 3.0])
+    q = jnp.exp(-4 * t)
+    assert jnp.allclose(mixed.mode(t, 0.1, 2.0, 0.0), 0.2 / (0.1 * (1 - q) + 2 * q))
+    stuck = mixed.mode(t, -0.1, 2.0, 0.0)  # C11: dies at zero, never crosses
+    assert jnp.allclose(stuck, -0.2 * q / (2 + 0.1 * (1 - q)))
+    assert jnp.all(stuck < 0)
+    assert jnp.allclose(mixed.mode(t, 0.1, 0.0, 0.0), 0.1 / (1 + 0.2 * t))
+    assert jnp.all(mixed.mode(t, 0.0, 2.0, 0.0) == 0)
+    assert jnp.allclose(mixed.mode(1e3, -5.0, 2.0, 1e-6), 2.0)  # any c > 0 gets there
+
+
+def test_mode_time_keeps_all_digits():
+    rng, s0, goal, c, _ = random_sets(3000, seed=2)
+    s1 = s0 + (goal - s0) * rng.choice([1e-6, 0.1, 0.5, 0.9, 1 - 1e-9], len(s0))
+    got = np.asarray(mixed.mode_time(s0, s1, goal, c))
+    for i in range(len(got)):
+        if s0[i] < s1[i] < goal[i] or s0[i] > s1[i] > goal[i]:
+            right = exact_time(s0[i], s1[i], goal[i], c[i])
+            # s1 itself is rounded: its last digit moves the time by eps s1 / |ds/dt|
+            s = mp.mpf(s1[i])
+            rounding = 2e-16 * abs(s) / (2 * mp.sqrt(s * s + mp.mpf(c[i]) ** 2) * abs(goal[i] - s))
+            assert abs(mp.mpf(got[i]) - right) < 1e-13 * abs(right) + 4 * rounding
+    assert np.isclose(mixed.mode_time(2.0, 0.5, 0.0, 0.0), 0.75)  # s = s0 / (1 + 2 s0 t)
+    assert np.isnan(mixed.mode_time(0.0, 3.0, 2.0, 1.0))
+    assert np.isnan(mixed.mode_time(-1.0, 1.0, 2.0, 0.0))
+
+
+@pytest.mark.parametrize(("d_out", "d_in"), [(4, 4), (3, 5), (5, 3)])
+@pytest.mark.parametrize("c", [0.0, 1e-8, 1e-4, 0.1, 50.0, 1e3])
+def test_matrix_is_the_mixed_flow(d_out, d_in, c):
+    rng = np.random.default_rng(d_out * d_in)
+    start, goal = rng.normal(size=(d_out, d_in)), rng.normal(size=(d_out, d_in))
+    if d_out == d_in and np.linalg.det(start) * np.linalg.det(goal) < 0 and c == 0:
+        start[0] *= -1  # the other half of the starts ends at a saddle without a threshold
+    problem = ln.factorisation(goal, half=False)  # kappa = 2
+    time = 0.5 / max(1.0, c)
+    flow = ln.simulate(
+        problem, ln.EndToEnd(start, ln.Mixed(c)), ln.GradientFlow(rtol=1e-13), time=time, record=ln.linear(2)
+    )
+    closed = jax.jit(mixed.matrix)(time, start, goal, c, 2.0)
+    assert jnp.max(jnp.abs(closed - flow.final.matrix)) < 1e-10 * jnp.max(jnp.abs(closed))
+    assert jnp.max(jnp.abs(mixed.matrix(1e5, start, goal, c, 2.0) - goal)) < 1e-12  # and it arrives
+    assert jnp.allclose(mixed.matrix(0.0, start, goal, c, 2.0), start)
+
+
+def test_matrix_crosses_the_wrong_determinant():
+    """det A_0 det A_obs < 0 with c << |A_0|: where the form with an inverse loses everything (spec S4)."""
+    rng = np.random.default_rng(3)
+    start, goal = rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
+    start[0] *= -np.sign(np.linalg.det(start) * np.linalg.det(goal))
+    assert np.linalg.det(start) * np.linalg.det(goal) < 0
+    for c in (1e-3, 1e-6, 1e-8):
+        problem = ln.factorisation(goal)
+        flow = ln.simulate(
+            problem, ln.EndToEnd(start, ln.Mixed(c)), ln.GradientFlow(rtol=1e-12), time=3.0, record=ln.linear(2)
+        )
+        closed = mixed.matrix(3.0, start, goal, c)
+        assert jnp.max(jnp.abs(closed - flow.final.matrix)) < 1e-9
+
+
+def test_matrix_of_aligned_modes_is_the_mode():
+    rng = np.random.default_rng(4)
+    u, v = (np.linalg.qr(rng.normal(size=(5, 3)))[0] for _ in range(2))
+    goal, start = np.array([3.0, 1.0, 0.0]), np.array([0.1, -0.4, 0.7])
+    times = jnp.array([0.01, 0.4, 2.0])
+    whole = jax.vmap(lambda t: mixed.matrix(t, (u * start) @ v.T, (u * goal) @ v.T, 0.2))(times)
+    modes = jnp.einsum("ik,tij,jk->tk", u, whole, v)
+    assert jnp.allclose(modes, mixed.mode(times[:, None], start, goal, 0.2), rtol=1e-12, atol=1e-13)
+
+
+def test_lazy_predictions(key):
+    problem = ln.low_rank_recovery(key, 30, 3)
+    start = 0.1 * jax.random.normal(key, (30, 30))
+    kappa, c = 2 / 30**2, 5.0
+    run = ln.simulate(problem, ln.EndToEnd(start, ln.Lazy(c)), ln.GradientFlow(), time=40.0)
+    assert jnp.allclose(mixed.lazy(40.0, start, problem.target, c, kappa), run.final.matrix, rtol=1e-9, atol=1e-11)
+    truth, noise = problem.truth, problem.target - problem.truth
+    best = mixed.lazy_optimum(truth, noise)
+    grid = jnp.linspace(0, 1, 2001)
+    errors = jax.vmap(lambda q: jnp.sum((-q * truth + (1 - q) * noise) ** 2))(grid)
+    assert abs(grid[jnp.argmin(errors)] - best.left) < 1e-3
+    assert best.square <= jnp.min(errors) < best.square * (1 + 1e-5)
+    inner = jnp.sum(truth * noise)
+    closed = (jnp.sum(truth**2) * jnp.sum(noise**2) - inner**2) / jnp.sum(problem.target**2)
+    assert np.isclose(best.square, closed, rtol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_largest_step_is_where_a_small_perturbation_grows(factor):
+    goal, c, kappa = np.diag([2.0, 0.5]), 0.3, 1.0
+    start = ln.mixed_manifold(goal, c)
+    kicked = ln.Weights([w + 1e-7 * np.random.default_rng(i).normal(size=w.shape) for i, w in enumerate(start.layers)])
+    lr = factor * mixed.largest_lr(2.0, c, kappa)
+    run = ln.simulate(ln.factorisation(goal), kicked, ln.GradientDescent(lr), steps=200, record=ln.every(50))
+    assert bool(run["loss"][-1] > run["loss"][0]) == (factor > 1)
+
+
+def test_phases_and_transition():
+    assert mixed.phase(2.25, -1.85) == "active"
+    assert mixed.phase(2.7, -1.5) == "lazy"
+    assert mixed.phase(0.9, -3.0) == "underparametrized"
+    assert mixed.phase(2.0, -0.5) == "infinite_noise"
+    assert mixed.transition(2.0) == -1.0  # the corners with the finite-variance line
+    assert mixed.transition(1.0, low_rank=False) == -0.5
+
+
+@pytest.mark.parametrize("width", [3, 6, 40])
+def test_sandwich_holds_along_the_flow(width):
+    rng = np.random.default_rng(width)
+    problem = ln.logistic(np.sign(rng.normal(size=(3, 4))))
+    start = ln.Weights((rng.normal(size=(width, 4)), rng.normal(size=(3, width))))
+    run = ln.simulate(problem, start, ln.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"])
+    imbalance = -start.imbalance()[0]
+    for i in range(0, 201, 25):
+        first, second = mixed.sandwich(run["matrix"][i], imbalance)
+        for bound, gram in ((first, run["input_gram"][i]), (second, run["output_gram"][i])):
+            scale = jnp.max(jnp.abs(gram))
+            assert jnp.linalg.eigvalsh(gram - bound.low)[0] > -1e-8 * scale
+            assert jnp.linalg.eigvalsh(bound.high - gram)[0] > -1e-8 * scale
+    wrong, _ = mixed.sandwich(run["matrix"][-1], 0.1 * imbalance)  # bounds that know too little imbalance fail
+    assert jnp.linalg.eigvalsh(wrong.high - run["input_gram"][-1])[0] < 0
+
+
+def test_theorem_two_quantities():
+    """The figures of the spec's C14, E20 and E28."""
+    printed = [
+        float(mixed.recovery_error(mixed.recovery([1.0], 2.0, -1.6, d, 1.0, variant="printed").time, [1.0], d, d**0.4))
+        for d in (500, 1e4, 1e6, 1e8, 1e10)
+    ]
+    assert np.allclose(printed, [0.96, 0.28, 2.4e-3, 1.8e-5, 1.1e-7], rtol=0.03)
+    assert np.isclose(mixed.recovery([1.0, 0.9], 2.0, -1.6, 100, 1.0).rate, 0.081)
+    equal = mixed.recovery([0.6, 0.6, 0.6], 2.25, -1.85, 400, 8.0)
+    assert np.isclose(equal.rate, 0.6 * 0.6**2 / 0.6**2)
+    two = [mixed.recovery([1.0], 2.0, -1.6, 100, 1.0, variant=v).time for v in ("printed", "derived")]
+    assert two[0] > two[1]  # Delta = 0.6: max(1, 1.2) against min(1, 1.2)
+    d, lr = 400, 8.0
+    c = float(d) ** (2.25 - 1.85)
+    measured = mixed.mode_time(0.0, 0.5 * 0.6 * d, 0.6 * d, c, 2 / d**2) / lr
+    assert 0.5 < measured / mixed.recovery([1.0, 0.8, 0.6], 2.25, -1.85, d, lr).leading_time < 2
+    with pytest.raises(ln.InputError, match="variant"):
+        mixed.recovery([1.0], 2.0, -1.6, 100, 1.0, variant="guessed")
+    with pytest.raises(ln.InputError, match="positive"):
+        mixed.recovery([1.0, 0.0], 2.0, -1.6, 100, 1.0)
+
+
+def test_mode_model_of_the_test_error_against_a_run(key):
+    """Spec S9 at a d that can be run: planted levels, lazy start of exactly zero, the best test error within 10%."""
+    d, levels = 150, np.array([1.0, 0.8])
+    rng = np.random.default_rng(0)
+    u, v = (np.linalg.qr(rng.normal(size=(d, 2)))[0] for _ in range(2))
+    truth = (u * levels * d) @ v.T
+    noise = rng.normal(size=(d, d))
+    c, kappa = 0.05, 2 / d**2
+    times = jnp.geomspace(10.0, 20_000.0, 60)
+    model = jax.vmap(lambda t: mixed.recovery_error(t, levels, d, c))(times)
+    exact = jax.vmap(
+        lambda t: jnp.sum((mixed.matrix(t, jnp.zeros((d, d)), truth + noise, c, kappa) - truth) ** 2) / d**2
+    )
+    true = exact(times[::6])
+    assert jnp.max(jnp.abs(model[::6] - true)) < 0.05
+    assert float(model[-1]) > 10 * float(jnp.min(model))  # it does turn up again
+
+
+def test_regions():
+    s, levels = np.array([10.0, 6.0, 0.5, 0.1]), [1.0, 0.6]
+    assert mixed.in_p1(s, levels, 1.0, 0.3, 5.0, 1.0)
+    assert not mixed.in_p1(s, levels, 1.0, 0.45, 5.0, 1.0)  # gap between the signals too small
+    assert mixed.in_p1(s, [1.0, 1.0], 1.0, 0.45, 5.0, 1.0)  # equal levels need none
+    assert not mixed.in_p1(s, levels, 2.0, 0.3, 5.0, 1.0)
+    assert mixed.in_p2(0.01, 100, 1.0, 1.0)
+    assert not mixed.in_p2(0.011, 100, 1.0, 1.0)
