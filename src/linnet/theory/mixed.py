@@ -98,8 +98,8 @@ def _ratio(a: Array, b: Array) -> Array:
 def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
     """The time a mode takes from `start` to `end`; NaN where `end` is not strictly between `start` and `target`.
 
-    t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one is
-    2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
+    t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one
+    is 2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
     """
     s0, s1, goal, c, kappa = jnp.broadcast_arrays(
         *(jnp.asarray(x, dtype=jnp.float64) for x in (start, end, target, c, kappa))
@@ -110,7 +110,8 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     minus = _ratio(c * c, goal + h)
     p0, p1 = (jnp.where(s >= 0, s + r, _ratio(c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
     step = (s1 - s0) * _ratio(p0 + p1, root0 + root1)  # p_1 - p_0
-    gap = (goal - s1) * (1 + _ratio(goal + s1, h + root1))  # p_star - p_1
+    # p_star - p_1; far on the wrong side p_1 is small and the plain difference is the one that does not cancel
+    gap = jnp.where(s1 >= -c, (goal - s1) * (1 + _ratio(goal + s1, h + root1)), goal + h - p1)
     x = _ratio(step, gap * (p0 + minus))
     time = jnp.where(h > 0, _ratio(jnp.log1p(2 * h * x), 2 * h), x) / kappa
     between = ((s0 < s1) & (s1 < goal)) | ((s0 > s1) & (s1 > goal))
