@@ -29,6 +29,29 @@ def test_demo_draws_and_tells(tmp_path):
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
 
 
+def test_list_and_verify():
+    listed = json.loads(linnet("list", "--json").stdout)
+    assert {c["id"] for c in listed["claims"]} >= {"mixed/C1", "mixed/C25"}
+    assert {e["grade"] for e in listed["errata"]} == {"error", "misprint", "clarification"}
+    assert listed["experiments"] == []
+    assert "mixed/C17" in linnet("list").stdout
+    told = linnet("verify", "mixed/C17", "mixed/C22", "mixed/E20", "--json")
+    assert told.returncode == 0, told.stderr
+    result = json.loads(told.stdout)
+    assert result["failed"] == 0
+    assert [c["holds"] for c in result["claims"]] == [True, False, True]  # C22 is refuted
+    assert set(result["claims"][0]) == {
+        "id", "paper", "kind", "statement", "holds", "measured", "required", "margin", "seconds", "detail"
+    }  # fmt: skip
+    table = linnet("verify", "mixed/C17").stdout
+    assert "holds" in table
+    assert "1 verified" in table
+    for arguments, words in ((("mixed/C99",), "'mixed/C99' is not known"), (("--paper", "x"), "paper = 'x'")):
+        wrong = linnet("verify", *arguments)
+        assert wrong.returncode == 2
+        assert words in wrong.stderr.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -54,3 +54,32 @@ def demo(
     result = run(d, rank, gamma_w, gamma_sigma2, steps, seed, out, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
+
+
+@app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """Show the papers with their claims and errata."""
+    from linnet.cli.verify import listing, show_list
+
+    if as_json:
+        typer.echo(json.dumps(listing(), indent=2))
+    else:
+        show_list()
+
+
+@app.command()
+def verify(
+    ids: Annotated[list[str] | None, typer.Argument(help="Claims or errata, such as mixed/C6; default all.")] = None,
+    paper: Annotated[str | None, typer.Option(help="Only this paper, such as mixed.")] = None,
+    size: Annotated[str, typer.Option(help="quick (seconds each) or full (minutes).")] = "quick",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> None:
+    """Check claims and errata on this machine; exit with 1 if any is not as stated."""
+    from linnet.cli.verify import exit_code, run
+
+    result = run(ids or [], paper, size, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    raise typer.Exit(exit_code(result))

@@ -1,0 +1,751 @@
+"""The claims and errata of the mixed-dynamics paper."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from linnet import observe
+from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted
+from linnet.initial import gaussian, mixed_manifold, two_c_balanced
+from linnet.linalg import haar
+from linnet.motion import GradientDescent, GradientFlow
+from linnet.problems import Factorisation, Problem, factorisation, logistic, low_rank_recovery, pseudo_huber
+from linnet.record import every, linear
+from linnet.simulation import simulate
+from linnet.states import EndToEnd, Mixed, Modes, Weights
+from linnet.theory import mixed
+
+# Cases that several checks share --------------------------------------------------------------------------------------
+
+
+def _costs(d_out: int, d_in: int, seed: int, size: str) -> dict[str, Problem]:
+    target = np.random.default_rng(seed).normal(size=(d_out, d_in))
+    costs: dict[str, Problem] = {"squared": factorisation(target), "logistic": logistic(np.sign(target))}
+    return costs if size == "quick" else costs | {"huber": pseudo_huber(target)}
+
+
+def _network(d_out: int, d_in: int, width: int, seed: int, scale: float = 0.5) -> Weights:
+    rng = np.random.default_rng(seed)
+    return Weights((scale * rng.normal(size=(width, d_in)), scale * rng.normal(size=(d_out, width))))
+
+
+def _planted(key: Any, d: int, levels: Any) -> Factorisation:
+    """Recovery of a target with singular values a_i d in random directions, unit noise, loss 1/d^2."""
+    left, right, noise = jax.random.split(key, 3)
+    k = len(levels)
+    truth = (haar(left, d, k) * jnp.asarray(levels) * d) @ haar(right, d, k).T
+    scale = jnp.asarray(2.0 / d**2, dtype=jnp.float64)
+    return Factorisation(truth + jax.random.normal(noise, (d, d)), scale, test=Factorisation(truth, scale))
+
+
+def _step_size(problem: Factorisation, c: float, c_lr: float, *, lazy: bool) -> float:
+    """The paper's lr: d^2 / (c_lr c) when lazy, d^2 / (c_lr |A_star|) when active (appendix G)."""
+    d = problem.shape[0]
+    return d**2 / (c_lr * (c if lazy else float(jnp.linalg.norm(problem.truth, 2))))
+
+
+def _norm(matrix: Array) -> float:
+    return float(jnp.linalg.norm(matrix, 2))
+
+
+# Exact ----------------------------------------------------------------------------------------------------------------
+
+
+def _drift(lr: float, g: Array, w1: Array, w2: Array) -> Array:
+    return lr**2 * (w2.T @ g @ g.T @ w2 - w1 @ g.T @ g @ w1.T)
+
+
+@claim("mixed/C1", "exact", "Lemma B.2", broken={"drift": lambda lr, g, w1, w2: -_drift(lr, g, w1, w2)})
+def invariant(size: str, drift: Callable[..., Array] = _drift) -> Iterator[Finding]:
+    """W_1 W_1^T - W_2^T W_2 is constant under gradient flow of every cost, and drifts at second order in descent."""
+    shapes = [(3, 4, 6)] if size == "quick" else [(3, 4, 6), (4, 2, 2), (5, 5, 30), (2, 6, 1)]
+    for d_out, d_in, width in shapes:
+        start = _network(d_out, d_in, width, seed=width)
+        before = start.imbalance()[0]
+        for name, problem in _costs(d_out, d_in, width, size).items():
+            end: Any = simulate(problem, start, GradientFlow(rtol=1e-12), time=3.0, record=linear(2)).final
+            yield at_most(
+                _norm(end.imbalance()[0] - before) / _norm(before), 1e-9, motion="flow", cost=name, width=width
+            )
+            lr, g = 0.1, problem.gradient(start.matrix)
+            after = start.descend(problem, lr).imbalance()[0]
+            formula = before - drift(lr, g, *start.layers)
+            yield at_most(_norm(after - formula) / _norm(before), 1e-13, motion="descent", cost=name, width=width)
+
+
+@claim(
+    "mixed/C2",
+    "exact",
+    "section 1.1",
+    broken={"reduce": lambda s: Weights((s.layers[0][:-1], s.layers[1][:, :-1]))},
+)
+def closed_under_descent(size: str, reduce: Callable[[Weights], Weights] = Weights.compress) -> Iterator[Finding]:
+    """A, C1 and C2 move among themselves under gradient descent: min(w, d_in + d_out) neurons carry them for ever."""
+    shapes = [(3, 4, 60), (5, 2, 3)] if size == "quick" else [(3, 4, 500), (5, 2, 3), (4, 4, 1), (6, 3, 9), (2, 2, 40)]
+    steps = 2000 if size == "quick" else 5000
+    for d_out, d_in, width in shapes:
+        full = _network(d_out, d_in, width, seed=width, scale=0.3)
+        for name, problem in _costs(d_out, d_in, width, size).items():
+            motion = GradientDescent(0.02 / (1 + 0.01 * width))
+            a, b = (simulate(problem, s, motion, steps=steps, record=linear(2)).final for s in (full, reduce(full)))
+            pairs = [(a.matrix, b.matrix), *zip(observe.grams(a), observe.grams(b), strict=True)]
+            for one, other in pairs:
+                yield at_most(_norm(one - other) / _norm(one), 1e-10, cost=name, width=width, steps=steps)
+
+
+def _cubic(a: Array, c1: Array, c2: Array) -> Array:
+    return c1 @ c1 @ c1 - a.T @ a @ c1 - c1 @ a.T @ a + a.T @ c2 @ a
+
+
+@claim("mixed/C3", "exact", "Proposition B.4", broken={"cubic": lambda a, c1, c2: _cubic(a, c1, 1.1 * c2)})
+def cubic_identity(size: str, cubic: Callable[..., Array] = _cubic) -> Iterator[Finding]:
+    """W_1^T D^2 W_1 = C1^3 - A^T A C1 - C1 A^T A + A^T C2 A, its twin for C2, and the hats solve it with D^2 -> c^2."""
+    for seed in range(5 if size == "quick" else 50):
+        d_out, d_in, width = 2 + seed % 4, 1 + seed % 5, 1 + seed
+        state = _network(d_out, d_in, width, seed, scale=1.0)
+        (w1, w2), d, a = state.layers, state.imbalance()[0], state.matrix
+        c1, c2 = observe.grams(state)
+        yield at_most(_norm(cubic(a, c1, c2) - w1.T @ d @ d @ w1) / _norm(c1) ** 3, 1e-12, layer=1, width=width)
+        yield at_most(_norm(cubic(a.T, c2, c1) - w2 @ d @ d @ w2.T) / _norm(c2) ** 3, 1e-12, layer=2, width=width)
+        c = 0.1 * (seed + 1)
+        hat1, hat2 = Mixed(c).grams(a)
+        scale = _norm(hat1) ** 3
+        yield at_most(_norm(cubic(a, hat1, hat2) - c**2 * hat1) / scale, 1e-12, closure="mixed", c=c)
+
+
+def _same_flow(size: str, start: Callable[[Any, float], Weights], required: float) -> Iterator[Finding]:
+    shapes = [(3, 4)] if size == "quick" else [(3, 4), (4, 3), (4, 4), (1, 3)]
+    for d_out, d_in in shapes:
+        a0 = 0.4 * np.random.default_rng(d_out).normal(size=(d_out, d_in))
+        for name, problem in _costs(d_out, d_in, d_in, size).items():
+            for c in (0.02, 0.7):
+                layers, closed = start(a0, c), EndToEnd(a0, Mixed(c))
+                ends = [
+                    simulate(problem, s, GradientFlow(rtol=1e-12), time=4.0, record=linear(2)).final.matrix
+                    for s in (layers, closed)
+                ]
+                w = layers.widths[1]
+                yield at_most(
+                    _norm(ends[0] - ends[1]) / _norm(ends[1]), required, cost=name, c=c, d_in=d_in, d_out=d_out, width=w
+                )
+
+
+@claim("mixed/C4", "exact", "section 2", broken={"start": lambda a, c: mixed_manifold(a, 1.05 * c)})
+def manifold(size: str, start: Callable[[Any, float], Weights] = mixed_manifold) -> Iterator[Finding]:
+    """From Q J Q = c^2 J the gradient flow of any cost stays there, and A follows the mixed flow exactly."""
+    yield from _same_flow(size, start, 1e-9)
+
+
+@claim(
+    "mixed/C5",
+    "exact",
+    "section 2, non-homogeneous balance",
+    hypotheses={"w = d_in": lambda case: case["width"] == case["d_in"]},
+    broken={"start": lambda a, c: two_c_balanced(a, 1.05 * c)},
+)
+def two_c_balance(size: str, start: Callable[[Any, float], Weights] = two_c_balanced) -> Iterator[Finding]:
+    """From W_1 W_1^T - W_2^T W_2 = 2c I with w = d_in, A follows the mixed flow exactly for any cost."""
+    yield from _same_flow(size, start, 1e-9)
+
+
+@claim(
+    "mixed/C6",
+    "asymptotic",
+    "Theorem 1",
+    hypotheses={"w > d": lambda case: case["width"] > case["d"], "d >= 10": lambda case: case["d"] >= 10},
+    broken={"closure": lambda c: Mixed(3 * c)},
+)
+def theorem_one(size: str, closure: Callable[[float], Mixed] = Mixed) -> Iterator[Finding]:
+    """|C_i - C_i_hat| stays below a constant times sqrt(d/w) |C1|, and never grows much beyond its start.
+
+    The constants are not the theorem's, which has none: 2.5, and 1 + 0.4 sqrt(d/w) of the initial error.
+    """
+    d = 12 if size == "quick" else 40
+    for ratio in (2, 10, 50):
+        for seed in range(1 if size == "quick" else 3):
+            width, variance = ratio * d, 1.0 / (ratio * d)
+            c = 1.0
+            target = (0.3 if seed % 2 else 20.0) * np.random.default_rng(seed).normal(size=(d, d)) / np.sqrt(d)
+            problem = factorisation(target)
+            start = gaussian(jax.random.key(seed), problem, width, variance)
+            lr = 0.02 * float(mixed.largest_lr(_norm(target), c, 1.0))
+            run = simulate(
+                problem,
+                start,
+                GradientDescent(lr),
+                steps=600,
+                record=every(60),
+                observe=["matrix", "input_gram", "output_gram"],
+            )
+            errors, sizes = [], []
+            for a, c1, c2 in zip(run["matrix"], run["input_gram"], run["output_gram"], strict=True):
+                hat1, hat2 = closure(c).grams(a)
+                errors.append(max(_norm(c1 - hat1), _norm(c2 - hat2)))
+                sizes.append(_norm(c1))
+            case = {"d": d, "width": width, "seed": seed}
+            yield at_most(max(errors) / errors[0], 1 + 0.4 * np.sqrt(d / width), what="error / initial error", **case)
+            scaled = max(e / (np.sqrt(d / width) * s) for e, s in zip(errors, sizes, strict=True))
+            yield at_most(scaled, 2.5, what="error / (sqrt(d/w) |C1|)", **case)
+
+
+@claim("mixed/C7", "bound", "Proposition B.1", broken={"share": 0.1})
+def operator_sandwich(size: str, share: float = 1.0) -> Iterator[Finding]:
+    """sqrt(A^T A + l^2/4) - l/2 <= C1 <= sqrt(A^T A + L^2/4) + L/2 along every flow, l and L from the start."""
+    cases = [(3, 4, 9)] if size == "quick" else [(3, 4, 1), (3, 4, 2), (3, 4, 30), (6, 2, 8), (5, 5, 200)]
+    for d_out, d_in, width in cases:
+        start = _network(d_out, d_in, width, seed=width)
+        imbalance = -share * start.imbalance()[0]
+        for name, problem in _costs(d_out, d_in, width, size).items():
+            seen = ["matrix", "input_gram", "output_gram"]
+            run = simulate(problem, start, GradientFlow(rtol=1e-11), time=4.0, record=linear(9), observe=seen)
+            for a, c1, c2 in zip(*(run[key] for key in seen), strict=True):
+                for bound, gram in zip(mixed.sandwich(a, imbalance), (c1, c2), strict=True):
+                    slack = min(
+                        float(jnp.linalg.eigvalsh(gram - bound.low)[0]),
+                        float(jnp.linalg.eigvalsh(bound.high - gram)[0]),
+                    )
+                    yield at_most(-slack / _norm(gram), 1e-9, cost=name, width=width)
+
+
+@claim("mixed/C8", "asymptotic", "Lemma B.3", broken={"factor": 0.5})
+def start_is_a_projection(size: str, factor: float = 1.0) -> Iterator[Finding]:
+    """At the start W_1 W_1^T is c times a projection up to a constant times variance sqrt(w d); likewise W_2^T W_2.
+
+    The constant tested is 4 without the lemma's logarithm.
+    """
+    for d in (20, 40) if size == "quick" else (20, 40, 80, 160):
+        for ratio in (9, 100):
+            width = ratio * d
+            problem = factorisation(np.zeros((d, d)))
+            w1, w2 = gaussian(jax.random.key(d + ratio), problem, width, 1.0).layers
+            c, unit = factor * width, np.sqrt(width * d)
+            q1 = jnp.linalg.qr(w1)[0]
+            outside = w2.T - q1 @ (q1.T @ w2.T)
+            q2 = jnp.linalg.qr(outside)[0]
+            yield at_most(_norm(w1 @ w1.T - c * q1 @ q1.T) / unit, 4.0, layer=1, d=d, width=width)
+            yield at_most(_norm(w2.T @ w2 - c * q2 @ q2.T) / unit, 4.0, layer=2, d=d, width=width)
+
+
+@claim("mixed/C9", "exact", "section 2", broken={"closure": lambda c: Mixed(2 * c)})
+def limits_of_the_field(size: str, closure: Callable[[float], Mixed] = Mixed) -> Iterator[Finding]:
+    """The mixed field is the lazy one up to s_1^2/c |G| for c >> s_1, the balanced one up to 2c |G| for c << s_min."""
+    for seed in range(5 if size == "quick" else 50):
+        rng = np.random.default_rng(seed)
+        a, g = jnp.asarray(rng.normal(size=(4, 4))), jnp.asarray(rng.normal(size=(4, 4)))
+        top, low = _norm(a), float(jnp.linalg.svd(a, compute_uv=False)[-1])
+        for k in (10.0, 1e4):
+            c = k * top
+            lazy = _norm(closure(c).tangent(a, g) - 2 * c * g)
+            yield at_most(lazy / (top**2 / c * _norm(g)), 1.0, limit="lazy", c=c)
+            c = low / k
+            active = _norm(closure(c).tangent(a, g) - Mixed(0.0).tangent(a, g))
+            yield at_most(active / (2 * c * _norm(g)), 1.0, limit="balanced", c=c)
+
+
+@claim("mixed/C10", "asymptotic", "remark after Theorem 1", broken={"law": lambda s, c: s / (s + c)})
+def hidden_alignment(size: str, law: Callable[..., Array] = lambda s, c: s / jnp.hypot(s, c)) -> Iterator[Finding]:
+    """The cosine of W_2^T u_i and W_1 v_i is s_i / hypot(s_i, c), better and better as the width grows."""
+    d = 40 if size == "quick" else 100
+    deviations = []
+    for gamma_w in (1.5, 2.25, 3.0):
+        problem = low_rank_recovery(jax.random.key(1), d, 5)
+        width, variance = round(d**gamma_w), d ** (0.4 - gamma_w)
+        c = width * variance
+        start = gaussian(jax.random.key(2), problem, width, variance)
+        lr = _step_size(problem, c, 50, lazy=False)
+        run = simulate(
+            problem,
+            start,
+            GradientDescent(lr),
+            steps=80,
+            record=every(20),
+            observe=["hidden_alignment", "singular_values"],
+        )
+        gap = jnp.max(jnp.abs(run["hidden_alignment"] - law(run["singular_values"], c))[1:])
+        deviations.append(float(gap))
+        yield at_most(gap, np.sqrt(d / width), d=d, gamma_w=gamma_w)
+    for wide, narrow in zip(deviations[1:], deviations, strict=False):
+        yield at_most(wide / narrow, 1.0, what="deviation of the wider network over that of the narrower")
+
+
+@claim("mixed/C11", "exact", "section 2", broken={"sign": 1.0})
+def balanced_modes_stay_negative(size: str, sign: float = -1.0) -> Iterator[Finding]:
+    """A balanced aligned mode that starts at s <= 0 never reaches a positive target; with c > 0 every mode does."""
+    for scale in (1e-3, 0.5, 2.0):
+        values = np.array([[np.sqrt(scale)], [sign * np.sqrt(scale)]])
+        run = simulate(factorisation(np.ones(1)), Modes(values), GradientDescent(0.01), steps=5000, observe=["modes"])
+        yield at_most(jnp.max(run["modes"]), 0.0, start=-scale, c=0.0)
+        for c in (1e-6, 0.1, 10.0):
+            end = mixed.mode(200.0 / min(1.0, c), -scale, 1.0, c)
+            yield at_most(abs(float(end) - 1), 1e-9, start=-scale, c=c)
+
+
+@claim("mixed/C12", "bound", "section 2", hypotheses={"c > 0": lambda case: case["c"] > 0}, broken={"rate": 2.5})
+def convergence_rate(size: str, rate: float = 1.0) -> Iterator[Finding]:
+    """From any start the mixed flow of a squared cost reaches A_obs, at least as fast as exp(-2 kappa c t)."""
+    for seed in range(3 if size == "quick" else 20):
+        rng = np.random.default_rng(seed)
+        start, goal = (jnp.asarray(rng.normal(size=(3, 4))) for _ in range(2))
+        for c in (1e-3, 0.3, 20.0):
+            for x in (0.1, 1.0, 5.0):
+                a = mixed.matrix(x / (2 * c), start, goal, c)
+                left = float(jnp.linalg.norm(a - goal) / jnp.linalg.norm(start - goal))
+                yield at_most(left / np.exp(-rate * x), 1 + 1e-9, c=c, seed=seed, exponent=x)
+
+
+@claim(
+    "mixed/C13",
+    "asymptotic",
+    "Theorem 2, lazy; Proposition D.1",
+    hypotheses={"gamma_w > 1": lambda case: case["gamma_w"] > 1},
+    broken={"gammas": ((-2.5, 1.5),)},
+)
+def lazy_networks_do_not_recover(size: str, gammas: Any = ((-1.5, 2.7), (-1.3, 2.5), (-2.0, 3.5))) -> Iterator[Finding]:
+    """In the lazy phase the test error never falls below a third of min(|A_star|^2, |E|^2) / d^2."""
+    d = 50 if size == "quick" else 200
+    for gamma_s, gamma_w in gammas:
+        problem = low_rank_recovery(jax.random.key(3), d, 5)
+        c = d ** (gamma_s + gamma_w)
+        start = gaussian(jax.random.key(4), problem, round(d**gamma_w), d**gamma_s)
+        lazy = mixed.phase(gamma_w, gamma_s) == "lazy"
+        lr = _step_size(problem, c, 50, lazy=lazy)
+        run = simulate(problem, start, GradientDescent(lr), steps=60 if lazy else 400, observe=["test_error"])
+        noise = problem.target - problem.truth
+        bound = min(float(jnp.sum(problem.truth**2)), float(jnp.sum(noise**2))) / (3 * d**2)
+        yield at_least(jnp.min(run["test_error"]), bound, d=d, gamma_w=gamma_w, gamma_sigma2=gamma_s)
+
+
+@claim("mixed/C14", "asymptotic", "Theorem 2, active", broken={"share": 1e-3})
+def active_networks_recover(size: str, share: float = 1.0) -> Iterator[Finding]:
+    """At the time T_star of the active phase the test error vanishes as d grows: in the mode model, from d = 1e4 on."""
+    for levels in ([1.0], [1.0, 0.5]):
+        errors = []
+        sizes = (1e6, 1e8, 1e10) if size == "quick" else (1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
+        for d in sizes:
+            time = share * mixed.recovery(levels, 2.0, -1.6, d, 1.0, variant="printed").time
+            errors.append(float(mixed.recovery_error(time, levels, d, d**0.4)))
+        for before, after, d in zip(errors, errors[1:], sizes[1:], strict=False):
+            yield at_most(after / before, 0.25, d=d, levels=levels)
+
+
+@claim("mixed/C15", "asymptotic", "Lemma C.8, Theorem E.3", broken={"kappa": lambda d: 1 / d**2})
+def learning_times(size: str, kappa: Callable[[int], float] = lambda d: 2 / d**2) -> Iterator[Finding]:
+    """The K-th signal passes half its target at the time of the mode formula, within two steps at c_lr = 50."""
+    gamma_s, gamma_w = -1.85, 2.25
+    for levels in ((1.0, 0.8, 0.6), (1.0, 1.0, 0.5)):
+        for d in (100,) if size == "quick" else (100, 200, 400):
+            problem = _planted(jax.random.key(d), d, levels)
+            width = round(d**gamma_w)
+            c = width * d**gamma_s
+            lr = _step_size(problem, c, 50, lazy=False)
+            start = gaussian(jax.random.key(5), problem, width, d**gamma_s)
+            run = simulate(problem, start, GradientDescent(lr), steps=140, observe=["singular_values"])
+            k = len(levels)
+            half = levels[-1] * d / 2
+            first = int(jnp.argmax(run["singular_values"][:, k - 1] > half))
+            goal = float(jnp.linalg.svd(problem.target, compute_uv=False)[k - 1])
+            predicted = float(mixed.mode_time(0.0, half, goal, c, kappa(d))) / lr
+            yield at_most(abs(first - predicted), 2.0, d=d, levels=levels, step=first, predicted=round(predicted, 1))
+
+
+@claim("mixed/C17", "exact", "Lemma C.6", broken={"combine": np.maximum})
+def rate_identity(size: str, combine: Callable[..., Any] = np.minimum) -> Iterator[Finding]:
+    """(b_k s_k - b_j s_j) - |b_j s_k - b_k s_j| = min{(b_k - b_j)(s_k + s_j), (b_k + b_j)(s_k - s_j)}, exactly."""
+    b_k, b_j, s_k, s_j = np.random.default_rng(0).uniform(0, 3, size=(4, 2000 if size == "quick" else 200_000))
+    left = (b_k * s_k - b_j * s_j) - np.abs(b_j * s_k - b_k * s_j)
+    right = combine((b_k - b_j) * (s_k + s_j), (b_k + b_j) * (s_k - s_j))
+    yield at_most(np.max(np.abs(left - right)), 1e-13, samples=len(left))
+
+
+@claim(
+    "mixed/C20",
+    "bound",
+    "Lemma A.2",
+    hypotheses={"A has full column rank": lambda case: case["rows"] >= case["columns"]},
+    broken={"low": 0, "high": -1},
+)
+def product_norms(size: str, low: int = -1, high: int = 0) -> Iterator[Finding]:
+    """sigma_min(A) |B|_F <= |A B|_F <= sigma_max(A) |B|_F when A has full column rank."""
+    rng = np.random.default_rng(0)
+    for _ in range(50 if size == "quick" else 2000):
+        columns = int(rng.integers(1, 6))
+        rows = columns + int(rng.integers(0, 4))
+        a, b = rng.normal(size=(rows, columns)), rng.normal(size=(columns, int(rng.integers(1, 6))))
+        s, ratio = np.linalg.svd(a, compute_uv=False), np.linalg.norm(a @ b) / np.linalg.norm(b)
+        yield at_least(ratio / s[low], 1 - 1e-12, rows=rows, columns=columns)
+        yield at_most(ratio / s[high], 1 + 1e-12, rows=rows, columns=columns)
+
+
+@claim("mixed/C21", "bound", "Theorem A.3", broken={"factor": 0.1})
+def davis_kahan(size: str, factor: float = 2.0) -> Iterator[Finding]:
+    """|sin Theta|_F <= 2 min(sqrt(k) |E|_op, |E|_F) / gap for the eigenspaces of a perturbed symmetric matrix."""
+    rng = np.random.default_rng(0)
+    for _ in range(50 if size == "quick" else 2000):
+        p, k = 8, int(rng.integers(1, 4))
+        values = np.sort(rng.normal(size=p))[::-1]
+        q = np.linalg.qr(rng.normal(size=(p, p)))[0]
+        clean = (q * values) @ q.T
+        noise = rng.normal(size=(p, p)) * 10 ** rng.uniform(-4, 0)
+        noise = (noise + noise.T) / 2
+        top = np.linalg.eigh(clean + noise)[1][:, ::-1][:, :k]
+        cosines = np.clip(np.linalg.svd(q[:, :k].T @ top, compute_uv=False), 0, 1)
+        sine = np.sqrt(np.sum(1 - cosines**2))
+        bound = factor * min(np.sqrt(k) * np.linalg.norm(noise, 2), np.linalg.norm(noise)) / (values[k - 1] - values[k])
+        yield at_most(sine / bound, 1.0, k=k)
+
+
+def _lemma_a4(s: np.ndarray, x: np.ndarray, rank: int, blocks: int = 1) -> tuple[float, float]:
+    """The misalignment of X with the diagonal S, and the right-hand side of Lemma A.4."""
+    u, _, vt = np.linalg.svd(x)
+    measured = 4 * rank - np.sum((np.diag(u)[:rank] + np.diag(vt.T)[:rank]) ** 2)
+    diagonal = np.diag(s)
+    d = np.linalg.norm(x - s, 2)
+    gap = diagonal[rank - 1] ** 2 - diagonal[rank] ** 2
+    spread = min(np.sqrt(rank) * (np.linalg.norm(x, 2) + np.linalg.norm(s, 2)), np.linalg.norm(x) + np.linalg.norm(s))
+    right = rank * d / diagonal[rank - 1] + blocks * diagonal[0] / diagonal[rank - 1] * (2 * spread / gap) ** 2 * d**2
+    return float(measured), float(right)
+
+
+@claim("mixed/C22", "refuted", "Lemma A.4", broken={"swapped": False})
+def lemma_a4(size: str, swapped: bool = True) -> Iterator[Finding]:
+    """Lemma A.4 bounds the misalignment x of X with a diagonal S by K D/s_K + m (s_1/s_K)(2 .../gap)^2 D^2."""
+    for low in (0.9, 0.0):
+        middle = (1 + low) / 2
+        x = np.diag([middle - 1e-4, middle + 1e-4] if swapped else [middle + 1e-4, middle - 1e-4])
+        measured, right = _lemma_a4(np.diag([1.0, low]), x, 1)
+        yield at_most(measured, right, target=(1.0, low))
+
+
+@claim("mixed/C23", "bound", "Lemma A.5", broken={"factor": 1e-3})
+def lemma_a5(size: str, factor: float = 1.0) -> Iterator[Finding]:
+    """|S - U^T S V| <= |S| ((m+1)^3 sqrt(x) + 2 (m+1)^3 x) for nearly aligned singular vectors."""
+    rng = np.random.default_rng(0)
+    for _ in range(100 if size == "quick" else 5000):
+        d, k = 6, 3
+        s = np.zeros(d)
+        s[:k] = np.sort(rng.uniform(0.5, 2, size=k))[::-1]
+        turn = 10 ** rng.uniform(-4, -0.5)
+        u, v = (np.linalg.qr(np.eye(d) + turn * rng.normal(size=(d, d)))[0] for _ in range(2))
+        u, v = u * np.sign(np.diag(u)), v * np.sign(np.diag(v))
+        x = 4 * k - np.sum((np.diag(u)[:k] + np.diag(v)[:k]) ** 2)
+        left = np.linalg.norm(np.diag(s) - u.T @ np.diag(s) @ v, 2)
+        bound = factor * s[0] * ((k + 1) ** 3 * np.sqrt(x) + 2 * (k + 1) ** 3 * x)
+        yield at_most(left / bound, 1.0, x=round(float(x), 6))
+
+
+@claim("mixed/C25", "bound", "Lemma F.2", broken={"constant": 0.4})
+def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
+    """|A|_F^2 <= 10 (|A_star|_F^2 + |E|_F^2) along gradient descent in the stable range, lazy and active."""
+    d = 30 if size == "quick" else 100
+    for gamma_s, gamma_w in ((-1.5, 2.7), (-2.5, 1.5), (-1.85, 2.25), (-1.2, 1.5)):
+        problem = low_rank_recovery(jax.random.key(6), d, 5)
+        c = d ** (gamma_s + gamma_w)
+        start = gaussian(jax.random.key(7), problem, round(d**gamma_w), d**gamma_s)
+        lr = _step_size(problem, c, 50, lazy=mixed.phase(gamma_w, gamma_s) == "lazy")
+        run = simulate(problem, start, GradientDescent(lr), steps=400, record=every(5), observe=["singular_values"])
+        total = float(jnp.sum(problem.truth**2) + jnp.sum((problem.target - problem.truth) ** 2))
+        largest = jnp.max(jnp.sum(run["singular_values"] ** 2, axis=1))
+        yield at_most(largest / (constant * total), 1.0, gamma_w=gamma_w, gamma_sigma2=gamma_s)
+
+
+# Errata ---------------------------------------------------------------------------------------------------------------
+
+
+@erratum(
+    "mixed/E3",
+    "misprint",
+    "section 1.4, D.1",
+    printed="E A - A_star = q A_star + (1 - q) E",
+    corrected="E A - A_star = -q A_star + (1 - q) E",
+    broken={"sign": 1.0},
+)
+def sign_of_the_lazy_error(size: str, sign: float = -1.0) -> Iterator[Finding]:
+    """The lazy run from zero has the error with the minus sign; the plus sign is off by the overlap of A_star and E."""
+    problem = low_rank_recovery(jax.random.key(0), 60, 5)
+    truth, noise = problem.truth, problem.target - problem.truth
+    c, kappa = 1.0, 2 / 60**2
+    a = mixed.lazy(np.log(2) / (2 * kappa * c), jnp.zeros((60, 60)), problem.target, c, kappa)
+    error = float(jnp.sum((a - truth) ** 2))
+    yield at_most(abs(error / float(jnp.sum((sign * truth + noise) ** 2 / 4)) - 1), 1e-12, q=0.5)
+    yield as_printed(at_most(abs(error / float(jnp.sum((truth + noise) ** 2 / 4)) - 1), 1e-12, q=0.5))
+
+
+@erratum(
+    "mixed/E4",
+    "clarification",
+    "section 1.5",
+    printed="s <- s + 2 eta |s| (s_star - s)",
+    corrected="s <- s + 2 eta kappa |s| (s_star - s), kappa = 2/d^2 for the loss of section 1.3",
+    broken={"factor": 2.0},
+)
+def normalisation_of_the_balanced_update(size: str, factor: float = 1.0) -> Iterator[Finding]:
+    """One small step of a balanced network on the loss |A - A_obs|^2 / d^2."""
+    d, lr, s, goal = 10, 1e-4, 0.7, 2.0
+    kappa = 2 / d**2
+    problem = Factorisation(jnp.array([goal]), jnp.asarray(kappa))
+    moved = float(Modes(np.full((2, 1), np.sqrt(s))).descend(problem, lr).matrix[0]) - s
+    yield at_most(abs(moved / (factor * 2 * lr * kappa * s * (goal - s)) - 1), 1e-4, kappa=kappa)
+    yield as_printed(at_most(abs(moved / (2 * lr * s * (goal - s)) - 1), 1e-4, kappa=kappa))
+
+
+@erratum(
+    "mixed/E9",
+    "clarification",
+    "Lemma A.2",
+    printed="sigma_min(A) |B|_F <= |A B|_F for all A, B",
+    corrected="for A of full column rank",
+)
+def rank_hypothesis_of_a2(size: str) -> Iterator[Finding]:
+    """A = [1 0], B = [0; 1]: the left side is 1 and the right side 0."""
+    a, b = np.array([[1.0, 0.0]]), np.array([[0.0], [1.0]])
+    smallest = np.linalg.svd(a, compute_uv=False)[-1]
+    yield as_printed(at_least(np.linalg.norm(a @ b), smallest * np.linalg.norm(b)))
+
+
+@erratum(
+    "mixed/E10",
+    "error",
+    "Lemma A.4",
+    printed="x <= K D/s_K + (m s_1/s_K)(2 min(...)/gap)^2 D^2",
+    corrected="no such bound: x = 4 for a swapped near-degenerate pair, while the right side is about 1",
+    broken={"order": -1},
+)
+def counterexample_to_a4(size: str, order: int = 1) -> Iterator[Finding]:
+    """S = diag(1, .9), X = diag(.9499, .9501): the top singular vector is e_2, x = 4, the right side 1.11."""
+    x = np.diag([0.9499, 0.9501][::order])
+    measured, right = _lemma_a4(np.diag([1.0, 0.9]), x, 1)
+    yield as_printed(at_most(measured, right, x="diag(.9499, .9501)"))
+    yield at_most(abs(measured - 4), 1e-12, x="diag(.9499, .9501)")
+
+
+@erratum(
+    "mixed/E11",
+    "misprint",
+    "Lemma A.5, proof",
+    printed="|I - U_k^T V_k| = O(x)",
+    corrected="|I - U_k^T V_k| = sqrt(x/2) for a rotation: O(sqrt(x))",
+    broken={"power": 1.0},
+)
+def order_of_the_rotation(size: str, power: float = 0.5) -> Iterator[Finding]:
+    """U = I and V a rotation by phi in a block of size two: the norm over x grows without bound as phi falls."""
+    for phi in (1e-1, 1e-3, 1e-5):
+        turn = np.array([[np.cos(phi), -np.sin(phi)], [np.sin(phi), np.cos(phi)]])
+        x = 4 * (1 - np.cos(phi)) if phi > 1e-4 else 2 * phi**2
+        norm = np.linalg.norm(np.eye(2) - turn, 2)
+        yield at_most(abs(norm / (x / 2) ** power - 1), 1e-5, phi=phi)
+        yield as_printed(at_most(norm / x, 10.0, phi=phi))
+
+
+@erratum(
+    "mixed/E16",
+    "error",
+    "after Proposition B.4",
+    printed="the strong bound is the tighter one for |C1| <= c sqrt(d/w)",
+    corrected="for |C1| <= c sqrt(w/d)",
+    broken={"power": -0.5},
+)
+def where_the_strong_bound_wins(size: str, power: float = 0.5) -> Iterator[Finding]:
+    """sqrt(d/w) |C1| <= c exactly up to |C1| = c sqrt(w/d); at the printed threshold it is smaller by d/w."""
+    for ratio in (4.0, 100.0):
+        c = 1.0
+        threshold = c * ratio**power
+        yield at_most(abs(threshold / np.sqrt(ratio) / c - 1), 1e-12, w_over_d=ratio)
+        yield as_printed(at_most(abs(c * ratio**-0.5 / np.sqrt(ratio) / c - 1), 1e-12, w_over_d=ratio))
+
+
+@erratum(
+    "mixed/E17",
+    "error",
+    "section 2, non-homogeneous balance",
+    printed="C1 = -c + C1hat, C2 = c + C2hat for W_1 W_1^T - W_2^T W_2 = 2c I",
+    corrected="C1 = c + C1hat, C2 = -c + C2hat, with w = d_in",
+    broken={"sign": -1.0},
+)
+def signs_of_the_two_c_balance(size: str, sign: float = 1.0) -> Iterator[Finding]:
+    """Layers with W_1 W_1^T - W_2^T W_2 = 2c I at c = 0.3: the printed signs are off by 2c."""
+    c = 0.3
+    state = two_c_balanced(np.random.default_rng(0).normal(size=(3, 4)), c)
+    (c1, c2), (hat1, hat2) = observe.grams(state), Mixed(c).grams(state.matrix)
+    one, two = jnp.eye(4), jnp.eye(3)
+    yield at_most(_norm(c1 - hat1 - sign * c * one), 1e-12, layer=1)
+    yield at_most(_norm(c2 - hat2 + sign * c * two), 1e-12, layer=2)
+    yield as_printed(at_most(_norm(c1 - hat1 + c * one), 1e-12, layer=1))
+
+
+@erratum(
+    "mixed/E18",
+    "clarification",
+    "appendices C to F",
+    printed="d^2 dA/dt = -(C2 (A - A_obs) + (A - A_obs) C1)",
+    corrected="twice that for the loss |A - A_obs|^2 / d^2: the appendix' times are for half the loss",
+    broken={"factor": 1.0},
+)
+def factor_two_of_the_loss(size: str, factor: float = 2.0) -> Iterator[Finding]:
+    """The velocity of a network on the loss of the main text, against the appendix' formula."""
+    d = 6
+    problem = Factorisation(jnp.asarray(np.random.default_rng(0).normal(size=(d, d))), jnp.asarray(2 / d**2))
+    state = _network(d, d, 9, seed=1)
+    r = state.matrix - problem.target
+    c1, c2 = observe.grams(state)
+    velocity, printed = -state.tangent(problem.gradient(state.matrix)) * d**2, -(c2 @ r + r @ c1)
+    yield at_most(_norm(velocity - factor * printed) / _norm(velocity), 1e-12, d=d)
+    yield as_printed(at_most(_norm(velocity - printed) / _norm(velocity), 1e-12, d=d))
+
+
+@erratum(
+    "mixed/E19",
+    "error",
+    "E.3",
+    printed="T_3 - T_1 = (d/a_K) ln(a_K d/c)",
+    corrected="(d/(4 a_K)) ln(a_K d/c) to leading order with the main loss",
+    broken={"divisor": 1.0},
+)
+def time_between_the_stages(size: str, divisor: float = 4.0) -> Iterator[Finding]:
+    """The exact mode time from s = c to s = a_K d/2, in units of the printed one: a quarter as d grows, never one."""
+    a = 0.6
+    for d in (1e6, 1e12, 1e24):
+        c = d**0.4
+        time = float(mixed.mode_time(c, a * d / 2, a * d, c, 2 / d**2))
+        printed = d / a * np.log(a * d / c)
+        yield at_most(abs(time * divisor / printed - 1), 1.0 / np.log(a * d / c), d=d)
+        yield as_printed(at_most(abs(time / printed - 1), 1.0 / np.log(a * d / c), d=d))
+
+
+@erratum(
+    "mixed/E20",
+    "error",
+    "Theorem 2, T_star",
+    printed="max{1, 2 Delta} in T_star and in P2(C, max{1, 2 Delta})",
+    corrected="min{1, 2 Delta}: -ln(d^-1 + d^(-2 Delta)) / ln d",
+    broken={"choose": max},
+)
+def exponent_of_t_star(size: str, choose: Callable[..., float] = min) -> Iterator[Finding]:
+    """The exponent of d^-1 + d^(-2 Delta) for large d."""
+    for delta in (0.2, 0.4, 0.6, 1.5):
+        log_d = 1e4  # ln d; the sum is taken in logarithms
+        exponent = -np.logaddexp(-log_d, -2 * delta * log_d) / log_d
+        yield at_most(abs(exponent - choose(1.0, 2 * delta)), 1e-3, delta=delta)
+        yield as_printed(at_most(abs(exponent - max(1.0, 2 * delta)), 1e-3, delta=delta))
+
+
+@erratum(
+    "mixed/E24",
+    "misprint",
+    "E.3",
+    printed="the entries of A_0 have variance sigma^2 sqrt(w)",
+    corrected="variance sigma^4 w; sigma^2 sqrt(w) is the standard deviation",
+    broken={"power": 0.5},
+)
+def variance_of_the_start(size: str, power: float = 1.0) -> Iterator[Finding]:
+    """The sample variance of 400 x 400 entries of A_0, 5% about the right value being over ten standard errors."""
+    d, width, variance = 400, 1000, 0.01
+    problem = factorisation(np.zeros((d, d)))
+    a = gaussian(jax.random.key(0), problem, width, variance).matrix
+    sample = float(jnp.var(a))
+    yield at_most(abs(sample / (variance**2 * width) ** power - 1), 0.05, entries=d * d)
+    yield as_printed(at_most(abs(sample / (variance * np.sqrt(width)) - 1), 0.05, entries=d * d))
+
+
+@erratum(
+    "mixed/E26",
+    "error",
+    "Lemma F.1",
+    printed="the bound carries (1 + eta L)^(k-1)",
+    corrected="(1 + eta L)^k: the first step already has an error",
+    broken={"power": -1},
+)
+def exponent_of_f1(size: str, power: int = 0) -> Iterator[Finding]:
+    """F(A) = -A, eta = 0.1, one step: the error is exp(-eta) - (1 - eta) = 4.8e-3, the printed bound 0."""
+    eta, k = 0.1, 1
+    error = np.exp(-eta) - (1 - eta)
+    # |F| = |F'| = 1: (eta/2) ((1 + eta)^k - 1)
+    yield at_most(error, eta / 2 * ((1 + eta) ** (k + power) - 1), steps=k)
+    yield as_printed(at_most(error, eta / 2 * ((1 + eta) ** (k - 1) - 1), steps=k))
+
+
+@erratum(
+    "mixed/E28",
+    "clarification",
+    "Theorem 2, c(a)",
+    printed="c(a) over pairs of signal levels",
+    corrected="over pairs of levels with the noise level 0 among them",
+    broken={"noise": ()},
+)
+def level_zero(size: str, noise: tuple[float, ...] = (0.0,)) -> Iterator[Finding]:
+    """With a = (1, .9), s = (1, .45): the alignment rate is 0.264, below the 0.426 that signal pairs promise."""
+
+    def rate(levels: np.ndarray) -> float:
+        first, second = np.triu_indices(len(levels), 1)
+        gaps, squares = np.abs(levels[first] - levels[second]), np.abs(levels[first] ** 2 - levels[second] ** 2)
+        return float(gaps.min() * 0.9**2 / squares.max())
+
+    # Lemma C.6 with c << s: the rate of a pair is min{(a_k - a_j)(s_k + s_j), (a_k + a_j)(s_k - s_j)} / (s_k - s_j)
+    a, s = np.array([1.0, 0.9, 0.0]), np.array([1.0, 0.45, 0.0])
+    k, j = np.triu_indices(3, 1)
+    slowest = np.minimum((a[k] - a[j]) * (s[k] + s[j]), (a[k] + a[j]) * (s[k] - s[j])) / (s[k] - s[j])
+    actual = float(slowest.min())
+    yield at_least(actual, rate(np.array([1.0, 0.9, *noise])), levels=(1.0, 0.9))
+    yield as_printed(at_least(actual, rate(np.array([1.0, 0.9])), levels=(1.0, 0.9)))
+
+
+noted(
+    "mixed/E1",
+    "misprint",
+    "introduction",
+    printed="infinite noise for 2 gamma_sigma2 + gamma_w + 1 > 0",
+    corrected="2 gamma_sigma2 + gamma_w > 0",
+    evidence="Var A_ij = d^(2 gamma_sigma2 + gamma_w); the body uses this.",
+)
+noted(
+    "mixed/E2",
+    "misprint",
+    "after Theorem 2",
+    printed="sigma^4 w -> 0 because gamma_sigma2 + gamma_w < 0",
+    corrected="because 2 gamma_sigma2 + gamma_w < 0",
+)
+noted(
+    "mixed/E5",
+    "clarification",
+    "section 2",
+    printed="s_{t+1} - s_t = eta u^T (dA) v",
+    corrected="without eta: dA/dt of equation (1) already has it",
+)
+noted(
+    "mixed/E6",
+    "misprint",
+    "section 2, lazy",
+    printed="C1hat ~ c I_{d_out}, C2hat ~ c I_{d_in}",
+    corrected="C1hat ~ c I_{d_in}, C2hat ~ c I_{d_out}",
+)
+noted(
+    "mixed/E8",
+    "misprint",
+    "A.3",
+    printed="d = r - s + 1, and the eigenvector equation without hats",
+    corrected="d = s - r + 1 and Sigma_hat v_hat = lambda_hat v_hat",
+)
+noted(
+    "mixed/E12",
+    "misprint",
+    "B.2, proof",
+    printed="signs and factors of dW_1/dt",
+    corrected="dW_1/dt = -eta W_2^T G",
+)
+noted(
+    "mixed/E30",
+    "misprint",
+    "Definition C.1, E.5",
+    printed="matrix sizes, and (U^T A_star V)_pp twice",
+    corrected="d x d matrices; the second is (U^T E V)_pp; the first term of |(I - P_K) A|_F is sigma2 sqrt(w) d",
+)
+noted(
+    "mixed/E31",
+    "clarification",
+    "Figure 2",
+    printed="equation M is accurate almost everywhere",
+    corrected="for w >= K, away from the infinite-noise corner, and at early-stopping time",
+)

@@ -1,0 +1,123 @@
+"""`linnet list` and `linnet verify`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from linnet.claims import Claim, Erratum, Verdict, find, registry
+from linnet.claims.claim import PAPERS
+
+
+def listing() -> dict[str, list[dict[str, Any]]]:
+    """Everything registered, as `linnet list --json` prints it."""
+    entries = registry().values()
+    return {
+        "papers": [{"id": paper, "title": title} for paper, title in PAPERS.items()],
+        "claims": [
+            {"id": e.id, "paper": e.paper, "kind": e.kind, "place": e.place, "statement": e.statement}
+            for e in entries
+            if isinstance(e, Claim)
+        ],
+        "errata": [
+            {
+                "id": e.id,
+                "paper": e.paper,
+                "grade": e.grade,
+                "place": e.place,
+                "printed": e.printed,
+                "corrected": e.corrected,
+                "computed": e.check is not None,
+            }
+            for e in entries
+            if isinstance(e, Erratum)
+        ],
+        "experiments": [],
+    }
+
+
+def show_list() -> None:
+    """Prints the list for a person."""
+    everything, console = listing(), Console()
+    for paper, title in PAPERS.items():
+        claims = [c for c in everything["claims"] if c["paper"] == paper]
+        errata = [e for e in everything["errata"] if e["paper"] == paper]
+        if not claims and not errata:
+            continue
+        table = Table(title=f"{paper}: {title}", title_justify="left", box=None, pad_edge=False, title_style="bold")
+        for column in ("id", "kind", "place", "statement"):
+            table.add_column(column, overflow="fold", no_wrap=column == "id")
+        for c in claims:
+            table.add_row(c["id"], c["kind"], c["place"], escape(c["statement"]))
+        for e in errata:
+            table.add_row(e["id"], e["grade"], e["place"], escape(f"{e['printed']}  ->  {e['corrected']}"))
+        console.print(table)
+        console.print()
+
+
+def run(ids: list[str], paper: str | None, size: str, *, quiet: bool) -> dict[str, Any]:
+    """Verifies the entries, showing them unless quiet; the result is what `--json` prints."""
+    entries = find(ids, paper)
+    console = Console(stderr=False, quiet=quiet)
+    results = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("verifying", total=len(entries))
+        for entry in entries:
+            bar.update(task, description=entry.id)
+            results.append((entry, entry.verify(size)))
+            bar.advance(task)
+    failed = sum(verdict.holds != entry.expected for entry, verdict in results)
+    console.print(_table(results))
+    seconds = sum(verdict.seconds for _, verdict in results)
+    console.print(f"{len(results)} verified in {seconds:.0f} s, {failed} not as stated.")
+    return {
+        "size": size,
+        "claims": [
+            {
+                "id": entry.id,
+                "paper": entry.paper,
+                "kind": entry.kind,
+                "statement": entry.statement,
+                "holds": verdict.holds,
+                "measured": verdict.measured,
+                "required": verdict.required,
+                "margin": verdict.margin,
+                "seconds": round(verdict.seconds, 3),
+                "detail": verdict.detail,
+            }
+            for entry, verdict in results
+        ],
+        "failed": failed,
+    }
+
+
+def _table(results: Iterable[tuple[Claim | Erratum, Verdict]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("", "left"), ("id", "left"), ("kind", "left"), ("margin", "right"), ("seconds", "right")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("statement", overflow="fold")
+    for entry, verdict in results:
+        right = verdict.holds == entry.expected
+        word = "holds" if verdict.holds else "fails"
+        if isinstance(entry, Erratum):
+            word = "shown" if verdict.holds else "not shown"
+        colour = "green" if right else "bold red"
+        kind = entry.grade if isinstance(entry, Erratum) else entry.kind
+        table.add_row(
+            f"[{colour}]{word}[/]",
+            entry.id,
+            kind,
+            f"{verdict.margin:.3g}",
+            f"{verdict.seconds:.1f}",
+            escape(entry.statement),
+        )
+    return table
+
+
+def exit_code(result: dict[str, Any]) -> int:
+    """1 if anything was not as stated."""
+    return int(result["failed"] > 0)

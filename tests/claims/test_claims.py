@@ -1,0 +1,96 @@
+"""Every claim and erratum behaves as stated, and fails when its subject is broken."""
+
+import pytest
+
+import linnet as ln
+from linnet import claims
+from linnet.claims import claim as frame
+
+ENTRIES = claims.registry()
+COMPUTED = [entry for entry in ENTRIES.values() if entry.check is not None]
+
+
+@pytest.mark.parametrize("entry", COMPUTED, ids=lambda entry: entry.id)
+def test_entry_behaves_as_stated(entry):
+    verdict = entry.verify("quick")
+    assert verdict.holds == entry.expected, verdict
+
+
+@pytest.mark.parametrize("entry", [e for e in COMPUTED if e.broken], ids=lambda entry: entry.id)
+def test_entry_can_fail(entry):
+    """With a deliberately broken subject the verdict turns around."""
+    verdict = entry.verify("quick", **entry.broken)
+    assert verdict.holds != entry.expected, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", COMPUTED, ids=lambda entry: entry.id)
+def test_entry_at_full_size(entry):
+    verdict = entry.verify("full")
+    assert verdict.holds == entry.expected, verdict
+
+
+def test_entries_are_complete():
+    for entry in ENTRIES.values():
+        assert entry.place
+        assert entry.statement.strip()
+        if isinstance(entry, claims.Claim):
+            assert entry.kind in frame.KINDS
+            assert entry.broken, f"{entry.id} has nothing that could break it"
+            assert entry.statement.endswith(".")
+        else:
+            assert entry.grade in frame.GRADES
+            assert entry.evidence
+
+
+def test_findings_and_margins():
+    assert frame.at_most(1.0, 2.0).holds
+    assert frame.at_most(1.0, 2.0).margin == 0.5
+    assert not frame.at_most(float("nan"), 2.0).holds
+    assert not frame.at_least(float("nan"), 2.0).holds
+    assert frame.at_most(float("nan"), 2.0).margin == -float("inf")
+    assert frame.at_least(3.0, 2.0).margin == 0.5
+    assert frame.at_least(1.0, 2.0).margin == -0.5
+    assert frame.at_most(-1.0, 0.0).margin == 1.0
+
+
+def entry_of(findings, **options):
+    return frame.Claim("mixed/C999", "A statement.", "nowhere", "exact", lambda size: iter(findings), **options)
+
+
+def test_a_check_must_measure_inside_its_hypotheses():
+    with pytest.raises(RuntimeError, match="found nothing"):
+        entry_of([]).verify()
+    outside = entry_of([frame.at_most(0.0, 1.0, w=1)], hypotheses={"w > 2": lambda case: case["w"] > 2})
+    with pytest.raises(RuntimeError, match="outside its hypothesis 'w > 2'"):
+        outside.verify()
+    one_bad = entry_of([frame.at_most(0.0, 1.0), frame.at_most(2.0, 1.0, where="here")]).verify()
+    assert not one_bad.holds
+    assert "where='here'" in one_bad.detail
+
+
+def test_an_erratum_needs_both_sides():
+    def entry(*findings):
+        return frame.Erratum("mixed/E999", "p", "error", "a", "b", "c", lambda size: iter(findings))
+
+    right, wrong = frame.at_most(0.0, 1.0), frame.at_most(2.0, 1.0)
+    assert entry(right, frame.as_printed(wrong)).verify().holds
+    assert not entry(right, frame.as_printed(right)).verify().holds
+    assert not entry(wrong, frame.as_printed(wrong)).verify().holds
+    assert not entry(right).verify().holds
+    with pytest.raises(ln.InputError, match="slip of notation"):
+        ENTRIES["mixed/E1"].verify()
+
+
+def test_finding_entries():
+    assert [e.id for e in claims.find(["mixed/C2", "mixed/C1"])] == ["mixed/C2", "mixed/C1"]
+    assert all(e.check is not None for e in claims.find([], paper="mixed"))
+    assert claims.find([], paper="feature") == []
+    with pytest.raises(ln.InputError, match="'mixed/C99' is not known"):
+        claims.find(["mixed/C99"])
+    with pytest.raises(ln.InputError, match="paper = 'blurred'"):
+        claims.find([], paper="blurred")
+    with pytest.raises(ln.InputError, match="size = 'huge'"):
+        ENTRIES["mixed/C17"].verify("huge")
+    ids = list(ENTRIES)
+    assert ids.index("mixed/C2") < ids.index("mixed/C10") < ids.index("mixed/E1")
