@@ -199,7 +199,9 @@ def test_progress_is_told(problem, state):
     assert told == [(i, 11) for i in range(1, 12)]
     told.clear()
     ln.simulate(problem, state, ln.GradientFlow(), time=1.0, progress=lambda *x: told.append(x))
+    assert told[0] == (1, 201)
     assert told[-1] == (201, 201)
+    assert {done for done, _ in told} == set(range(1, 202))
 
 
 def test_single_precision_is_single_precision(problem, state):

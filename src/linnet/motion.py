@@ -180,7 +180,7 @@ class GradientFlow(Motion):
         problem: Problem,
         state: State,
         times: Float[Array, " records"],
-        look: Callable[[State], Any],
+        look: Callable[[Array, State], Any],
         halts: tuple[Callable[[State], Array], ...],
     ) -> Any:
         """The `diffrax.Solution` over `times` with `look` applied at each, ended early when one of `halts` holds."""
@@ -195,7 +195,7 @@ class GradientFlow(Motion):
             y0=state,
             saveat=diffrax.SaveAt(
                 subs=[
-                    diffrax.SubSaveAt(ts=times, fn=lambda t, y, args: look(y)),
+                    diffrax.SubSaveAt(ts=times, fn=lambda t, y, args: look(t, y)),
                     diffrax.SubSaveAt(t1=True),
                 ]
             ),

@@ -236,7 +236,12 @@ def _flow(
     halts: list[Callable[[Any], Array]] = [lambda y: ~(_largest(y) <= limit)]
     if stop is not None:
         halts.append(lambda y: jnp.asarray(stop(y, problem), dtype=bool))
-    solution = motion.solve(problem, state, points, look, tuple(halts))
+
+    def see(time: Array, current: Any) -> dict[str, Array]:
+        tell(jnp.searchsorted(points, time) + 1)
+        return look(current)
+
+    solution = motion.solve(problem, state, points, see, tuple(halts))
     values, last = solution.ys
     final = jax.tree.map(lambda x: x[0], last)
     at_end = look(final)
@@ -246,7 +251,7 @@ def _flow(
         name: jnp.where(missing.reshape((-1,) + (1,) * (value.ndim - 1)), at_end[name], value)
         for name, value in values.items()
     }
-    tell(points.shape[0])
+    tell(jnp.searchsorted(points, end) + 1)
     hit = solution.event_mask
     finished = solution.result == diffrax.RESULTS.successful
     code = jnp.where(finished, HORIZON, STALLED)

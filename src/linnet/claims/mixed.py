@@ -1,6 +1,7 @@
 """The claims and errata of the mixed-dynamics paper."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from linnet.initial import gaussian, mixed_manifold, two_c_balanced
 from linnet.linalg import haar
 from linnet.motion import GradientDescent, GradientFlow
 from linnet.problems import Factorisation, Problem, factorisation, logistic, low_rank_recovery, pseudo_huber
-from linnet.record import every, linear
+from linnet.record import at, every, linear
 from linnet.simulation import simulate
 from linnet.states import EndToEnd, Mixed, Modes, Weights
 from linnet.theory import mixed
@@ -352,6 +353,28 @@ def learning_times(size: str, kappa: Callable[[int], float] = lambda d: 2 / d**2
             yield at_most(abs(first - predicted), 2.0, d=d, levels=levels, step=first, predicted=round(predicted, 1))
 
 
+@claim("mixed/C16", "asymptotic", "Definition C.1, Theorem E.3", broken={"power": 0.0})
+def alignment_is_of_order_one_over_d(size: str, power: float = 1.0) -> Iterator[Finding]:
+    """Once the signals are learned the misalignment x is a constant over d: d x within 20% from one d to the next."""
+    levels = (1.0, 0.8, 0.6)
+    products = []
+    sizes = (100, 200) if size == "quick" else (100, 200, 400)
+    for d in sizes:
+        seen = []
+        for seed in range(4):
+            problem = _planted(jax.random.key(seed), d, levels)
+            width, variance = round(d**2.25), d**-1.85
+            lr = _step_size(problem, width * variance, 50, lazy=False)
+            start = gaussian(jax.random.key(seed + 10), problem, width, variance)
+            run = simulate(
+                problem, start, GradientDescent(lr), steps=160, record=linear(2), observe={"x": observe.misalignment(3)}
+            )
+            seen.append(float(run["x"][-1]))
+        products.append(d**power * np.mean(seen))
+    for before, after, d in zip(products, products[1:], sizes[1:], strict=False):
+        yield at_most(abs(after / before - 1), 0.2, d=d, runs=4)
+
+
 @claim("mixed/C17", "exact", "Lemma C.6", broken={"combine": np.maximum})
 def rate_identity(size: str, combine: Callable[..., Any] = np.minimum) -> Iterator[Finding]:
     """(b_k s_k - b_j s_j) - |b_j s_k - b_k s_j| = min{(b_k - b_j)(s_k + s_j), (b_k + b_j)(s_k - s_j)}, exactly."""
@@ -359,6 +382,54 @@ def rate_identity(size: str, combine: Callable[..., Any] = np.minimum) -> Iterat
     left = (b_k * s_k - b_j * s_j) - np.abs(b_j * s_k - b_k * s_j)
     right = combine((b_k - b_j) * (s_k + s_j), (b_k + b_j) * (s_k - s_j))
     yield at_most(np.max(np.abs(left - right)), 1e-13, samples=len(left))
+
+
+def _lemma_c5(seed: int) -> tuple[float, float, float]:
+    """d/dt tr U_k^T U_k along the mixed flow: by differences, by the corrected formula and by the printed one."""
+    rng = np.random.default_rng(seed)
+    d, lo, hi, c = 6, 1, 3, 0.4
+    a, goal = (jnp.asarray(rng.normal(size=(d, d))) for _ in range(2))
+    field, h = -Mixed(c).tangent(a, a - goal), 1e-5
+
+    def block(matrix: Array) -> float:
+        return float(jnp.sum(jnp.linalg.svd(matrix)[0][lo:hi, lo:hi] ** 2))
+
+    slope = (block(a + h * field) - block(a - h * field)) / (2 * h)
+    u, s, vt = (np.asarray(x) for x in jnp.linalg.svd(a))
+    tilde = np.hypot(s, c)
+    core = u.T @ np.asarray(goal) @ vt.T
+    gap = s[:, None] ** 2 - s[None, :] ** 2 + np.eye(d)
+    r = (s[:, None] * tilde[:, None] + s[:, None] * tilde[None, :]) / gap * (1 - np.eye(d))
+
+    def formula(first: np.ndarray) -> float:
+        turn = first * core - r * core.T
+        inside = np.arange(lo, hi)
+        outside = np.setdiff1d(np.arange(d), inside)
+        moved = u[np.ix_(inside, outside)] @ turn[np.ix_(outside, inside)]
+        return float(np.sum(u[np.ix_(inside, inside)] * moved))
+
+    return slope, 2 * formula(r.T), formula(r)
+
+
+@claim("mixed/C18", "exact", "Lemma C.5", broken={"factor": 0.5})
+def rotation_of_singular_vectors(size: str, factor: float = 1.0) -> Iterator[Finding]:
+    """d/dt tr U_k^T U_k = 2 tr[U_k^T sum_j U(k,j) D(j,k)] with D(j,k) = R(k,j)^T o C(j,k) - R(j,k) o C(k,j)^T."""
+    for seed in range(3 if size == "quick" else 30):
+        slope, right, _ = _lemma_c5(seed)
+        yield at_most(abs(factor * right / slope - 1), 1e-5, seed=seed)
+
+
+@claim("mixed/C19", "exact", "Lemma A.1", broken={"share": 0.2})
+def hadamard_traces(size: str, share: float = 1.0) -> Iterator[Finding]:
+    """tr[A (R o B)] = tr[B (R^T o A)], at most R_max |A| |B|, and tr[A^T (R o A)] >= R_min |A|^2 for positive R."""
+    rng = np.random.default_rng(0)
+    for _ in range(50 if size == "quick" else 2000):
+        n = int(rng.integers(1, 6))
+        a, b, r = rng.normal(size=(n, n)), rng.normal(size=(n, n)), rng.uniform(0.5, 2.0, size=(n, n))
+        left, norms = np.trace(a @ (r * b)), np.linalg.norm(a) * np.linalg.norm(b)
+        yield at_most(abs(left - np.trace(b @ (r.T * a))) / norms, 1e-12, n=n)
+        yield at_most(abs(left) / (share * r.max() * norms), 1 + 1e-12, n=n)
+        yield at_least(np.trace(a.T @ (r * a)) / (r.min() * np.sum(a**2)), 1 - 1e-12, n=n)
 
 
 @claim(
@@ -437,6 +508,26 @@ def lemma_a5(size: str, factor: float = 1.0) -> Iterator[Finding]:
         yield at_most(left / bound, 1.0, x=round(float(x), 6))
 
 
+@claim("mixed/C24", "asymptotic", "Lemma F.1", broken={"order": 2})
+def descent_follows_the_flow(size: str, order: int = 1) -> Iterator[Finding]:
+    """Gradient descent stays within a constant times the step size of gradient flow, all along training."""
+    d = 15 if size == "quick" else 40
+    problem = low_rank_recovery(jax.random.key(8), d, 5)
+    width, variance = round(d**2.25), d**-1.85
+    start = gaussian(jax.random.key(9), problem, width, variance)
+    times = np.linspace(0, 200 * _step_size(problem, 1.0, 50, lazy=False), 21)
+    flow = simulate(problem, start, GradientFlow(), time=times[-1], record=at(times), observe=["matrix"])
+    scaled = []
+    for c_lr in (50, 100, 200):
+        lr = _step_size(problem, 1.0, c_lr, lazy=False)
+        steps = 200 * c_lr // 50
+        run = simulate(problem, start, GradientDescent(lr), steps=steps, record=every(steps // 20), observe=["matrix"])
+        gaps = jnp.linalg.norm(run["matrix"] - flow["matrix"], axis=(1, 2))
+        scaled.append(float(jnp.max(gaps)) / lr**order)
+    for before, after, c_lr in zip(scaled, scaled[1:], (100, 200), strict=False):
+        yield at_most(abs(after / before - 1), 0.1, c_lr=c_lr)
+
+
 @claim("mixed/C25", "bound", "Lemma F.2", broken={"constant": 0.4})
 def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
     """|A|_F^2 <= 10 (|A_star|_F^2 + |E|_F^2) along gradient descent in the stable range, lazy and active."""
@@ -450,6 +541,23 @@ def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
         total = float(jnp.sum(problem.truth**2) + jnp.sum((problem.target - problem.truth) ** 2))
         largest = jnp.max(jnp.sum(run["singular_values"] ** 2, axis=1))
         yield at_most(largest / (constant * total), 1.0, gamma_w=gamma_w, gamma_sigma2=gamma_s)
+
+
+@claim("mixed/C26", "asymptotic", "section 3, Figure 2", broken={"divisor": 2.0})
+def early_stopping_falls_with_sigma(size: str, divisor: float = 4.0) -> Iterator[Finding]:
+    """The best step falls linearly in gamma_sigma2 + gamma_w, with slope -(c_lr/4) ln d |A_star| / s_K(A_star)."""
+    d, c_lr = (80, 50) if size == "quick" else (200, 50)
+    problem = low_rank_recovery(jax.random.key(11), d, 5)
+    s = jnp.linalg.svd(problem.truth, compute_uv=False)
+    lr = _step_size(problem, 1.0, c_lr, lazy=False)
+    sigmas, steps = np.array([-1.4, -1.0, -0.6, -0.2]), []
+    for sigma in sigmas:
+        start = gaussian(jax.random.key(12), problem, round(d**1.5), d ** (sigma - 1.5))
+        run = simulate(problem, start, GradientDescent(lr), steps=500, record=every(1), observe=["test_error"])
+        steps.append(int(jnp.argmin(run["test_error"])))
+    slope = np.polyfit(sigmas, steps, 1)[0]
+    predicted = -c_lr / divisor * np.log(d) * float(s[0] / s[4])
+    yield at_most(abs(slope / predicted - 1), 0.2, d=d, slope=round(float(slope), 1), predicted=round(predicted, 1))
 
 
 # Errata ---------------------------------------------------------------------------------------------------------------
@@ -692,6 +800,99 @@ def level_zero(size: str, noise: tuple[float, ...] = (0.0,)) -> Iterator[Finding
     yield as_printed(at_least(actual, rate(np.array([1.0, 0.9])), levels=(1.0, 0.9)))
 
 
+@erratum(
+    "mixed/E7",
+    "misprint",
+    "remark on hidden alignment",
+    printed="W_2^T u_i and W_1 v_i become perpendicular; the denominator has u^T C1 u",
+    corrected="they are orthogonal when lazy and become parallel; v^T C1 v",
+    broken={"c": 10.0},
+)
+def parallel_not_perpendicular(size: str, c: float = 1e-3) -> Iterator[Finding]:
+    """The cosine on the mixed manifold of an active mode, s = 1 and c = 1e-3."""
+    state = mixed_manifold(np.diag([1.0, 1.0]), c)
+    cosine = float(observe.hidden_alignment(state, factorisation(np.eye(2)))[0])
+    yield at_least(cosine, 0.999, c=c)
+    yield as_printed(at_most(cosine, 0.001, c=c))
+
+
+@erratum(
+    "mixed/E21",
+    "misprint",
+    "E.3",
+    printed="|s_i - a_i d| = O((d^-1 + d^(-2 Delta)) ln d)",
+    corrected="a factor d is missing: s_i(A_obs) - a_i d tends to 1/a_i + N(0, 1)",
+    broken={"mean": 0.0},
+)
+def shift_of_the_singular_values(size: str, mean: float = 1.0) -> Iterator[Finding]:
+    """The mean shift over 60 noise matrices is 1/a_i within four standard errors, at d = 50 as at d = 200."""
+    levels = np.array([1.0, 0.6])
+    shifts = {}
+    for d in (50, 200):
+        keys = jax.random.split(jax.random.key(d), 60)
+        values = jax.vmap(lambda k, d=d: jnp.linalg.svd(_planted(k, d, levels).goal, compute_uv=False)[:2])(keys)
+        found = np.asarray(values) - levels * d
+        error = found.std(axis=0) / np.sqrt(60)
+        shifts[d] = found.mean(axis=0)
+        for i in range(2):
+            yield at_most(abs(shifts[d][i] - mean / levels[i]) / error[i], 4.0, d=d, level=levels[i])
+    # the printed law would make the shift fall by 200 ln 50 / (50 ln 200) = 2.95
+    yield as_printed(at_most(shifts[200][1] / shifts[50][1], 0.5, d=200))
+
+
+@erratum(
+    "mixed/E22",
+    "misprint",
+    "Lemma C.5",
+    printed="the derivative is tr[...], D(j,k) = R(k,j) o C(j,k) - R(j,k) o C(k,j)^T",
+    corrected="2 tr[...], and R(k,j) is transposed",
+    broken={"factor": 0.5},
+)
+def derivative_of_the_alignment(size: str, factor: float = 1.0) -> Iterator[Finding]:
+    """Central differences along the mixed flow of random matrices."""
+    for seed in range(3):
+        slope, right, printed = _lemma_c5(seed)
+        yield at_most(abs(factor * right / slope - 1), 1e-5, seed=seed)
+        yield as_printed(at_most(abs(printed / slope - 1), 1e-5, seed=seed))
+
+
+@erratum(
+    "mixed/E25",
+    "error",
+    "D.1",
+    printed="|A - B|_F = O(d (d/c) sqrt(d/w)) for the distance to the lazy solution B",
+    corrected="O(d sqrt(d/w) + d (d/c)^2): the second term comes from C1hat - c and is dropped in print",
+    broken={"power": 3.0},
+)
+def distance_to_the_lazy_solution(size: str, power: float = 2.0) -> Iterator[Finding]:
+    """Five equal modes at (-1.5, 2.7) by closed forms alone: the second term overtakes the printed bound as d grows."""
+    ratios, scaled = [], []
+    for d in (1e4, 1e6, 1e8, 1e10):
+        c, goal = d**1.2, d / np.sqrt(5)
+        x = jnp.linspace(0.01, 8, 400) / (2 * c)
+        gap = np.sqrt(5) * float(jnp.max(jnp.abs(mixed.mode(x, 0.0, goal, c) - goal * -jnp.expm1(-2 * c * x))))
+        scaled.append(gap / (d * (d / c) ** power))
+        ratios.append(gap / (d * (d / c) * np.sqrt(d / d**2.7)))
+    for before, after in pairwise(scaled):
+        yield at_most(abs(after / before - 1), 0.1, what="gap / (d (d/c)^2), from one d to the next")
+    for before, after in pairwise(ratios):
+        yield as_printed(at_most(after / before, 1.0, what="gap / printed bound, from one d to the next"))
+
+
+@erratum(
+    "mixed/E29",
+    "clarification",
+    "appendix G",
+    printed="c_lr = 2 among the step sizes used",
+    corrected="c_lr = 2 is the stability limit: the lazy model has q = -1 and never converges; c_lr > 2 does",
+    broken={"c_lr": 1.9},
+)
+def step_size_at_the_limit(size: str, c_lr: float = 2.2) -> Iterator[Finding]:
+    """The lazy factor |q| = |1 - 4 lr c / d^2| with lr = d^2 / (c_lr c)."""
+    yield at_most(abs(1 - 4 / c_lr), 1 - 1e-12, c_lr=c_lr)
+    yield as_printed(at_most(abs(1 - 4 / 2.0), 1 - 1e-12, c_lr=2.0))
+
+
 noted(
     "mixed/E1",
     "misprint",
@@ -734,6 +935,41 @@ noted(
     "B.2, proof",
     printed="signs and factors of dW_1/dt",
     corrected="dW_1/dt = -eta W_2^T G",
+)
+noted(
+    "mixed/E13",
+    "misprint",
+    "B.3, proof",
+    printed="eigenvalues of X* X near sqrt(d/w), w of them not zero and close to 1",
+    corrected="near sqrt(w/d), d of them, close to c; sums run over u_1 .. u_d",
+)
+noted(
+    "mixed/E14",
+    "misprint",
+    "B.1, proof, (22), (25), (26)",
+    printed="factors c missing; a comparison with sqrt(A^T A + c^2/4)",
+    corrected="one more step leads to C1hat; the operator sandwich (C7) does it at once",
+)
+noted(
+    "mixed/E15",
+    "misprint",
+    "B.4, proof",
+    printed="last term dC1 in (33); off-diagonal blocks transposed; D^2 = sigma^2 w",
+    corrected="the term is c^2 dC1 and cancels; (s/c) A^T above and (s/c) A below; D^2 = c^2",
+)
+noted(
+    "mixed/E23",
+    "misprint",
+    "C.8",
+    printed="A_{t1} ~ (t1/d^2) c A_star, exponentials without 1/d^2, Lemma C.4",
+    corrected="(2 t1/d^2) c A_star with the main loss; 1/d^2 in the exponentials; Lemma A.4",
+)
+noted(
+    "mixed/E27",
+    "misprint",
+    "F.2",
+    printed="a parenthesis and a factor 2 missing; theorem 2; G.2",
+    corrected="the trace is tr(R^T C2 R) + tr(R C1 R^T); theorem 1; F.2; eta^2 d^-2 c^2 ln^2 d for the squared norm",
 )
 noted(
     "mixed/E30",
