@@ -75,9 +75,9 @@ def exactness() -> list[tuple[str, float]]:
     out.append(("mixed flow on its manifold", relative(*flows)))
     keys = jax.random.split(jax.random.key(0), 8)
     one = [ln.simulate(target, ln.gaussian(k, target, 50, 0.01), ln.GradientDescent(0.1), steps=500) for k in keys]
-    many = ln.batch(
-        lambda k: ln.simulate(target, ln.gaussian(k, target, 50, 0.01), ln.GradientDescent(0.1), steps=500), keys
-    )
+    many = jax.vmap(
+        lambda k: ln.simulate(target, ln.gaussian(k, target, 50, 0.01), ln.GradientDescent(0.1), steps=500)
+    )(keys)
     out.append(("batch and single runs", max(relative(many["loss"][i], r["loss"]) for i, r in enumerate(one))))
     return out
 
@@ -92,9 +92,10 @@ def throughput(d: int, runs: int, steps: int) -> dict[str, Any]:
         single = jax.tree.map(lambda x: x[0], starts)
         call = lambda: ln.simulate(problem, single, ln.GradientDescent(lr), steps=steps, record=ln.linear(2)).final  # noqa: E731
     else:
-        call = lambda: ln.batch(  # noqa: E731
-            lambda s: ln.simulate(problem, s, ln.GradientDescent(lr), steps=steps, record=ln.linear(2)).final, starts
+        many = jax.vmap(
+            lambda s: ln.simulate(problem, s, ln.GradientDescent(lr), steps=steps, record=ln.linear(2)).final
         )
+        call = lambda: many(starts)  # noqa: E731
     time = timed(call, repeats=2)
     rate = runs * steps / time.best
     return {

@@ -111,7 +111,7 @@ def batch_against_one(runs: int, d: int, steps: int) -> tuple[str, ...]:
     def run(start: ln.State) -> ln.State:
         return ln.simulate(problem, start, ln.GradientDescent(1.0), steps=steps, record=ln.linear(2)).final
 
-    together, one = timed(lambda: ln.batch(run, starts)), timed(lambda: run(first))
+    together, one = timed(lambda: jax.vmap(run)(starts)), timed(lambda: run(first))
     return (
         f"{runs} runs at d = {d} in one batch",
         f"{together.best / steps / runs * 1e6:.1f} us a step and run",

@@ -64,6 +64,9 @@ def test_list_and_verify():
         (("--gamma-w", "-1"), "gamma_w = -1"),
         (("--d", "many"), "--d"),
         (("--speed", "3"), "No such option"),
+        (("--out", "x[/].bmp"), "must end in"),
+        (("--gamma-w", "100"), "gamma_w = 100"),
+        (("--seed", "99999999999999999999999"), "seed"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, words, tmp_path):

@@ -171,6 +171,11 @@ def test_aligned_layers_are_modes():
         weights = ln.aligned(problem, values, key=key)
         assert jnp.allclose(ln.observe.modes(weights, problem), jnp.prod(values, axis=0))
         assert jnp.allclose(jnp.abs(ln.observe.layer_modes(weights, problem)), jnp.abs(values))
+    noisy = ln.low_rank_recovery(jax.random.key(0), 6, 2)  # aligned with what is fitted, not with the truth
+    values = np.full((2, 6), 0.3)
+    matrices = ln.simulate(noisy, ln.aligned(noisy, values), ln.GradientDescent(0.5), steps=100)
+    modes = ln.simulate(noisy.aligned(), ln.Modes(values), ln.GradientDescent(0.5), steps=100)
+    assert jnp.allclose(matrices["loss"], modes["loss"], rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +197,10 @@ def test_aligned_layers_are_modes():
         (lambda p, k: ln.readout(k, ln.factorisation(np.ones((1, 3))), 4, sigma0=1.0, v0=0.0), "v0 = 0.0"),
         (lambda p, k: ln.balanced(np.eye(3), (2, 4)), "rank 3"),
         (lambda p, k: ln.balanced(np.eye(3), (4,), rank=4), "rank = 4"),
+        (lambda p, k: ln.balanced(np.diag([3.0, 2.0, 1.0]), (4,), rank=1), "rank = 1"),
+        (lambda p, k: ln.balanced(np.eye(3), 5), "hidden = 5"),
+        (lambda p, k: ln.gaussian(0, p, 4, 1.0), "key = 0"),
+        (lambda p, k: ln.gaussian(jax.random.split(k), p, 4, 1.0), "one key"),
         (lambda p, k: ln.balanced(np.full((2, 2), np.nan), (2,)), "NaN"),
         (lambda p, k: ln.identity(p, 1.0, 3), "needs a square one"),
         (lambda p, k: ln.one_zero(ln.factorisation(np.eye(2)), -0.1, 3), "alpha = -0.1"),

@@ -86,7 +86,7 @@ def test_pure_noise_has_its_exact_second_moments(scheme):
     state = ln.Weights((np.eye(2), np.array([[0.3, -0.2]])))
     motion = ln.NoisyFlow(dt, 1.0, drift=False, scheme=scheme)
     keys = jax.random.split(jax.random.key(0), paths)
-    ends = ln.batch(lambda k: ln.simulate(problem, state, motion, steps=steps, key=k, record=ln.linear(2)), keys).final
+    ends = jax.vmap(lambda k: ln.simulate(problem, state, motion, steps=steps, key=k, record=ln.linear(2)))(keys).final
     squares = [np.asarray(jnp.sum(w**2, axis=(1, 2))) for w in ends.layers]
     u, v = 2.0, 0.13
     if scheme == "euler":  # exact for the scheme itself
@@ -108,7 +108,7 @@ def test_noise_is_coloured_by_the_data(key):
     paths, steps, dt = 20_000, 60, 0.002
     motion = ln.NoisyFlow(dt, 1.0, drift=False)
     keys = jax.random.split(key, paths)
-    ends = ln.batch(lambda k: ln.simulate(problem, state, motion, steps=steps, key=k, record=ln.linear(2)), keys).final
+    ends = jax.vmap(lambda k: ln.simulate(problem, state, motion, steps=steps, key=k, record=ln.linear(2)))(keys).final
     a2 = np.asarray(jnp.sum(ends.layers[1] ** 2, axis=(1, 2)))
     u, v = 1.5**2 + 0.5**2, 0.0
     for _ in range(steps):

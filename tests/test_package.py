@@ -102,7 +102,6 @@ def test_every_public_name_exists_and_is_documented():
 def test_unknown_names_are_attribute_errors():
     assert not hasattr(ln, "no_such_thing")
     assert ln.simulate is not None
-    assert callable(ln.batch)
     assert callable(ln.simulate)
 
 

@@ -136,6 +136,22 @@ def test_held_out_samples_are_the_test_error():
     assert np.isclose(problem.test_error(jnp.asarray(A)), np.sum((X[:3] @ A.T - Y[:3]) ** 2) / 6)
 
 
+def test_completion_has_a_test_error_and_modes():
+    problem = ln.masked(M, MASK, test=ln.factorisation(M))
+    assert np.isclose(problem.test_error(jnp.asarray(A)), 0.5 * np.sum((A - M) ** 2))
+    assert jnp.allclose(ln.observe.modes(ln.Weights([M]), problem), jnp.linalg.svd(M, compute_uv=False))
+    held_out = ln.regression(X, Y, test=(X[:3], Y[:3]))  # a test set measures, it does not define the truth
+    assert jnp.allclose(held_out.truth, ln.regression(X, Y).target)
+
+
+def test_single_precision_data_keep_their_rank():
+    x = RNG.normal(size=(30, 8)).astype(np.float32)
+    x[:, 7] = x[:, 0]
+    problem = ln.regression(x, RNG.normal(size=(30, 2)).astype(np.float32))
+    assert problem.project().problem.shape == (2, 7)
+    assert jnp.max(jnp.abs(problem.target)) < 10
+
+
 def test_label_noise_has_the_covariance_of_the_data():
     problem = ln.regression(X, Y, average=True, output_scale=0.5)
     noise = jax.vmap(problem.label_noise)(jax.random.split(jax.random.key(0), 20_000))
@@ -167,7 +183,15 @@ def test_label_noise_has_the_covariance_of_the_data():
         (lambda: ln.logistic(M), "labels"),
         (lambda: ln.pseudo_huber(M, delta=-1.0), "delta = -1.0"),
         (lambda: ln.custom(3, (2, 2)), "cost = 3"),
-        (lambda: ln.custom(lambda a: a, (2, 2)), "one number"),
+        (lambda: ln.custom(lambda a: jnp.sum(a > 0), (2, 2)), "one real number"),
+        (lambda: ln.low_rank_recovery(0, 4, 1), "key = 0"),
+        (lambda: ln.low_rank_recovery(jax.random.key(0), (3, 4, 5), 1), "d = (3, 4, 5)"),
+        (lambda: ln.regression(X, Y, average="no"), "average = 'no'"),
+        (lambda: ln.regression(X, Y, test=X), "test ="),
+        (lambda: ln.diagonal_regression(X, Y[:, 0]).project(), "needs a matrix problem"),
+        (lambda: ln.diagonal_regression(X, Y[:, 0]).whiten(), "needs a matrix problem"),
+        (lambda: ln.factorisation(M, test=ln.factorisation(np.eye(2))), "test has shape (2, 2)"),
+        (lambda: ln.custom(lambda a: a, (2, 2)), "one real number"),
         (lambda: ln.custom(jnp.sum, (2, 2, 2)), "shape = (2, 2, 2)"),
         (lambda: ln.custom(lambda a: jnp.sum(a @ jnp.ones(7)), (2, 2)), "cannot be called"),
         (lambda: ln.factorisation(M).optimum(4), "rank = 4"),

@@ -31,10 +31,28 @@ def test_the_example_of_the_readme(key):
         observe={"s": ln.observe.singular_values, "test": ln.observe.test_error},
     )
     data = run.to_xarray()
-    assert dict(data.sizes) == {"step": 51, "index": 30}
+    assert dict(data.sizes) == {"step": 51, "s_index": 30}
     assert data["test"].dims == ("step",)
     assert data.attrs["status"] == "horizon"
     assert data["s"].attrs["long_name"].startswith("Singular values")
+
+
+def test_spectra_of_different_lengths_share_a_dataset(problem, state):
+    names = ["singular_values", "kernel_spectrum", "layer_modes", "layer_gaps", ln.observe.layer_singular_values(1)]
+    data = ln.simulate(problem, state, ln.GradientDescent(0.05), steps=2, observe=names).to_xarray()
+    assert data["kernel_spectrum"].shape == (3, 9)
+    assert data["layer_gaps"].dims == ("step", "lower_layer", "mode")
+
+
+def test_batches_of_decompositions_finish():
+    """Many singular value decompositions in one batched program."""
+    problem = ln.low_rank_recovery(jax.random.key(0), 50, 2)
+    runs = jax.vmap(
+        lambda k: ln.simulate(
+            problem, ln.gaussian(k, problem, 10**4, 1e-3), ln.GradientDescent(0.5), steps=5, observe=["singular_values"]
+        )
+    )(jax.random.split(jax.random.key(1), 8))
+    assert runs["singular_values"].shape == (8, 6, 50)
 
 
 def test_recording_points(problem, state):
@@ -89,6 +107,15 @@ def test_stopping(problem, state):
     assert flow["loss"][-1] < 1e-3 < flow["loss"][-2]
     assert flow.times[-1] == flow.ended < 100.0
 
+    at_once = ln.simulate(problem, state, ln.GradientFlow(), time=5.0, stop=lambda s, p: True)
+    assert (at_once.status, float(at_once.ended)) == ("converged", 0.0)
+    assert jnp.allclose(at_once["loss"], problem.cost(state.matrix))
+    times = [
+        float(ln.simulate(problem, state, ln.GradientFlow(), time=5.0, record=r, stop=ln.loss_below(2.0)).ended)
+        for r in (ln.linear(2), ln.linear(101))
+    ]
+    assert abs(times[0] - times[1]) < 1e-5  # where the loss passes the value, not where the solver steps
+
     done = ln.simulate(problem, state, motion, steps=5, stop=lambda s, p: True)
     assert (done.status, int(done.ended), done["loss"].shape) == ("converged", 0, (1,))
 
@@ -115,6 +142,27 @@ def test_divergence_is_an_outcome(problem, state):
     assert run.status == "diverged"
     assert np.all(np.isfinite(run["loss"]))
 
+    shrinking = ln.custom(lambda a: jnp.sum(jnp.log(a)), (1, 1))  # the cost is lost before the state is
+    ends = []
+    for record in (ln.every(1), ln.every(100)):
+        run = ln.simulate(shrinking, ln.Weights([np.eye(1)]), ln.GradientDescent(0.03), steps=200, record=record)
+        assert run.status == "diverged"
+        assert np.all(np.isfinite(run["loss"]))
+        assert run.final.matrix[0, 0] > 0
+        ends.append(int(run.ended))
+    assert ends[0] == ends[1] < 30  # whenever one looks
+
+    for record in (ln.every(1), ln.every(400)):  # a small limit is met at its step, not at the next look
+        low = ln.simulate(
+            ln.factorisation([[1.0]]),
+            ln.Weights([[[0.05]], [[0.05]]]),
+            ln.GradientDescent(1.3),
+            steps=400,
+            blowup=1.15,
+            record=record,
+        )
+        assert (low.status, int(low.ended)) == ("diverged", 6)
+
     growing = ln.custom(lambda a: -jnp.sum(a**4), (2, 2))  # flow explodes in finite time
     flow = ln.simulate(growing, ln.Weights([np.eye(2)]), ln.GradientFlow(), time=10.0)
     assert flow.status in ("diverged", "stalled")
@@ -129,7 +177,7 @@ def test_batches_over_everything(problem, state):
     def one(lr):
         return ln.simulate(problem, state, ln.GradientDescent(lr), steps=200, record=ln.every(20))
 
-    for many in (jax.vmap(one)(lrs), ln.batch(one, lrs)):
+    for many in (jax.vmap(one)(lrs), jax.jit(jax.vmap(one))(lrs)):
         assert many.status.tolist() == ["horizon", "horizon", "diverged", "horizon"]
         for i, run in enumerate(alone):
             kept = run["loss"].shape[0]
@@ -140,9 +188,9 @@ def test_batches_over_everything(problem, state):
         assert data["status"].values.tolist() == many.status.tolist()
 
     keys = jax.random.split(jax.random.key(0), 3)
-    by_key = ln.batch(
-        lambda k: ln.simulate(problem, ln.gaussian(k, problem, 9, 0.1), ln.GradientDescent(0.1), steps=10), keys
-    )
+    by_key = jax.vmap(
+        lambda k: ln.simulate(problem, ln.gaussian(k, problem, 9, 0.1), ln.GradientDescent(0.1), steps=10)
+    )(keys)
     assert by_key["loss"].shape == (3, 11)
     assert len(set(np.asarray(by_key["loss"][:, 0]).tolist())) == 3
 
@@ -161,25 +209,24 @@ def test_batches_over_everything(problem, state):
 
 
 def test_other_numbers_do_not_recompile(problem):
-    traces = []
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
+    )
 
-    def cost(a):
-        traces.append(1)
-        return jnp.sum((a - 1.0) ** 2)
+    def run(seed, width, variance, lr, steps, goal):
+        problem = ln.factorisation(goal * np.eye(3))
+        start = ln.gaussian(jax.random.key(seed), problem, width, variance)
+        motion = ln.GradientDescent(lr)
+        return ln.simulate(problem, start, motion, steps=steps, record=ln.linear(11), stop=ln.loss_below(lr))
 
-    watched = ln.custom(cost, (3, 3))
-
-    def run(seed, width, variance, lr, steps):
-        start = ln.gaussian(jax.random.key(seed), watched, width, variance)
-        return ln.simulate(
-            watched, start, ln.GradientDescent(lr), steps=steps, record=ln.linear(11), stop=ln.loss_below(lr)
-        )
-
-    run(0, 100, 0.01, 0.1, 1000)
-    before = len(traces)
-    run(1, 10**6, 1e-6, 0.2, 2000)
-    run(2, 7, 1, 1, 500)
-    assert len(traces) == before
+    run(0, 100, 0.01, 0.1, 1000, 1.0)
+    assert compiled  # the listener listens
+    compiled.clear()
+    run(1, 10**6, 1e-6, 0.2, 2000, 2.0)
+    run(2, 7, 1, 1, 500, np.float32(3.0))
+    run(3, np.asarray(9.0), np.float32(0.1), np.float64(0.1), 500, 3)
+    assert not compiled
 
 
 def test_the_same_seed_gives_the_same_numbers(problem, state, key):
@@ -210,6 +257,8 @@ def test_single_precision_is_single_precision(problem, state):
     assert single.final.matrix.dtype == jnp.float32
     error = jnp.max(jnp.abs(single.final.matrix - double.final.matrix))
     assert 1e-9 < error < 1e-4
+    flow = ln.simulate(problem, ln.cast(state, jnp.float32), ln.GradientFlow(), time=1.0)
+    assert flow.final.matrix.dtype == jnp.float64  # said in the docstring
 
 
 def test_observables_by_name_object_and_function(problem, state):
@@ -248,6 +297,12 @@ def test_observables_by_name_object_and_function(problem, state):
         ({"motion": ln.GradientFlow()}, "runs in time"),
         ({"motion": ln.GradientFlow(), "steps": None, "time": -1.0}, "time = -1.0"),
         ({"motion": ln.LabelNoiseDescent(0.1, 1.0)}, "key is missing"),
+        ({"motion": ln.LabelNoiseDescent(0.1, 1.0), "key": 0}, "key = 0"),
+        ({"observe": 5}, "observe = 5"),
+        ({"observe": ["misalignment"]}, "takes arguments"),
+        ({"observe": {"time": ln.observe.loss}}, "observe['time']"),
+        ({"stop": lambda s, p: p.cost(s.matrix)}, "must return one boolean"),
+        ({"progress": 3}, "progress = 3"),
         ({"observe": ["test_error"]}, "no test problem"),
         ({"observe": [ln.observe.layer_singular_values(3)]}, "layer = 3"),
     ],
@@ -285,7 +340,15 @@ def test_bad_input_is_one_sentence(change, words, problem, state):
         (lambda: ln.at([-1.0]), "points"),
         (lambda: ln.loss_below(-1.0), "value = -1.0"),
         (lambda: ln.observe.layer_singular_values(0), "layer = 0"),
-        (lambda: ln.batch(lambda a, b: a, jnp.ones(3), jnp.ones(4)), "common length"),
+        (lambda: ln.every(2.5).points(10, True), "interval = 2.5"),
+        (lambda: ln.at("abc"), "points = 'abc'"),
+        (lambda: ln.GradientFlow(solver="dopri5"), "solver = 'dopri5'"),
+        (lambda: ln.NoisyFlow(0.1, drift="no"), "drift = 'no'"),
+        (lambda: ln.Weights(5), "layers = 5"),
+        (lambda: ln.Weights([np.eye(3)] * 2).descend(ln.factorisation(np.ones(3)), 0.1), "shape (3, 3)"),
+        (lambda: ln.Modes(np.ones((3, 3))).descend(ln.factorisation(np.eye(3)), 0.1), "shape (3,)"),
+        (lambda: ln.GradientDescent(np.array("a")), "lr ="),
+        (lambda: ln.GradientDescent(jnp.asarray(True)), "lr ="),
     ],
 )
 def test_wrong_things_fail_where_they_are_built(call, words):

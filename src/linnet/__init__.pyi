@@ -101,7 +101,6 @@ from linnet.record import at as at
 from linnet.record import every as every
 from linnet.record import linear as linear
 from linnet.record import logarithmic as logarithmic
-from linnet.simulation import batch as batch
 from linnet.simulation import cast as cast
 from linnet.simulation import simulate as simulate
 from linnet.states import (

@@ -26,10 +26,42 @@ def traced(value: Any) -> bool:
 
 def show(value: Any) -> str:
     """A short text for a value in an error message."""
+    if isinstance(value, jax.core.Tracer):
+        return f"a traced value of shape {value.shape}"
     if isinstance(value, jax.Array | np.ndarray):
         return f"{value.item()!r}" if value.ndim == 0 else f"an array of shape {tuple(value.shape)}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> float:
+    """`value` as a Python number inside the given range; it may not be traced."""
+    allowed = "a finite number"
+    if above is not None:
+        allowed = f"a finite number greater than {above:g}"
+    elif least is not None and most is not None:
+        allowed = f"a number from {least:g} to {most:g}"
+    elif least is not None:
+        allowed = f"a finite number of at least {least:g}"
+    refused = InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+    truth = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+    if truth or traced(value) or not isinstance(value, _NUMBER) or jnp.ndim(value) != 0:
+        raise refused
+    try:
+        x = float(value)
+    except (TypeError, ValueError):
+        raise refused from None
+    inside = (above is None or x > above) and (least is None or x >= least) and (most is None or x <= most)
+    if not (math.isfinite(x) and inside):
+        raise refused
+    return x
 
 
 def number(
@@ -40,28 +72,12 @@ def number(
     least: float | None = None,
     most: float | None = None,
 ) -> Array:
-    """`value` as a floating-point scalar inside the given range."""
-    allowed = "a finite number"
-    if above is not None:
-        allowed = f"a finite number greater than {above:g}"
-    elif least is not None and most is not None:
-        allowed = f"a number from {least:g} to {most:g}"
-    elif least is not None:
-        allowed = f"a finite number of at least {least:g}"
+    """`value` as a double scalar, inside the given range unless it is traced and cannot be looked at."""
     if not traced(value):
-        if isinstance(value, bool) or not isinstance(value, _NUMBER) or jnp.ndim(value) != 0:
-            raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
-        x = float(value)
-        if (
-            not math.isfinite(x)
-            or (above is not None and not x > above)
-            or (least is not None and not x >= least)
-            or (most is not None and not x <= most)
-        ):
-            raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+        value = real(name, value, above=above, least=least, most=most)
     elif jnp.ndim(value) != 0:
         raise InputError(f"{name} has shape {jnp.shape(value)}: {name} must be one number; batch with jax.vmap.")
-    return floating(value)
+    return jnp.asarray(value, dtype=jnp.float64)  # one type for all: a weak or single scalar would compile again
 
 
 def integer(name: str, value: Any, *, least: int, most: int | None = None, reason: str = "") -> int:
@@ -88,7 +104,7 @@ def floating(value: Any) -> Array:
     array = jnp.asarray(value) if hasattr(value, "dtype") else jnp.asarray(np.asarray(value))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise InputError(f"complex values ({show(value)}) are not allowed: Linnet's networks are real.")
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.float64)
+    return array if array.dtype == jnp.float32 else array.astype(jnp.float64)
 
 
 def array(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[int, ...] | None = None) -> Array:
@@ -111,6 +127,26 @@ def array(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[in
         bad = int(jnp.sum(~jnp.isfinite(x)))
         raise InputError(f"{name} holds {bad} NaN or infinite entries: {name} must be finite.")
     return x
+
+
+def double(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[int, ...] | None = None) -> Array:
+    """`array` in double precision."""
+    return array(name, value, ndim=ndim, shape=shape).astype(jnp.float64)
+
+
+def key(name: str, value: Any) -> Any:
+    """`value` if it is one random key."""
+    is_key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    if not is_key or value.ndim != 0:
+        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be one key from jax.random.key(seed).")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value` if it is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be True or False.")
+    return value
 
 
 def choice(name: str, value: Any, options: Sequence[str]) -> str:

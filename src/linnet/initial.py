@@ -33,7 +33,7 @@ def gaussian(
     beyond the width are zero. A sequence means the hidden widths of a deeper network, drawn in full.
     """
     d_out, d_in = _matrix(problem)
-    key = stream(key, "gaussian")
+    key = _stream(key, "gaussian")
     if isinstance(width, Sequence) and not isinstance(width, str):
         widths = (d_in, *_hidden(width), d_out)
         deviations = _deviations(variance, len(widths) - 1)
@@ -43,7 +43,7 @@ def gaussian(
     first, second = _deviations(variance, 2)
     total = d_in + d_out
     neurons = _width(width, total)
-    r = bartlett(key, _check.floating(width), neurons, total)
+    r = bartlett(key, _check.number("width", width, least=1), neurons, total)
     return Weights((first * r[:, :d_in], second * r[:, d_in:].T))
 
 
@@ -59,8 +59,8 @@ def readout(key: Key[Array, ""], problem: Problem, width: float, *, sigma0: floa
     deviation = _check.number("sigma0", sigma0, least=0)
     value = _check.number("v0", v0, above=0)
     rest = _width(width, d_in + 1) - 1
-    row, below = jax.random.split(stream(key, "readout"))
-    w = _check.floating(width)
+    row, below = jax.random.split(_stream(key, "readout"))
+    w = _check.number("width", width, least=1)
     rows = [jax.random.normal(row, (1, d_in), dtype=jnp.float64)]
     if rest:
         rows.append(bartlett(below, w - 1, rest, d_in))
@@ -79,7 +79,7 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
     w = d_in if width is None else _check.integer("width", width, least=d_in, reason="d_in: the frame needs it")
     if key is None:
         return Weights((scale * jnp.eye(d_in), jnp.zeros((d_out, d_in))))
-    return Weights((scale * haar(stream(key, "i_gamma"), w, d_in), jnp.zeros((d_out, w))))
+    return Weights((scale * haar(_stream(key, "i_gamma"), w, d_in), jnp.zeros((d_out, w))))
 
 
 def balanced(
@@ -91,13 +91,20 @@ def balanced(
     frames with a key. `rank` defaults to the number of singular values above 1e-12 of the largest.
     """
     a = _check.array("matrix", matrix, ndim=2)
+    if not isinstance(hidden, Sequence):
+        raise InputError(f"hidden = {_check.show(hidden)} is not allowed: hidden must be a sequence of widths.")
     widths = _hidden(hidden)
     u, s, vt = jnp.linalg.svd(a, full_matrices=False)
-    if rank is None:
-        if _check.traced(s):
-            raise InputError("rank is missing: give it when the matrix is traced.")
-        rank = max(1, int(jnp.sum(s > 1e-12 * s[0])))
-    rank = _check.integer("rank", rank, least=1, most=min(a.shape), reason="the smaller dimension of the matrix")
+    if rank is None and _check.traced(s):
+        raise InputError("rank is missing: give it when the matrix is traced.")
+    needed = 1 if _check.traced(s) else max(1, int(jnp.sum(s > 1e-12 * s[0])))
+    rank = _check.integer(
+        "rank",
+        needed if rank is None else rank,
+        least=needed,
+        most=min(a.shape),
+        reason="the rank of the matrix or more",
+    )
     if widths and rank > min(widths):
         raise InputError(
             f"matrix has rank {rank}: hidden widths must be at least that, and the smallest is {min(widths)}."
@@ -106,7 +113,7 @@ def balanced(
     if key is None:
         frames = [jnp.eye(w, rank) for w in widths]
     else:
-        keys = jax.random.split(stream(key, "balanced"), max(1, len(widths)))
+        keys = jax.random.split(_stream(key, "balanced"), max(1, len(widths)))
         frames = [haar(k, w, rank) for k, w in zip(keys, widths, strict=False)]
     sides = [vt[:rank].T, *frames, u[:, :rank]]
     return Weights([(above * root) @ below.T for below, above in pairwise(sides)])
@@ -132,7 +139,7 @@ def orthogonal(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) 
     """Layers alpha times Haar orthogonal matrices in every layer but the last, which is zero."""
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
-    keys = jax.random.split(stream(key, "orthogonal"), depth)
+    keys = jax.random.split(_stream(key, "orthogonal"), depth)
     return Weights([*(alpha * haar(k, d, d) for k in keys[:-1]), jnp.zeros((d, d))])
 
 
@@ -140,7 +147,7 @@ def random_one_zero(key: Key[Array, ""], problem: Problem, alpha: float, depth: 
     """Layers alpha times standard normal matrices in every layer but the last, which is zero."""
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
-    keys = jax.random.split(stream(key, "random_one_zero"), depth)
+    keys = jax.random.split(_stream(key, "random_one_zero"), depth)
     return Weights([*(alpha * jax.random.normal(k, (d, d)) for k in keys[:-1]), jnp.zeros((d, d))])
 
 
@@ -151,13 +158,12 @@ def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None)
     with the same values on `problem.aligned()` moves exactly like it.
     """
     _matrix(problem)
-    bases = problem.bases()
-    assert bases is not None
-    weights = Modes(values).weights(*bases)
+    u, _, vt = jnp.linalg.svd(problem.target, full_matrices=False)
+    weights = Modes(values).weights(u, vt.T)
     if key is None or weights.depth == 1:
         return weights
     k = weights.layers[0].shape[0]
-    turns = [haar(q, k, k) for q in jax.random.split(stream(key, "aligned"), weights.depth - 1)]
+    turns = [haar(q, k, k) for q in jax.random.split(_stream(key, "aligned"), weights.depth - 1)]
     first, *middle, last = weights.layers
     turned = [up @ w @ down.T for down, up, w in zip(turns, turns[1:], middle, strict=False)]
     return Weights((turns[0] @ first, *turned, last @ turns[-1].T))
@@ -204,6 +210,10 @@ def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
+def _stream(key: Any, name: str) -> Any:
+    return stream(_check.key("key", key), name)
+
+
 def _matrix(problem: Problem) -> tuple[int, int]:
     if not isinstance(problem, Problem):
         raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
@@ -220,7 +230,7 @@ def _width(width: Any, most: int) -> int:
     """How many neurons a compressed network of this width has."""
     if _check.traced(width):
         return most
-    value = float(_check.number("width", width, least=1))
+    value = _check.real("width", width, least=1)
     if value != int(value) and value <= most - 1:
         raise InputError(f"width = {_check.show(width)} is not allowed: width must be whole, or above {most - 1}.")
     return min(math.ceil(value), most)

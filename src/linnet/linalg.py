@@ -24,6 +24,12 @@ def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:
     return jnp.linalg.svd(a, compute_uv=False)
 
 
+def smallest_singular_value(a: Float[Array, "m n"]) -> Float[Array, ""]:
+    """The smallest singular value above 1e-13 of the largest; infinite for zero."""
+    s = jnp.linalg.svd(a, compute_uv=False)
+    return jnp.min(jnp.where(s > 1e-13 * s[0], s, jnp.inf))
+
+
 def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
     """An independent key for the sampler called `name`, so that one key may be given to several samplers."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))

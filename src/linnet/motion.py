@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
+import optimistix
 from jaxtyping import Array, Float, Key
 
 from linnet import _check
@@ -62,6 +63,7 @@ class LabelNoiseDescent(Stepping):
     """Gradient descent with fresh N(0, delta^2) noise on every label at every step (spectral bias, section 2).
 
     The noise is drawn in the range of the data, equal in law and at a price that does not depend on the sample count.
+    With average=True the labels are the raw ones: delta here is sqrt(n) times that on labels divided by sqrt(n).
     """
 
     random: ClassVar[bool] = True
@@ -98,7 +100,7 @@ class NoisyFlow(Stepping):
     def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler"):
         self.dt_ = _check.number("dt", dt, above=0)
         self.delta = _check.number("delta", delta, least=0)
-        self.drift = drift
+        self.drift = _check.flag("drift", drift)
         self.scheme = _check.choice("scheme", scheme, ("euler", "geometric"))
 
     @property
@@ -154,7 +156,8 @@ class GradientFlow(Motion):
     """dtheta/dt = -dC/dtheta by an adaptive Runge-Kutta solver (diffrax), stepping exactly onto the recording times.
 
     The absolute tolerance is atol times the state's own initial size: modes that start small are amplified
-    exponentially, so an absolute number that is fine at scale 1 is wrong at 1e-8.
+    exponentially, so an absolute number that is fine at scale 1 is wrong at 1e-8. `loss_below` and `change_below` end a
+    flow at the time they begin to hold; other conditions are looked at after each step of the solver.
     """
 
     rtol: Float[Array, ""]
@@ -172,6 +175,10 @@ class GradientFlow(Motion):
     ):
         self.rtol = _check.number("rtol", rtol, above=0)
         self.atol = self.rtol if atol is None else _check.number("atol", atol, above=0)
+        if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+            raise InputError(
+                f"solver = {_check.show(solver)} is not allowed: use an adaptive one such as diffrax.Tsit5()."
+            )
         self.solver = diffrax.Dopri8() if solver is None else solver
         self.max_steps = _check.integer("max_steps", max_steps, least=1)
 
@@ -202,7 +209,10 @@ class GradientFlow(Motion):
             stepsize_controller=diffrax.ClipStepSizeController(
                 diffrax.PIDController(rtol=self.rtol, atol=atol), step_ts=times
             ),
-            event=diffrax.Event([lambda t, y, args, halt=halt, **kwargs: halt(y) for halt in halts]),
+            event=diffrax.Event(
+                [lambda t, y, args, halt=halt, **kwargs: halt(y) for halt in halts],
+                root_finder=optimistix.Newton(rtol=1e-10, atol=1e-10),
+            ),
             max_steps=self.max_steps,
             throw=False,
         )
@@ -219,6 +229,10 @@ class LossBelow(eqx.Module):
     def __call__(self, state: State, problem: Problem) -> Array:
         return problem.cost(state.matrix) < self.value
 
+    def level(self, state: State, problem: Problem) -> Array:
+        """Positive before, negative after: a flow ends exactly where it vanishes."""
+        return problem.cost(state.matrix) / self.value - 1
+
 
 class ChangeBelow(eqx.Module):
     """True once |dA/dt| < rate |A|, relative change of A a unit of flow time.
@@ -229,9 +243,13 @@ class ChangeBelow(eqx.Module):
     rate: Float[Array, ""]
 
     def __call__(self, state: State, problem: Problem) -> Array:
+        return self.level(state, problem) < 0
+
+    def level(self, state: State, problem: Problem) -> Array:
+        """Positive before, negative after."""
         matrix = state.matrix
         speed = state.tangent(problem.gradient(matrix))
-        return jnp.linalg.norm(speed) < self.rate * jnp.linalg.norm(matrix)
+        return jnp.linalg.norm(speed) - self.rate * jnp.linalg.norm(matrix)
 
 
 def loss_below(value: Any) -> LossBelow:

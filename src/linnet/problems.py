@@ -6,7 +6,7 @@ here that makes sense for vectors takes one. Normalisations (1/2, 1/d^2, 1/(2n),
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,6 +30,7 @@ class Optimum(NamedTuple):
 class Problem(eqx.Module):
     """A differentiable cost on the end-to-end matrix; `test`, if given, is the problem whose cost is the test error."""
 
+    finite: ClassVar[bool] = False  # whether the cost of every finite matrix is known to be finite
     test: "Problem | None" = eqx.field(default=None, kw_only=True)
 
     @property
@@ -52,7 +53,7 @@ class Problem(eqx.Module):
     def test_error(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
         """The cost of the test problem."""
         if self.test is None:
-            raise InputError(f"{type(self).__name__} has no test problem: build it with test=..., or ask for train.")
+            raise InputError(f"{type(self).__name__} has no test problem: build it with test=..., or observe the loss.")
         return self.test.cost(matrix)
 
     @property
@@ -82,6 +83,10 @@ class Problem(eqx.Module):
         raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
 
     def __check_init__(self) -> None:
+        if self.test is not None and not isinstance(self.test, Problem):
+            raise InputError(
+                f"test = {_check.show(self.test)} is not allowed: test must be a problem of the same shape."
+            )
         if self.test is not None and self.test.shape != self.shape:
             raise InputError(f"test has shape {self.test.shape}: it must have the problem's shape {self.shape}.")
 
@@ -89,6 +94,7 @@ class Problem(eqx.Module):
 class Factorisation(Problem):
     """C(A) = (scale/2) |A - target|^2."""
 
+    finite: ClassVar[bool] = True
     goal: Float[Array, "..."]
     scale: Float[Array, ""]
 
@@ -134,6 +140,7 @@ class Regression(Problem):
     perfect fit does not cancel as it does when written with X^T X.
     """
 
+    finite: ClassVar[bool] = True
     root: Float[Array, "k d_in"]
     labels: Float[Array, "*d_out k"]
     unexplained: Float[Array, ""]
@@ -180,6 +187,11 @@ class Regression(Problem):
         inverse = jnp.linalg.pinv(self.root, rtol=RANK_TOLERANCE)
         return self.labels @ inverse.T / self.output_scale
 
+    @property
+    def truth(self) -> Float[Array, "*d_out d_in"]:
+        """The target: held-out samples measure the error and do not define what should be found."""
+        return self.target
+
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "*d_out d_in"]:
         """-scale output_scale e^T X for e ~ N(0, I): equal in law to standard normals times the root."""
         normals = jax.random.normal(key, self.labels.shape, dtype=self.root.dtype)
@@ -201,7 +213,8 @@ class Regression(Problem):
         return Optimum(best, cost)
 
     def project(self) -> "Projection":
-        """The same training in the span of the samples: d_in becomes rank X, exactly."""
+        """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
+        _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
         outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
         small = Regression(
@@ -210,7 +223,8 @@ class Regression(Problem):
         return Projection(small, vt)
 
     def whiten(self) -> "Whitening":
-        """The regression on sqrt(n) X (X^T X)^{-1/2}, whose inputs have unit covariance."""
+        """The regression on sqrt(n) X (X^T X)^{-1/2}, whose inputs have unit covariance (without the test problem)."""
+        _matrix_shape(self, "whitening")
         q, s, vt = _range(self.root)
         n, d_in = self.samples, self.root.shape[1]
         if s.shape[0] < d_in:
@@ -245,6 +259,7 @@ class Whitening(NamedTuple):
 class Masked(Problem):
     """C(A) = (scale/2) sum of mask (A - target)^2 over entries: matrix completion."""
 
+    finite: ClassVar[bool] = True
     goal: Float[Array, "..."]
     mask: Float[Array, "..."]
     scale: Float[Array, ""]
@@ -263,6 +278,7 @@ class Masked(Problem):
 class Logistic(Problem):
     """C(A) = scale sum of log(1 + exp(-Y A)) over entries, labels Y = +-1."""
 
+    finite: ClassVar[bool] = True
     labels: Float[Array, "..."]
     scale: Float[Array, ""]
 
@@ -280,6 +296,7 @@ class Logistic(Problem):
 class PseudoHuber(Problem):
     """C(A) = scale delta^2 sum of (sqrt(1 + (R/delta)^2) - 1) over entries, R = A - target."""
 
+    finite: ClassVar[bool] = True
     goal: Float[Array, "..."]
     delta: Float[Array, ""]
     scale: Float[Array, ""]
@@ -319,12 +336,13 @@ class Custom(Problem):
 # What users call -----------------------------------------------------------------------------------------------------
 
 
-def factorisation(target: Any, *, half: bool = True) -> Factorisation:
+def factorisation(target: Any, *, half: bool = True, test: Problem | None = None) -> Factorisation:
     """Matrix factorisation: C(A) = 1/2 |A - target|^2, or |A - target|^2 with half=False.
 
-    A vector target is the same cost for a diagonal network.
+    A vector target is the same cost for a diagonal network. `test` is the problem whose cost is the test error.
     """
-    return Factorisation(_check.array("target", target, ndim=(1, 2)), _check.floating(1.0 if half else 2.0))
+    scale = _check.floating(1.0 if _check.flag("half", half) else 2.0)
+    return Factorisation(_check.array("target", target, ndim=(1, 2)), scale, test=test)
 
 
 def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int) -> Factorisation:
@@ -333,11 +351,13 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int) 
     A_star = rank^{-1/2} sum of `rank` outer products of standard normal vectors, E standard normal (mixed dynamics,
     section 1.4). The test error is the same cost at A_star.
     """
+    if isinstance(d, tuple) and len(d) != 2:
+        raise InputError(f"d = {_check.show(d)} is not allowed: d must be one number or (d_out, d_in).")
     d_out, d_in = d if isinstance(d, tuple) else (d, d)
     d_out = _check.integer("d", d_out, least=1)
     d_in = _check.integer("d", d_in, least=1)
     rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
-    left, right, noise = jax.random.split(stream(key, "low_rank_recovery"), 3)
+    left, right, noise = jax.random.split(stream(_check.key("key", key), "low_rank_recovery"), 3)
     u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
     v = jax.random.normal(right, (d_in, rank), dtype=jnp.float64)
     truth = u @ v.T / jnp.sqrt(rank)
@@ -359,13 +379,14 @@ def regression(
     `output_scale` multiplies the network's output (1/width in mean-field models). `test` = (X, Y) of held-out samples
     makes their average loss the test error.
     """
-    x = _check.array("inputs", inputs, ndim=2)
-    y = _check.array("labels", labels, ndim=(1, 2))
+    x, y = _check.double("inputs", inputs, ndim=2), _check.double("labels", labels, ndim=(1, 2))
     if y.shape[0] != x.shape[0]:
         raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
     y = y[:, None] if y.ndim == 1 else y
     held_out = None
     if test is not None:
+        if not isinstance(test, tuple) or len(test) != 2:
+            raise InputError(f"test = {_check.show(test)} is not allowed: test must be a pair (inputs, labels).")
         held_out = regression(*test, average=True, output_scale=output_scale)
     return _moments(x, y, average, output_scale, held_out)
 
@@ -381,35 +402,36 @@ def mean_field_regression(inputs: Any, labels: Any, *, width: float) -> Regressi
 
 def diagonal_regression(inputs: Any, labels: Any, *, average: bool = False) -> Regression:
     """Regression by a diagonal network: C(b) = 1/2 |X b - y|^2 on the vector b = s_1 * ... * s_L."""
-    x = _check.array("inputs", inputs, ndim=2)
-    y = _check.array("labels", labels, ndim=1, shape=(x.shape[0],))
+    x = _check.double("inputs", inputs, ndim=2)
+    y = _check.double("labels", labels, ndim=1, shape=(x.shape[0],))
     return _moments(x, y, average, 1.0, None)
 
 
-def masked(target: Any, mask: Any, *, scale: float = 1.0) -> Masked:
+def masked(target: Any, mask: Any, *, scale: float = 1.0, test: Problem | None = None) -> Masked:
     """Matrix completion: C(A) = (scale/2) sum over entries with mask 1 of (A - target)^2."""
     goal = _check.array("target", target, ndim=(1, 2))
     observed = _check.array("mask", mask, ndim=goal.ndim, shape=goal.shape)
     if not _check.traced(observed) and not bool(jnp.all((observed == 0) | (observed == 1))):
         raise InputError("mask holds values other than 0 and 1: mask must be boolean.")
-    return Masked(goal, observed, _check.number("scale", scale, above=0))
+    return Masked(goal, observed, _check.number("scale", scale, above=0), test=test)
 
 
-def logistic(labels: Any, *, scale: float = 1.0) -> Logistic:
+def logistic(labels: Any, *, scale: float = 1.0, test: Problem | None = None) -> Logistic:
     """Logistic cost on entries: C(A) = scale sum log(1 + exp(-Y A)), Y = +-1."""
     y = _check.array("labels", labels, ndim=(1, 2))
     if not _check.traced(y) and not bool(jnp.all(jnp.abs(y) == 1)):
         raise InputError("labels hold values other than -1 and 1: logistic labels must be -1 or 1.")
-    return Logistic(y, _check.number("scale", scale, above=0))
+    return Logistic(y, _check.number("scale", scale, above=0), test=test)
 
 
-def pseudo_huber(target: Any, *, delta: float = 1.0, scale: float = 1.0) -> PseudoHuber:
+def pseudo_huber(target: Any, *, delta: float = 1.0, scale: float = 1.0, test: Problem | None = None) -> PseudoHuber:
     """Pseudo-Huber cost on entries: quadratic below delta, linear above."""
     goal = _check.array("target", target, ndim=(1, 2))
-    return PseudoHuber(goal, _check.number("delta", delta, above=0), _check.number("scale", scale, above=0))
+    delta_, scale_ = _check.number("delta", delta, above=0), _check.number("scale", scale, above=0)
+    return PseudoHuber(goal, delta_, scale_, test=test)
 
 
-def custom(cost: Callable[[Array], Array], shape: tuple[int, ...]) -> Custom:
+def custom(cost: Callable[[Array], Array], shape: tuple[int, ...], *, test: Problem | None = None) -> Custom:
     """Any differentiable cost of the end-to-end matrix. An `equinox.Module` with a `__call__` may carry data."""
     if not callable(cost):
         raise InputError(f"cost = {_check.show(cost)} is not allowed: cost must be a function of the matrix.")
@@ -418,11 +440,12 @@ def custom(cost: Callable[[Array], Array], shape: tuple[int, ...]) -> Custom:
     dimensions = tuple(_check.integer("shape", n, least=1) for n in shape)
     try:
         result = jax.eval_shape(cost, jax.ShapeDtypeStruct(dimensions, jnp.float64))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"cost cannot be called on a matrix of shape {dimensions}: {error}") from error
-    if getattr(result, "shape", None) != ():
-        raise InputError(f"cost returns {result}: it must return one number.")
-    return Custom(cost, dimensions)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"cost cannot be called on a matrix of shape {dimensions}: {text}") from error
+    if getattr(result, "shape", None) != () or not jnp.issubdtype(result.dtype, jnp.floating):
+        raise InputError(f"cost returns {result}: it must return one real number.")
+    return Custom(cost, dimensions, test=test)
 
 
 def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None) -> Regression:
@@ -430,7 +453,7 @@ def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem
     labels = y.T @ q
     outside = jnp.sum((y - q @ labels.T) ** 2) if y.ndim == 2 else jnp.sum((y - q @ labels) ** 2)
     n = x.shape[0]
-    scale = _check.floating(1.0 / n if average else 1.0)
+    scale = _check.floating(1.0 / n if _check.flag("average", average) else 1.0)
     out = _check.number("output_scale", output_scale, above=0)
     return Regression(s[:, None] * vt, labels, outside, scale, out, n, test=test)
 

@@ -32,7 +32,9 @@ class Every(Record):
     interval: float
 
     def inner(self, horizon: float, discrete: bool) -> np.ndarray:
-        return np.arange(0, horizon, self.interval)
+        if discrete and self.interval != round(self.interval):
+            raise InputError(f"interval = {self.interval:g} is not allowed: steps are whole numbers.")
+        return self.interval * np.arange(np.ceil(horizon / self.interval * (1 - 1e-12)))
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,15 @@ class Logarithmic(Record):
 
 def every(interval: float) -> Record:
     """Record every `interval` steps (or units of time)."""
-    return Every(float(_check.number("interval", interval, above=0)))
+    return Every(_check.real("interval", interval, above=0))
 
 
 def at(points: Sequence[float] | Any) -> Record:
     """Record at these steps or times (and at the start and the end)."""
-    where = np.atleast_1d(np.asarray(points, dtype=float))
+    try:
+        where = np.atleast_1d(np.asarray(points, dtype=float))
+    except (TypeError, ValueError):
+        raise InputError(f"points = {_check.show(points)} is not allowed: points must be numbers.") from None
     if where.ndim != 1 or not np.all(np.isfinite(where)) or np.any(where < 0):
         raise InputError(f"points = {_check.show(points)} is not allowed: points must be finite and not negative.")
     return At(tuple(where.tolist()))
@@ -94,5 +99,5 @@ def linear(count: int) -> Record:
 
 def logarithmic(count: int, first: float | None = None) -> Record:
     """Record at `count` logarithmically spaced points, from `first` (default: step 1, or 1e-4 of the time) on."""
-    start = None if first is None else float(_check.number("first", first, above=0))
+    start = None if first is None else _check.real("first", first, above=0)
     return Logarithmic(_check.integer("count", count, least=2), start)

@@ -1,9 +1,7 @@
 """The one way to run anything."""
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import diffrax
@@ -20,7 +18,7 @@ from linnet.observe import Observable
 from linnet.problems import Problem
 from linnet.record import Record, linear
 from linnet.states import State
-from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, STALLED, Label, Trajectory
+from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, RESERVED, STALLED, Label, Trajectory
 
 _RUNNING, _SUSPECT = -1, -2
 _LEAP = 16  # steps between two looks at the size of the state
@@ -53,22 +51,38 @@ def simulate(
     - `record`: `every(k)`, `at(points)`, `linear(n)`, `logarithmic(n)`; default every step, at most 1001 records
       (201 for flows). Observables are computed only there.
     - `stop`: `loss_below(x)`, `change_below(x)` or any function of (state, problem) that returns a boolean.
-    - `blowup`: the run is called diverged once an entry of the state exceeds blowup * max(1, largest initial entry).
+    - `blowup`: the run is called diverged once an entry of the state exceeds blowup * max(1, largest initial entry), or
+      the cost is no longer finite.
     - `key`: for motions with noise.
     - `progress`: called with (records done, records in all) while the run goes on.
 
-    The run is made in the precision of the state (`cast(state, jnp.float32)` for single).
-    The loop is compiled once for each set of shapes: other numbers (lr, variance, seed, target, horizon) reuse it.
-    It may be called under `jax.vmap` (or through `linnet.batch`) over keys, step sizes, starts and targets.
+    Steps are made in the precision of the state (`cast(state, jnp.float32)` for single), flows in double.
+    The loop is compiled once for each set of shapes and number of records: other numbers (lr, variance, seed, target,
+    width) reuse it.
+    It may be called under `jax.vmap` over keys, step sizes, starts and targets of one shape.
     """
     points = _points(problem, state, motion, steps, time, record)
     looks = _observables(observe)
     if stop is not None and not callable(stop):
         raise InputError(f"stop = {_check.show(stop)} is not allowed: stop must be a function of (state, problem).")
+    if stop is not None:
+        answer = jax.eval_shape(lambda s: jnp.asarray(stop(s, problem)), state)
+        if answer.shape != () or answer.dtype != bool:
+            raise InputError(f"stop returns {answer.dtype} of shape {answer.shape}: it must return one boolean.")
+    if key is not None:
+        _check.key("key", key)
     if isinstance(motion, Stepping) and motion.random and key is None:
         raise InputError(f"key is missing: {type(motion).__name__} draws noise; give key=jax.random.key(seed).")
     limit = _check.number("blowup", blowup, above=1)
+    # a small limit, or the domain of a cost, may well be left and entered again between two looks
+    leaps = problem.finite and not _check.traced(blowup) and float(blowup) >= 1e6
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress = {_check.show(progress)} is not allowed: it must be a function of (done, total).")
+    if progress is not None and _check.traced((problem, state, motion, key)):
+        raise InputError("progress is not allowed in a run that JAX is tracing: call simulate without it there.")
     precision = jnp.result_type(*jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
+    if isinstance(motion, GradientFlow):
+        precision = jnp.dtype(jnp.float64)
     state, problem, motion = cast(state, precision), cast(problem, precision), cast(motion, precision)
     prepared = {name: look.prepare(problem, state) for name, look in looks.items()}
     token = next(_tokens) if progress is not None else 0
@@ -76,6 +90,7 @@ def simulate(
         _listeners[token] = progress
     try:
         run = _run(
+            leaps,
             problem,
             state,
             motion,
@@ -103,35 +118,9 @@ def cast(tree: _T, dtype: Any) -> _T:
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
-def batch(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`jax.vmap(function)(*arguments)` over the leading axes, spread over the cores on a CPU.
-
-    For example `batch(lambda lr: simulate(problem, state, GradientDescent(lr), steps=100), lrs)`.
-    """
-    sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in jax.tree.leaves(arguments)}
-    if len(sizes) != 1 or None in sizes:
-        raise InputError(f"arguments have leading axes {sorted(map(str, sizes))}: batch needs one common length.")
-    size = sizes.pop()
-    assert size is not None
-    vectorised = eqx.filter_vmap(function)
-    workers = min(size, _cores()) if jax.default_backend() == "cpu" else 1
-    if workers == 1 or size % workers:  # pieces of unequal length would compile twice
-        return vectorised(*arguments)
-    pieces = [
-        jax.tree.map(lambda x, i=i: x[i * size // workers : (i + 1) * size // workers], arguments)
-        for i in range(workers)
-    ]
-    with ThreadPoolExecutor(workers) as pool:
-        parts = list(pool.map(lambda piece: jax.block_until_ready(vectorised(*piece)), pieces))
-    return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @eqx.filter_jit
 def _run(
+    leaps: bool,
     problem: Problem,
     state: Any,
     motion: Motion,
@@ -157,10 +146,11 @@ def _run(
     if isinstance(motion, GradientFlow):
         return _flow(problem, state, motion, points, look, stop, limit, tell, labels)
     assert isinstance(motion, Stepping)
-    return _steps(problem, state, motion, points, look, stop, limit, key, tell, labels)
+    return _steps(leaps, problem, state, motion, points, look, stop, limit, key, tell, labels)
 
 
 def _steps(
+    leaps: bool,
     problem: Problem,
     state: Any,
     motion: Stepping,
@@ -179,18 +169,21 @@ def _steps(
         new = motion.step(problem, current, prepared, noise)
         return jax.tree.map(lambda a, b: b.astype(a.dtype), current, new)
 
+    def spoilt(current: Any) -> Array:
+        return _spoilt(current, problem, limit)
+
     def leap(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
         """Many steps with one look: what has grown by then is walked again from here, step by step."""
         current, step, _ = carry
         new = jax.lax.fori_loop(0, _LEAP, lambda i, state: move(state, step + i), current)
-        grown = ~(_largest(new) <= limit)  # true for NaN as well
+        grown = spoilt(new)
         after = jax.tree.map(lambda a, b: jnp.where(grown, a, b), current, new)
         return after, step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING)
 
     def walk(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
         current, step, _ = carry
         new = move(current, step)
-        grown = ~(_largest(new) <= limit)
+        grown = spoilt(new)
         # the condition looks at the old state, whose matrix the step computes anyway
         halt = jnp.asarray(False) if stop is None else jnp.asarray(stop(current, problem), dtype=bool)
         stay = grown | halt
@@ -200,25 +193,24 @@ def _steps(
     def advance(carry: tuple[Any, Any], point: tuple[Array, Array]) -> tuple[Any, Any]:
         index, goal = point
         run, last = carry
-        if stop is None:
+        moving = run[2] < 0
+        if stop is None and leaps:
             run = jax.lax.while_loop(lambda c: (c[1] + _LEAP <= goal) & (c[2] == _RUNNING), leap, run)
         run = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] < 0), walk, run)
         tell(index + 1)
-        # a cost that left its domain is lost one step before the state is: then the last record stands
-        lost = ~jnp.isfinite(problem.cost(run[0].matrix))
-        run = (run[0], run[1], jnp.where(lost, DIVERGED, run[2]))
-        seen = jax.tree.map(lambda old, new: jnp.where(lost, old, new), last, (run[1], look(run[0])))
+        # a run that has ended is not looked at again
+        seen = jax.lax.cond(moving | (index == 0), lambda: (run[1], look(run[0])), lambda: last)
         return (run, seen), seen
 
     origin = jnp.asarray(0, dtype=points.dtype)
-    start = ((state, origin, jnp.asarray(_RUNNING)), (origin, look(state)))
+    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look, state))
+    start = ((state, origin, jnp.asarray(_RUNNING)), (origin, blank))
     indices = jnp.arange(points.shape[0])
     ((final, step, code), _), (taken, values) = jax.lax.scan(advance, start, (indices, points))
     if stop is not None:
         code = jnp.where((code < 0) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
     code = jnp.where(code < 0, HORIZON, code)
-    # the step that could not be taken, or the one at which the cost was lost
-    ended = step + ((code == DIVERGED) & jnp.isfinite(problem.cost(final.matrix)))
+    ended = step + (code == DIVERGED)  # the step that could not be taken
     return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels)
 
 
@@ -233,9 +225,12 @@ def _flow(
     tell: Callable[[Any], None],
     labels: tuple[Label, ...],
 ) -> Trajectory:
-    halts: list[Callable[[Any], Array]] = [lambda y: ~(_largest(y) <= limit)]
+    halts: list[Callable[[Any], Array]] = [lambda y: _spoilt(y, problem, limit)]
+    already = jnp.asarray(False)
     if stop is not None:
-        halts.append(lambda y: jnp.asarray(stop(y, problem), dtype=bool))
+        already = jnp.asarray(stop(state, problem), dtype=bool)
+        level = getattr(stop, "level", None)  # a real number that falls through zero is located inside a solver step
+        halts.append((lambda y: level(y, problem)) if level else lambda y: jnp.asarray(stop(y, problem), dtype=bool))
 
     def see(time: Array, current: Any) -> dict[str, Array]:
         tell(jnp.searchsorted(points, time) + 1)
@@ -243,10 +238,10 @@ def _flow(
 
     solution = motion.solve(problem, state, points, see, tuple(halts))
     values, last = solution.ys
-    final = jax.tree.map(lambda x: x[0], last)
+    final = jax.tree.map(lambda start, x: jnp.where(already, start, x[0]), state, last)
     at_end = look(final)
-    end = solution.ts[1][0]
-    missing = points > end  # diffrax leaves these at infinity
+    end = jnp.where(already, points[0], solution.ts[1][0])
+    missing = (points > end) | (end <= points[0])  # diffrax leaves these at infinity
     values = {
         name: jnp.where(missing.reshape((-1,) + (1,) * (value.ndim - 1)), at_end[name], value)
         for name, value in values.items()
@@ -256,13 +251,19 @@ def _flow(
     finished = solution.result == diffrax.RESULTS.successful
     code = jnp.where(finished, HORIZON, STALLED)
     if stop is not None:
-        code = jnp.where(hit[1], CONVERGED, code)
+        code = jnp.where(hit[1] | already, CONVERGED, code)
     code = jnp.where(hit[0], DIVERGED, code)
     return Trajectory(values, None, jnp.minimum(points, end), code, end, final, labels)
 
 
 def _largest(state: Any) -> Array:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array))]))
+
+
+def _spoilt(state: Any, problem: Problem, limit: Array) -> Array:
+    """Whether the state has outgrown the limit or its cost is lost; true for NaN as well."""
+    grown = ~(_largest(state) <= limit)
+    return grown if problem.finite else grown | ~jnp.isfinite(problem.cost(state.matrix))
 
 
 def _tell(token: Any, done: Any, total: Any) -> None:
@@ -284,7 +285,7 @@ def _points(problem: Problem, state: State, motion: Motion, steps: Any, time: An
     if isinstance(motion, GradientFlow):
         if time is None or steps is not None:
             raise InputError("GradientFlow runs in time: give time=..., not steps.")
-        horizon = float(_check.number("time", time, above=0))
+        horizon = _check.real("time", time, above=0)
         return (record or linear(201)).points(horizon, discrete=False)
     if not isinstance(motion, Stepping):
         raise InputError(
@@ -299,10 +300,14 @@ def _points(problem: Problem, state: State, motion: Motion, steps: Any, time: An
 def _observables(given: Any) -> dict[str, Observable]:
     if isinstance(given, str | Observable):
         given = [given]
+    if not isinstance(given, Mapping | Sequence):
+        raise InputError(f"observe = {_check.show(given)} is not allowed: give a list of names or a dict of functions.")
     if not isinstance(given, Mapping):
         given = {item if isinstance(item, str) else getattr(item, "name", repr(item)): item for item in given}
     out: dict[str, Observable] = {}
     for name, item in given.items():
+        if name in RESERVED:
+            raise InputError(f"observe[{name!r}] is not allowed: {', '.join(RESERVED)} are the dataset's own.")
         if isinstance(item, str):
             item = observe.named(item)
         if not callable(item):

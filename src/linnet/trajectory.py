@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import xarray
 
 HORIZON, CONVERGED, DIVERGED, STALLED = range(4)
+RESERVED = ("step", "time", "record", "status", "ended")  # axes and variables of the dataset itself
 STATUS = ("horizon", "converged", "diverged", "stalled")
 
 
@@ -29,9 +31,9 @@ class Trajectory(eqx.Module):
     """Recorded values of a run with their steps and times, the final state, and how the run ended.
 
     `status` is "horizon" (ran its course), "converged" (the stop condition held), "diverged" (the state outgrew the
-    limit or became non-finite; `ended` is that step or time and the last healthy state is kept) or "stalled" (the
+    limit or lost a finite cost; `ended` is that step or time, and steps keep the last healthy state) or "stalled" (the
     flow's solver gave up). After its end a run repeats its last record, at the step it was taken.
-    Batches made with `jax.vmap` or `batch` carry leading axes everywhere.
+    Batches made with `jax.vmap` carry leading axes everywhere.
     """
 
     values: dict[str, Num[Array, "..."]]
@@ -71,10 +73,14 @@ class Trajectory(eqx.Module):
         kept = int(np.sum(clock < clock[-1])) + 1
         if kept == clock.shape[0]:
             return self
+
+        def cut(array: Array) -> Array:
+            return jnp.asarray(np.asarray(array)[:kept])  # by NumPy: JAX would compile a slice for every length
+
         return Trajectory(
-            values={name: value[:kept] for name, value in self.values.items()},
-            steps=None if self.steps is None else self.steps[:kept],
-            times=self.times[:kept],
+            values={name: cut(value) for name, value in self.values.items()},
+            steps=None if self.steps is None else cut(self.steps),
+            times=cut(self.times),
             code=self.code,
             ended=self.ended,
             final=self.final,
@@ -108,8 +114,10 @@ class Trajectory(eqx.Module):
             value = np.asarray(self.values[label.name])
             inner = value.ndim - len(batch) - 1
             known = label.dims is not None and len(label.dims) == inner
-            names = label.dims if known else tuple(f"{label.name}_{i}" for i in range(inner))
-            data[label.name] = ((*lead, index, *(names or ())), value, {"long_name": label.text} if label.text else {})
+            names = label.dims if known and label.dims else tuple(f"{label.name}_{i}" for i in range(inner))
+            # spectra of different lengths must not share an axis
+            names = tuple(f"{label.name}_index" if name == "index" else name for name in names)
+            data[label.name] = ((*lead, index, *names), value, {"long_name": label.text} if label.text else {})
         for name, value in clock.items():
             coords[name] = ((*lead, index), np.asarray(value))
         dataset = xarray.Dataset(data, coords=coords)

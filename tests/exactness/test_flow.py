@@ -160,6 +160,22 @@ def test_flow_tolerance_follows_tiny_states():
         assert np.max(np.abs(np.asarray(run["modes"]) / exact - 1)) < 1e-8
 
 
+@pytest.mark.parametrize(("small", "state", "tolerance"), [(1e-8, "weights", 1e-7), (1e-4, "end to end", 1e-6)])
+def test_flow_tolerance_follows_the_small_modes_of_a_matrix(small, state, tolerance):
+    """A learned mode beside a tiny one: the tiny one, too, keeps its digits while it grows to one half.
+
+    A alone holds s = small^2 beside 1.44 only to the rounding of 1.44, so its tiny mode is less tiny here.
+    """
+    layer = np.diag([1.2, small])
+    start = ln.Weights([layer, layer]) if state == "weights" else ln.EndToEnd(layer**2, ln.Balanced(2))
+    time = np.log(1 / small)
+    exact = 1 / (1 + (1 / small**2 - 1) * np.exp(-2 * time))
+    end = ln.simulate(
+        ln.factorisation(np.eye(2)), start, ln.GradientFlow(), time=time, record=ln.linear(2)
+    ).final.matrix
+    assert abs(end[1, 1] - exact) < tolerance
+
+
 def test_lazy_closure_has_its_closed_form():
     rng = np.random.default_rng(0)
     a0, target, c, lr = rng.normal(size=(3, 2)), rng.normal(size=(3, 2)), 0.7, 0.1

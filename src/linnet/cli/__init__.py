@@ -17,6 +17,7 @@ def main() -> None:
         if not isinstance(error, InputError):
             raise
         from rich.console import Console
+        from rich.markup import escape
 
-        Console(stderr=True).print(f"[bold red]linnet:[/] {error}", highlight=False)
+        Console(stderr=True).print(f"[bold red]linnet:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)

@@ -1,5 +1,6 @@
 """`linnet demo`: noisy low-rank recovery by a network of any width."""
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ def run(
         raise InputError(f"out = {str(out)!r} is not allowed: the folder {str(out.parent)!r} does not exist.")
     d = _check.integer("d", d, least=2, most=5000)
     steps = _check.integer("steps", steps, least=1)
-    gamma_w = float(_check.number("gamma_w", gamma_w, least=0, most=100))
-    variance = float(d) ** float(_check.number("gamma_sigma2", gamma_sigma2, least=-50, most=50))
-    width = float(round(d**gamma_w)) if d**gamma_w < 2**53 else float(d) ** gamma_w
+    gamma_w = _check.real("gamma_w", gamma_w, least=0, most=100)
+    variance = float(d) ** _check.real("gamma_sigma2", gamma_sigma2, least=-50, most=50)
+    if gamma_w * math.log10(d) > 15:
+        raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e15.")
+    width = float(round(d**gamma_w))
     c = variance * width
-    key = jax.random.key(seed)
+    key = jax.random.key(_check.integer("seed", seed, least=0, most=2**63 - 1))
     problem = low_rank_recovery(key, d, rank)
     # the stable step of either regime, in fiftieths (mixed dynamics, appendix G)
     lr = d**2 / (50 * max(c, float(jnp.linalg.norm(problem.truth, 2))))

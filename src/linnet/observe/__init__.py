@@ -79,6 +79,8 @@ def named(name: str) -> Observable:
     found = globals().get(name)
     if isinstance(found, Observable):
         return found
+    if callable(found):
+        raise InputError(f"observable {name!r} takes arguments: give observe.{name}(...) instead of its name.")
     known = sorted(key for key, value in globals().items() if isinstance(value, Observable))
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it must be one of {', '.join(known)}."

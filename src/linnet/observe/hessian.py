@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -48,13 +49,14 @@ def hessian_spectrum(state: State, problem: Problem) -> Float[Array, " parameter
 
 
 @lru_cache
-def top_hessian(count: int = 1, matvecs: int = 60) -> Observable:
+def top_hessian(count: int = 1, matvecs: int | None = None) -> Observable:
     """The `count` largest distinct Hessian eigenvalues by Lanczos with `matvecs` Hessian products (dense if small).
 
-    One Krylov space sees each multiple eigenvalue once; dense spectra repeat it.
+    By default 20 + 60 `count` products: clustered eigenvalues need more. One Krylov space sees each multiple eigenvalue
+    once; dense spectra repeat it.
     """
     count = _check.integer("count", count, least=1)
-    matvecs = _check.integer("matvecs", matvecs, least=count)
+    matvecs = _check.integer("matvecs", 20 + 60 * count if matvecs is None else matvecs, least=count)
 
     def function(state: State, problem: Problem) -> Float[Array, " count"]:
         """Largest Hessian eigenvalues, descending"""
@@ -82,7 +84,9 @@ def _ritz_values(tridiagonal: Float[Array, "m m"]) -> Float[Array, " m"]:
     """
     diagonal, coupling = jnp.diagonal(tridiagonal), jnp.abs(jnp.diagonal(tridiagonal, 1))
     scale = jax.lax.cummax(jnp.maximum(jnp.abs(diagonal[:-1]), coupling))
-    alive = jnp.concatenate([jnp.ones(1, bool), jnp.cumprod(coupling > 1e-8 * scale).astype(bool)])
+    alive = jnp.concatenate(
+        [jnp.ones(1, bool), jnp.cumprod(coupling > float(np.sqrt(np.finfo(coupling.dtype).eps)) * scale).astype(bool)]
+    )
     both = alive[:, None] & alive[None, :]
     floor = -3 * jnp.max(jnp.where(both, jnp.abs(tridiagonal), 0.0)) - 1  # below every true value
     cut = jnp.where(both, tridiagonal, 0.0) + jnp.diag(jnp.where(alive, 0.0, floor))

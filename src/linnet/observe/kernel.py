@@ -1,4 +1,7 @@
-"""The tangent kernel Theta = J J^T as an operator on gradients: its spectrum and how far it drifts."""
+"""The tangent kernel Theta = J J^T as an operator on the entries of A: its spectrum and how far it drifts.
+
+Data and output scales are the problem's and do not enter.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +57,7 @@ def _start(problem: Problem, start: State) -> State:
 
 @observable(preparation=_start)
 def kernel_drift(state: State, problem: Problem, start: State) -> Float[Array, ""]:
-    """Relative change |Theta - Theta_0|_F / |Theta_0|_F of the tangent kernel since the start"""
+    """Relative change |Theta - Theta_0|_F / |Theta_0|_F of the tangent kernel since the start of the run"""
     if not (isinstance(state, Weights) and isinstance(start, Weights)):
         initial = kernel_matrix(start)
         return jnp.linalg.norm(kernel_matrix(state) - initial) / jnp.linalg.norm(initial)

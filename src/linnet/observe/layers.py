@@ -19,9 +19,9 @@ def grams(state: State) -> tuple[Float[Array, "d_in d_in"], Float[Array, "d_out 
     if isinstance(state, Weights):
         first, last = state.layers[0], state.layers[-1]
         return first.T @ first, last @ last.T
-    if isinstance(state, EndToEnd):
+    if isinstance(state, EndToEnd) and state.matrix.ndim == 2:
         return state.closure.grams(state.matrix)
-    raise InputError(f"{type(state).__name__} has no Gram matrices of layers: use Weights or EndToEnd.")
+    raise InputError(f"{type(state).__name__} has no Gram matrices here: use Weights, or EndToEnd with a matrix.")
 
 
 @observable("input", "input_")
@@ -39,12 +39,12 @@ def output_gram(state: State, problem: Problem) -> Float[Array, "d_out d_out"]:
 @observable("junction")
 def imbalance(state: State, problem: Problem) -> Float[Array, " depth-1"]:
     """Frobenius norm of W_{l+1}^T W_{l+1} - W_l W_l^T at each junction of layers"""
-    if isinstance(state, Weights):
+    if isinstance(state, Weights) and state.depth > 1:
         return jnp.stack([jnp.linalg.norm(defect) for defect in state.imbalance()])
     if isinstance(state, Modes):
         above, below = state.values[1:], state.values[:-1]
         return jnp.linalg.norm((above - below) * (above + below), axis=1)
-    raise InputError(f"{type(state).__name__} has no layers to be balanced: use Weights or Modes.")
+    raise InputError(f"{type(state).__name__} has no layers to be balanced: use Weights of two or more, or Modes.")
 
 
 @observable("index")
@@ -57,8 +57,8 @@ def hidden_alignment(state: State, problem: Problem) -> Float[Array, " k"]:
     if isinstance(state, Weights) and state.depth != 2:
         raise InputError(f"hidden alignment is for two layers: this network has {state.depth}.")
     u, s, vt = jnp.linalg.svd(state.matrix, full_matrices=False)
-    squares = jnp.einsum("ik,ij,jk->k", u, c2, u) * jnp.einsum("ki,ij,kj->k", vt, c1, vt)
-    return s / jnp.sqrt(jnp.where(squares > 0, squares, jnp.inf))
+    lengths = jnp.sqrt(jnp.einsum("ik,ij,jk->k", u, c2, u)) * jnp.sqrt(jnp.einsum("ki,ij,kj->k", vt, c1, vt))
+    return s / jnp.where(lengths > 0, lengths, jnp.inf)
 
 
 @lru_cache
@@ -96,8 +96,8 @@ def subspace_distance(rank: int) -> Observable:
 
     def function(state: State, problem: Problem) -> Float[Array, " depth-1"]:
         """Distance of the top singular subspaces of neighbouring layers, signs fixed"""
-        if not isinstance(state, Weights):
-            raise InputError(f"subspace distance needs Weights: {type(state).__name__} has no singular vectors.")
+        if not isinstance(state, Weights) or state.depth < 2:
+            raise InputError("subspace distance needs Weights of two or more layers.")
         if rank > min(state.widths):
             raise InputError(f"rank = {rank} is not allowed: the narrowest width is {min(state.widths)}.")
         triplets = [jnp.linalg.svd(w, full_matrices=False) for w in state.layers]
@@ -114,7 +114,7 @@ def subspace_distance(rank: int) -> Observable:
 
 @observable("output_mode", "input_mode", preparation=target_bases)
 def rotated(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "k k"]:
-    """U^T A V in the target's singular vectors: modes on the diagonal, cross components off it"""
+    """U^T A V in the truth's singular vectors: modes on the diagonal, cross components off it"""
     if bases is None:
         return jnp.diag(state.matrix)
     u, v = bases

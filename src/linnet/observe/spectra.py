@@ -43,7 +43,7 @@ def target_bases(problem: Problem, start: State) -> tuple[Array, Array] | None:
 
 @observable("mode", preparation=target_bases)
 def modes(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, " k"]:
-    """Modes u_i^T A v_i in the target's singular vectors: signed, in the target's order whatever their size"""
+    """Modes u_i^T A v_i in the truth's singular vectors: signed, in the truth's order whatever their size"""
     if bases is None:
         return state.matrix
     u, v = bases
@@ -87,7 +87,7 @@ def layer_modes(state: State, problem: Problem, bases: tuple[Array, Array] | Non
     return jnp.stack(out)
 
 
-@observable("layer", "mode", preparation=target_bases)
+@observable("lower_layer", "mode", preparation=target_bases)
 def layer_gaps(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "depth-1 k"]:
     """Gaps y_L^2 - y_l^2 of the layer values, mode by mode, l = 1..L-1"""
     values = layer_modes.function(state, problem, bases)

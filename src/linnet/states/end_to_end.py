@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.linalg import smallest_singular_value
 from linnet.states.state import State
 
 
@@ -148,5 +149,8 @@ class EndToEnd(State):
 
     @property
     def size(self) -> Float[Array, ""]:
-        largest = jnp.max(jnp.abs(self.end))
-        return jnp.minimum(jnp.where(largest > 0, largest, jnp.inf), self.closure.scale)
+        """The smaller of the closure's scale and the smallest singular value that is not rounding of the largest."""
+        if self.end.ndim == 2:
+            return jnp.minimum(smallest_singular_value(self.end), self.closure.scale)
+        sizes = jnp.abs(self.end)
+        return jnp.minimum(jnp.min(jnp.where(sizes > 0, sizes, jnp.inf)), self.closure.scale)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from linnet._check import InputError
 from linnet.problems import Problem
 
 
@@ -36,11 +37,17 @@ class State(eqx.Module):
 
     def velocity(self, problem: Problem) -> Self:
         """The time derivative of the state under gradient flow on `problem`."""
-        return self.change(-problem.gradient(self.matrix))
+        return self.change(-self._gradient(problem))
+
+    def _gradient(self, problem: Problem) -> Float[Array, "..."]:
+        matrix = self.matrix
+        if matrix.shape != problem.shape:  # a vector and a matrix would broadcast
+            raise InputError(f"the state's matrix has shape {matrix.shape}: the problem has shape {problem.shape}.")
+        return problem.gradient(matrix)
 
     def descend(self, problem: Problem, lr: Float[Array, ""] | float) -> Self:
         """The state after one gradient-descent step of all its coordinates: exact, all orders of lr in A."""
-        return self.push(-problem.gradient(self.matrix), lr)
+        return self.push(-self._gradient(problem), lr)
 
     def push(self, force: Float[Array, "..."], step: Float[Array, ""] | float) -> Self:
         """The state moved by step * change(force)."""

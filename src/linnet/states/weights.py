@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import product
+from linnet.linalg import product, smallest_singular_value
 from linnet.states.state import State
 
 
@@ -20,6 +20,8 @@ class Weights(State):
     layers: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=tuple)
 
     def __init__(self, layers: Sequence[Any]):
+        if not isinstance(layers, Sequence):
+            raise InputError(f"layers = {_check.show(layers)} is not allowed: layers must be a sequence of matrices.")
         self.layers = tuple(_check.array(f"layer {i + 1}", w, ndim=2) for i, w in enumerate(layers))
 
     def __check_init__(self) -> None:
@@ -64,9 +66,8 @@ class Weights(State):
 
     @property
     def size(self) -> Float[Array, ""]:
-        """The largest entry of the smallest layer that is not zero."""
-        sizes = jnp.stack([jnp.max(jnp.abs(w)) for w in self.layers])
-        return jnp.min(jnp.where(sizes > 0, sizes, jnp.inf))
+        """The smallest singular value of a layer that is not rounding of its largest."""
+        return jnp.min(jnp.stack([smallest_singular_value(w) for w in self.layers]))
 
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
         """W_{l+1}^T W_{l+1} - W_l W_l^T for l = 1..L-1: the constants of every gradient flow."""
@@ -95,12 +96,15 @@ class Weights(State):
     def project(self, basis: Float[Array, "r d_in"]) -> "Weights":
         """The network seen on the span of the samples (`Regression.project`): W_1 becomes W_1 basis^T."""
         first, *rest = self.layers
+        basis = _check.array("basis", basis, ndim=2)
         if first.shape[1] != basis.shape[1]:
             raise InputError(f"basis has {basis.shape[1]} columns: it must have d_in = {first.shape[1]}.")
         return Weights((first @ basis.T, *rest))
 
     def lift(self, basis: Float[Array, "r d_in"], start: "Weights") -> "Weights":
         """The way back from `project`: what the samples do not span keeps the value it had in `start`."""
+        if not isinstance(start, Weights):
+            raise InputError(f"start = {_check.show(start)} is not allowed: start must be the Weights before project.")
         first, *rest = self.layers
         frozen = start.layers[0]
         if first.shape[1] != basis.shape[0] or frozen.shape != (first.shape[0], basis.shape[1]):
@@ -115,7 +119,7 @@ def _span(columns: Float[Array, "w k"], tol: float | None) -> Float[Array, "w r"
     """An orthonormal basis of the column space, or None where it cannot be smaller than the whole space."""
     if tol is None:
         return jnp.linalg.qr(columns)[0] if columns.shape[0] > columns.shape[1] else None
-    tol_value = float(_check.number("tol", tol, least=0, most=1))
+    tol_value = _check.real("tol", tol, least=0, most=1)
     if _check.traced(columns):
         raise InputError("tol makes the width depend on the numbers: compress(tol=...) cannot be traced.")
     u, s, _ = jnp.linalg.svd(columns, full_matrices=False)
