@@ -122,6 +122,9 @@ from linnet.states import (
     Modes as Modes,
 )
 from linnet.states import (
+    Pair as Pair,
+)
+from linnet.states import (
     State as State,
 )
 from linnet.states import (

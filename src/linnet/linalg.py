@@ -17,6 +17,13 @@ def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n
     return a @ b
 
 
+def transposed_product(a: Float[Array, "k m"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
+    """a^T b. XLA's product of a transposed left factor runs at half speed on CPUs, so a large one is copied first."""
+    if a.shape[0] * a.shape[1] * b.shape[1] <= _SMALL_PRODUCT:
+        return product(a.T, b)
+    return jax.lax.optimization_barrier(a.T) @ b
+
+
 def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:
     """Singular values, descending; a vector stands for a diagonal matrix."""
     if a.ndim == 1:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import diffrax
 import equinox as eqx
@@ -16,9 +16,9 @@ from linnet._check import InputError
 from linnet.motion import GradientFlow, Motion, Stepping
 from linnet.observe import Observable
 from linnet.problems import Problem
-from linnet.record import Record, linear
+from linnet.record import At, Record, linear
 from linnet.states import State
-from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, RESERVED, STALLED, Label, Trajectory
+from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, RESERVED, STALLED, Kept, Label, Trajectory
 
 _RUNNING, _SUSPECT = -1, -2
 _LEAP = 16  # steps between two looks at the size of the state
@@ -40,17 +40,21 @@ def simulate(
     observe: Observe = ("loss",),
     record: Record | None = None,
     stop: Stop | None = None,
+    keep: Sequence[str] = (),
     blowup: float = 1e9,
     key: Key[Array, ""] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
     """Runs `state` on `problem` by `motion` and records what was asked for.
 
-    - `steps` for descent and noise, `time` for flows: the horizon.
+    - `steps` for descent and noise, `time` for flows: the horizon. Under `jax.vmap` every run may have its own number
+      of steps: say then by `record=at(...)` where to look; runs that end earlier repeat their last record.
     - `observe`: names from `linnet.observe`, observables, or a dict of name -> function of (state, problem).
     - `record`: `every(k)`, `at(points)`, `linear(n)`, `logarithmic(n)`; default every step, at most 1001 records
       (201 for flows). Observables are computed only there.
     - `stop`: `loss_below(x)`, `change_below(x)` or any function of (state, problem) that returns a boolean.
+    - `keep`: for example ("lowest test_error", "highest loss"): the states recorded when these were lowest or highest,
+      in `run.kept` (the first such record; motions in steps only).
     - `blowup`: the run is called diverged once an entry of the state exceeds blowup * max(1, largest initial entry), or
       the cost is no longer finite.
     - `key`: for motions with noise.
@@ -61,8 +65,9 @@ def simulate(
     width) reuse it.
     It may be called under `jax.vmap` over keys, step sizes, starts and targets of one shape.
     """
-    points = _points(problem, state, motion, steps, time, record)
+    points, dense = _points(problem, state, motion, steps, time, record)
     looks = _observables(observe)
+    keeps = _keeps(keep, looks, problem, state, motion)
     if stop is not None and not callable(stop):
         raise InputError(f"stop = {_check.show(stop)} is not allowed: stop must be a function of (state, problem).")
     if stop is not None:
@@ -95,9 +100,11 @@ def simulate(
             state,
             motion,
             jnp.asarray(points),
+            dense,
             looks,
             prepared,
             stop,
+            keeps,
             limit,
             key,
             progress is not None,
@@ -125,9 +132,11 @@ def _run(
     state: Any,
     motion: Motion,
     points: Array,
+    dense: bool,
     looks: dict[str, Observable],
     prepared: dict[str, Any],
     stop: Stop | None,
+    keeps: tuple[tuple[str, str], ...],
     blowup: Array,
     key: Key[Array, ""] | None,
     report: bool,
@@ -146,23 +155,34 @@ def _run(
     if isinstance(motion, GradientFlow):
         return _flow(problem, state, motion, points, look, stop, limit, tell, labels)
     assert isinstance(motion, Stepping)
-    return _steps(leaps, problem, state, motion, points, look, stop, limit, key, tell, labels)
+    return _steps(leaps, dense, problem, state, motion, points, look, stop, keeps, limit, key, tell, labels)
+
+
+class _Seen(NamedTuple):
+    """The last record, and what is kept of all of them."""
+
+    step: Array
+    values: dict[str, Array]
+    kept: dict[str, Kept]
 
 
 def _steps(
     leaps: bool,
+    dense: bool,
     problem: Problem,
     state: Any,
     motion: Stepping,
     points: Array,
     look: Callable[[Any], dict[str, Array]],
     stop: Stop | None,
+    keeps: tuple[tuple[str, str], ...],
     limit: Array,
     key: Key[Array, ""] | None,
     tell: Callable[[Any], None],
     labels: tuple[Label, ...],
 ) -> Trajectory:
     prepared = motion.prepare(problem, state)
+    Run = tuple[Any, Array, Array]  # state, step, code
 
     def move(current: Any, step: Any) -> Any:
         noise = None if key is None else jax.random.fold_in(key, step)
@@ -172,46 +192,71 @@ def _steps(
     def spoilt(current: Any) -> Array:
         return _spoilt(current, problem, limit)
 
-    def leap(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+    def leap(run: Run) -> Run:
         """Many steps with one look: what has grown by then is walked again from here, step by step."""
-        current, step, _ = carry
+        current, step, _ = run
         new = jax.lax.fori_loop(0, _LEAP, lambda i, state: move(state, step + i), current)
         grown = spoilt(new)
         after = jax.tree.map(lambda a, b: jnp.where(grown, a, b), current, new)
         return after, step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING)
 
-    def walk(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-        current, step, _ = carry
+    def walk(run: Run, resting: Array | bool = False) -> Run:
+        current, step, before = run
         new = move(current, step)
         grown = spoilt(new)
         # the condition looks at the old state, whose matrix the step computes anyway
         halt = jnp.asarray(False) if stop is None else jnp.asarray(stop(current, problem), dtype=bool)
-        stay = grown | halt
-        code = jnp.where(halt, CONVERGED, jnp.where(grown, DIVERGED, _RUNNING))
+        stay = grown | halt | resting
+        code = jnp.where(resting, before, jnp.where(halt, CONVERGED, jnp.where(grown, DIVERGED, _RUNNING)))
         return jax.tree.map(lambda a, b: jnp.where(stay, a, b), current, new), step + ~stay, code
 
-    def advance(carry: tuple[Any, Any], point: tuple[Array, Array]) -> tuple[Any, Any]:
+    def see(run: Run, last: _Seen) -> _Seen:
+        values = look(run[0])
+        kept = {}
+        for how, name in keeps:
+            title, value = f"{how} {name}", values[name]
+            old = last.kept[title]
+            better = value < old.value if how == "lowest" else value > old.value
+            kept[title] = jax.tree.map(lambda a, b, better=better: jnp.where(better, a, b), Kept(*run[:2], value), old)
+        return _Seen(run[1], values, kept)
+
+    def sparse(carry: tuple[Run, _Seen], point: tuple[Array, Array]) -> Any:
+        """Goes to the next point and looks there."""
         index, goal = point
         run, last = carry
-        moving = run[2] < 0
+        moving = ((run[2] < 0) & (run[1] < goal)) | (index == 0)
         if stop is None and leaps:
             run = jax.lax.while_loop(lambda c: (c[1] + _LEAP <= goal) & (c[2] == _RUNNING), leap, run)
         run = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] < 0), walk, run)
         tell(index + 1)
         # a run that has ended is not looked at again
-        seen = jax.lax.cond(moving | (index == 0), lambda: (run[1], look(run[0])), lambda: last)
-        return (run, seen), seen
+        seen = jax.lax.cond(moving, lambda: see(run, last), lambda: last)
+        return (run, seen), (seen.step, seen.values)
+
+    def close(carry: tuple[Run, _Seen], point: tuple[Array, Array]) -> Any:
+        """Looks and makes one step: records and steps share the matrix."""
+        index, goal = point
+        run, last = carry
+        resting = (run[2] >= 0) | (run[1] >= goal)
+        news = (run[1] > last.step) | (index == 0)
+        tell(index + 1)
+        run, seen = jax.lax.cond(news | ~resting, lambda: (walk(run, resting), see(run, last)), lambda: (run, last))
+        return (run, seen), (seen.step, seen.values)
 
     origin = jnp.asarray(0, dtype=points.dtype)
     blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look, state))
-    start = ((state, origin, jnp.asarray(_RUNNING)), (origin, blank))
+    worst = {"lowest": jnp.inf, "highest": -jnp.inf}
+    kept = {f"{how} {name}": Kept(state, origin, jnp.full_like(blank[name], worst[how])) for how, name in keeps}
+    start = ((state, origin, jnp.asarray(_RUNNING)), _Seen(origin, blank, kept))
     indices = jnp.arange(points.shape[0])
-    ((final, step, code), _), (taken, values) = jax.lax.scan(advance, start, (indices, points))
+    # dense points: the last one has no step after it
+    goals = jnp.append(points[1:], points[-1]) if dense else points
+    ((final, step, code), seen), (taken, values) = jax.lax.scan(close if dense else sparse, start, (indices, goals))
     if stop is not None:
         code = jnp.where((code < 0) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
     code = jnp.where(code < 0, HORIZON, code)
     ended = step + (code == DIVERGED)  # the step that could not be taken
-    return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels)
+    return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels, seen.kept)
 
 
 def _flow(
@@ -253,7 +298,7 @@ def _flow(
     if stop is not None:
         code = jnp.where(hit[1] | already, CONVERGED, code)
     code = jnp.where(hit[0], DIVERGED, code)
-    return Trajectory(values, None, jnp.minimum(points, end), code, end, final, labels)
+    return Trajectory(values, None, jnp.minimum(points, end), code, end, final, labels, {})
 
 
 def _largest(state: Any) -> Array:
@@ -272,7 +317,10 @@ def _tell(token: Any, done: Any, total: Any) -> None:
         listener(int(done), int(total))
 
 
-def _points(problem: Problem, state: State, motion: Motion, steps: Any, time: Any, record: Record | None) -> np.ndarray:
+def _points(
+    problem: Problem, state: State, motion: Motion, steps: Any, time: Any, record: Record | None
+) -> tuple[np.ndarray | Array, bool]:
+    """Where to look, and whether no two points are more than a step apart."""
     if not isinstance(problem, Problem):
         raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
     if not isinstance(state, State):
@@ -286,15 +334,43 @@ def _points(problem: Problem, state: State, motion: Motion, steps: Any, time: An
         if time is None or steps is not None:
             raise InputError("GradientFlow runs in time: give time=..., not steps.")
         horizon = _check.real("time", time, above=0)
-        return (record or linear(201)).points(horizon, discrete=False)
+        return (record or linear(201)).points(horizon, discrete=False), False
     if not isinstance(motion, Stepping):
         raise InputError(
             f"motion = {_check.show(motion)} is not allowed: use a motion such as GradientDescent(lr=0.1)."
         )
     if steps is None or time is not None:
         raise InputError(f"{type(motion).__name__} runs in steps: give steps=..., not time.")
+    if _check.traced(steps):
+        if not isinstance(record, At):
+            raise InputError(
+                "record is missing: where the number of steps is traced, say where to look by record=at(...)."
+            )
+        known = record.points(max(record.where), discrete=True)
+        return jnp.append(jnp.minimum(known, steps), steps), bool(np.all(np.diff(known) <= 1))
     count = _check.integer("steps", steps, least=1)
-    return (record or linear(min(count, 1000) + 1)).points(count, discrete=True)
+    points = (record or linear(min(count, 1000) + 1)).points(count, discrete=True)
+    return points, bool(np.all(np.diff(points) <= 1))
+
+
+def _keeps(
+    keep: Any, looks: Mapping[str, Observable], problem: Problem, state: State, motion: Motion
+) -> tuple[tuple[str, str], ...]:
+    out = []
+    for title in (keep,) if isinstance(keep, str) else keep:
+        how, _, name = str(title).partition(" ")
+        if how not in ("lowest", "highest") or name not in looks:
+            raise InputError(
+                f"keep = {_check.show(title)} is not allowed: give lowest or highest and one of {', '.join(looks)}."
+            )
+        if not isinstance(motion, Stepping):
+            raise InputError(
+                f"keep = {title!r} is not allowed with {type(motion).__name__}: it needs a motion in steps."
+            )
+        if jax.eval_shape(lambda s, name=name: jnp.asarray(looks[name](s, problem)), state).shape != ():
+            raise InputError(f"keep = {title!r} is not allowed: {name} is not one number.")
+        out.append((how, name))
+    return tuple(out)
 
 
 def _observables(given: Any) -> dict[str, Observable]:

@@ -27,12 +27,21 @@ class Label(NamedTuple):
     text: str
 
 
+class Kept(NamedTuple):
+    """A state that was kept, the step it was recorded at and the value it was kept for."""
+
+    state: Any
+    step: Any
+    value: Any
+
+
 class Trajectory(eqx.Module):
     """Recorded values of a run with their steps and times, the final state, and how the run ended.
 
     `status` is "horizon" (ran its course), "converged" (the stop condition held), "diverged" (the state outgrew the
     limit or lost a finite cost; `ended` is that step or time, and steps keep the last healthy state) or "stalled" (the
-    flow's solver gave up). After its end a run repeats its last record, at the step it was taken.
+    flow's solver gave up). After its end a run repeats its last record, at the step it was taken. `kept` holds the
+    states that `keep` asked for.
     Batches made with `jax.vmap` carry leading axes everywhere.
     """
 
@@ -43,6 +52,7 @@ class Trajectory(eqx.Module):
     ended: Num[Array, "*batch"]
     final: State
     labels: tuple["Label", ...] = eqx.field(static=True)
+    kept: dict[str, Kept] = eqx.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Num[Array, "..."]:
         if name not in self.values:
@@ -85,6 +95,7 @@ class Trajectory(eqx.Module):
             ended=self.ended,
             final=self.final,
             labels=self.labels,
+            kept=self.kept,
         )
 
     def to_xarray(self, **axes: Any) -> "xarray.Dataset":

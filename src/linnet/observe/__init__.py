@@ -26,6 +26,7 @@ from linnet.observe.layers import (
 )
 from linnet.observe.observable import Observable, observable
 from linnet.observe.spectra import (
+    closure_error,
     effective_rank,
     layer_gaps,
     layer_modes,
@@ -43,6 +44,7 @@ __all__ = [
     "aligned_blocks",
     "aligned_sharpness",
     "aligned_spectrum",
+    "closure_error",
     "effective_rank",
     "grams",
     "hessian_matrix",

@@ -4,18 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from linnet.states import Pair
+
 
 @dataclass(frozen=True)
 class Observable:
     """A function of (state, problem) with a name, the names of its axes, and what it needs once for a whole run.
 
-    `preparation(problem, start)` is computed once; its result is the function's third argument.
+    `preparation(problem, start)` is computed once; its result is the function's third argument. Of a `Pair` of states
+    an observable sees the first, unless it is about `pairs`.
     """
 
     name: str
     function: Callable[..., Any]
     dims: tuple[str, ...] | None = None
     preparation: Callable[..., Any] | None = None
+    pairs: bool = False
 
     @property
     def text(self) -> str:
@@ -24,14 +28,20 @@ class Observable:
 
     def prepare(self, problem: Any, start: Any) -> Any:
         """What the function needs once for a whole run."""
-        return None if self.preparation is None else self.preparation(problem, start)
+        return None if self.preparation is None else self.preparation(problem, self._seen(start))
+
+    def _seen(self, state: Any) -> Any:
+        return state.first if isinstance(state, Pair) and not self.pairs else state
 
     def __call__(self, state: Any, problem: Any, prepared: Any = None) -> Any:
+        state = self._seen(state)
         if self.preparation is None:
             return self.function(state, problem)
         return self.function(state, problem, self.prepare(problem, state) if prepared is None else prepared)
 
 
-def observable(*dims: str, preparation: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Observable]:
+def observable(
+    *dims: str, preparation: Callable[..., Any] | None = None, pairs: bool = False
+) -> Callable[[Callable[..., Any]], Observable]:
     """Makes a function of (state, problem) an observable with these axes."""
-    return lambda function: Observable(function.__name__, function, dims, preparation)
+    return lambda function: Observable(function.__name__, function, dims, preparation, pairs)

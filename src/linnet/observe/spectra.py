@@ -9,7 +9,7 @@ from linnet import _check, linalg
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Problem
-from linnet.states import Modes, State, Weights
+from linnet.states import Modes, Pair, State, Weights
 
 
 @observable()
@@ -22,6 +22,14 @@ def loss(state: State, problem: Problem) -> Float[Array, ""]:
 def test_error(state: State, problem: Problem) -> Float[Array, ""]:
     """Test error: the cost of the test problem"""
     return problem.test_error(state.matrix)
+
+
+@observable(pairs=True)
+def closure_error(state: State, problem: Problem) -> Float[Array, ""]:
+    """Mean squared entry |A - A_hat|_F^2 / (d_out d_in) of the difference of a `Pair`'s matrices"""
+    if not isinstance(state, Pair):
+        raise InputError(f"closure_error compares two states: {type(state).__name__} is one; give Pair(state, shadow).")
+    return jnp.mean((state.matrix - state.shadow.matrix) ** 2)
 
 
 @observable("output", "input")

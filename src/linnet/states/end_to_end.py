@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import smallest_singular_value
+from linnet.linalg import smallest_singular_value, transposed_product
 from linnet.states.state import State
 
 
@@ -67,7 +67,7 @@ class Mixed(Closure):
             return 2 * jnp.hypot(matrix, self.c) * gradient
         # sqrt(A A^T + c^2) = c + U diag(k) U^T with k = hypot(s, c) - c, formed without cancellation
         u, k, vt = self._factors(matrix)
-        return 2 * self.c * gradient + (u * k) @ (u.T @ gradient) + ((gradient @ vt.T) * k) @ vt
+        return 2 * self.c * gradient + (u * k) @ transposed_product(u, gradient) + ((gradient @ vt.T) * k) @ vt
 
     def grams(self, matrix: Float[Array, "d_out d_in"]) -> tuple[Array, Array]:
         d_out, d_in = matrix.shape
@@ -111,7 +111,7 @@ class Balanced(Closure):
         x = s**power  # squared layer singular values
         full = sum(x[:, None] ** (self.depth - j) * x[None, :] ** (j - 1) for j in range(1, self.depth + 1))
         one_sided = x ** (self.depth - 1)
-        left, right = u.T @ gradient, gradient @ vt.T
+        left, right = transposed_product(u, gradient), gradient @ vt.T
         inner = (full - one_sided[:, None] - one_sided[None, :]) * (left @ vt.T)
         return u @ (inner @ vt + one_sided[:, None] * left) + (right * one_sided) @ vt
 

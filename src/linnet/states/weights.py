@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import product, smallest_singular_value
+from linnet.linalg import product, smallest_singular_value, transposed_product
 from linnet.states.state import State
 
 
@@ -61,7 +61,7 @@ class Weights(State):
         out: list[Array] = []
         for level in range(self.depth - 1, 0, -1):
             out.append(product(force, below[level - 1].T))
-            force = product(self.layers[level].T, force)
+            force = transposed_product(self.layers[level], force)
         return eqx.tree_at(lambda s: s.layers, self, (force, *reversed(out)))
 
     @property

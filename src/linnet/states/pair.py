@@ -1,0 +1,62 @@
+"""Two states of one shape moved side by side."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.problems import Problem
+from linnet.states.state import State
+
+
+class Pair(State):
+    """A state and its shadow, each moved on its own by the same descent or flow: an exact run beside a theory's.
+
+    It is the first one to everybody who looks, except to `observe.closure_error`, the distance of the two. A closure
+    can be the shadow in two ways: `EndToEnd(A, Mixed(c))` iterates its equation by Euler steps (an SVD each), and
+    `two_c_balanced(A, c)` is a network on which the closure is exact under gradient flow, so that under descent both
+    have the same discretisation and what is left between them is the closure's own error.
+    """
+
+    first: State
+    shadow: State
+
+    def __init__(self, first: State, shadow: State):
+        for name, state in (("first", first), ("shadow", shadow)):
+            if not isinstance(state, State) or isinstance(state, Pair):
+                raise InputError(f"{name} = {_check.show(state)} is not allowed: use Weights, Modes or EndToEnd.")
+        shapes = [jax.eval_shape(lambda s: s.matrix, state).shape for state in (first, shadow)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"shadow has a matrix of shape {shapes[1]}: it must have the first one's shape {shapes[0]}."
+            )
+        self.first, self.shadow = first, shadow
+
+    @property
+    def matrix(self) -> Float[Array, "..."]:
+        return self.first.matrix
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        return jnp.minimum(self.first.size, self.shadow.size)
+
+    def tangent(self, gradient: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.first.tangent(gradient)
+
+    def velocity(self, problem: Problem) -> "Pair":
+        return self._moved(self.first.velocity(problem), self.shadow.velocity(problem))
+
+    def descend(self, problem: Problem, lr: Float[Array, ""] | float) -> "Pair":
+        return self._moved(self.first.descend(problem, lr), self.shadow.descend(problem, lr))
+
+    def change(self, force: Float[Array, "..."]) -> "Pair":
+        raise InputError(
+            "a Pair feels two forces, one at each of its states: move it by GradientDescent or GradientFlow."
+        )
+
+    def _moved(self, first: Any, shadow: Any) -> "Pair":
+        return eqx.tree_at(lambda pair: (pair.first, pair.shadow), self, (first, shadow))
