@@ -5,7 +5,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from linnet import _check
@@ -28,38 +28,55 @@ class Finding:
     """One measurement and what it must be; `printed` findings test an erratum's printed form and ought to fail."""
 
     measured: float
-    required: float
-    sense: str
+    low: float
+    high: float
     case: Mapping[str, Any]
     printed: bool = False
 
     @property
     def holds(self) -> bool:
         """Whether the measurement is as required (NaN is not)."""
-        return self.measured <= self.required if self.sense == "<=" else self.measured >= self.required
+        return self.low <= self.measured <= self.high
+
+    @property
+    def required(self) -> float:
+        """The end of the allowed range that the measurement is closer to."""
+        if math.isinf(self.low):
+            return self.high
+        return self.high if self.high - self.measured < self.measured - self.low else self.low
 
     @property
     def margin(self) -> float:
         """The unused share of the requirement: 0 just holds, negative fails."""
         if math.isnan(self.measured):
             return -math.inf
-        room = self.required - self.measured if self.sense == "<=" else self.measured - self.required
+        room = min(self.measured - self.low, self.high - self.measured)
         return room / abs(self.required) if self.required else room
+
+    def __str__(self) -> str:
+        if math.isinf(self.low) or math.isinf(self.high):
+            return f"{self.measured:.4g} {'<=' if math.isinf(self.low) else '>='} {self.required:.4g}"
+        return f"{self.measured:.4g} in {self.low:.4g} ... {self.high:.4g}"
 
 
 def at_most(measured: Any, required: float, **case: Any) -> Finding:
     """The finding that `measured` <= `required`, with what was run."""
-    return Finding(float(measured), float(required), "<=", case)
+    return Finding(float(measured), -math.inf, float(required), case)
 
 
 def at_least(measured: Any, required: float, **case: Any) -> Finding:
     """The finding that `measured` >= `required`, with what was run."""
-    return Finding(float(measured), float(required), ">=", case)
+    return Finding(float(measured), float(required), math.inf, case)
+
+
+def within(measured: Any, low: float, high: float, **case: Any) -> Finding:
+    """The finding that `low` <= `measured` <= `high`, with what was run."""
+    return Finding(float(measured), float(low), float(high), case)
 
 
 def as_printed(finding: Finding) -> Finding:
     """Marks a finding as the printed form of an erratum, which ought to fail."""
-    return Finding(finding.measured, finding.required, finding.sense, finding.case, printed=True)
+    return replace(finding, printed=True)
 
 
 @dataclass(frozen=True)
@@ -168,9 +185,7 @@ def _run(entry: Claim | Erratum, size: str, subject: Mapping[str, Any]) -> tuple
 
 def _verdict(holds: bool, shown: Finding, count: int, seconds: float) -> Verdict:
     case = ", ".join(f"{name}={_check.show(value)}" for name, value in shown.case.items())
-    detail = (
-        f"{count} finding{'s' if count > 1 else ''}; tightest: {shown.measured:.4g} {shown.sense} {shown.required:.4g}"
-    )
+    detail = f"{count} finding{'s' if count > 1 else ''}; tightest: {shown}"
     return Verdict(
         holds, shown.measured, shown.required, shown.margin, seconds, f"{detail} ({case})" if case else detail
     )

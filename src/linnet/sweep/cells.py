@@ -1,0 +1,365 @@
+"""The cells of a sweep: from the numbers of one cell to a network, and many networks in one compiled run."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import linnet
+from linnet import _check, observe, record
+from linnet._check import InputError
+from linnet.linalg import singular_values
+from linnet.motion import Motion
+from linnet.problems import Problem
+from linnet.simulation import simulate
+from linnet.states import EndToEnd, Pair, State
+from linnet.sweep.expression import FUNCTIONS, evaluate
+from linnet.theory import mixed
+
+PROBLEMS = (
+    "factorisation",
+    "low_rank_recovery",
+    "regression",
+    "mean_field_regression",
+    "diagonal_regression",
+    "masked",
+    "logistic",
+    "pseudo_huber",
+)
+STARTS = (
+    "gaussian",
+    "readout",
+    "i_gamma",
+    "balanced",
+    "identity",
+    "one_zero",
+    "orthogonal",
+    "random_one_zero",
+    "mixed_manifold",
+    "two_c_balanced",
+)
+CLOSURES = ("Lazy", "Mixed", "Balanced")
+MOTIONS = ("GradientDescent", "GradientFlow", "LabelNoiseDescent", "NoisyFlow")
+STOPS = ("loss_below", "change_below")
+
+
+class Quantity(NamedTuple):
+    """What is stored: an observable at every record (`where` empty), at the end, or where another is lowest/highest."""
+
+    name: str
+    what: str
+    where: str
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> "Quantity":
+        """Reads "stable_rank at lowest test_error", "loss at end" or "loss"."""
+        what, _, where = (part.strip() for part in text.partition(" at "))
+        if what not in ("step", "time"):
+            observe.named(what)
+        elif not where:
+            raise InputError(f"store.{name} = {text!r} is not allowed: {what} needs an end, lowest or highest.")
+        if where and where != "end":
+            how, _, of = where.partition(" ")
+            if how not in ("lowest", "highest") or not of:
+                raise InputError(
+                    f"store.{name} = {text!r} is not allowed: after 'at' comes end, lowest NAME or highest NAME."
+                )
+            observe.named(of)
+        return cls(name, what, where)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of its axes after those of the grid."""
+        if self.what in ("step", "time"):
+            return ()
+        own = observe.named(self.what).dims or ()
+        own = tuple(f"{self.name}_index" if dim == "index" else dim for dim in own)
+        return own if self.where else ("record", *own)
+
+    @property
+    def text(self) -> str:
+        """What it is, for a person."""
+        what = {"step": "Step", "time": "Time"}.get(self.what) or observe.named(self.what).text
+        return f"{what}, at {self.where}" if self.where else what
+
+
+class Cell(NamedTuple):
+    """One run, ready to go."""
+
+    problem: Problem
+    state: State
+    motion: Motion
+    steps: int
+    key: Key[Array, ""]
+    stop: Any
+
+    def signature(self) -> tuple[Any, ...]:
+        """Cells of one signature run in one program."""
+        leaves, tree = jax.tree.flatten((self.problem, self.state, self.motion, self.stop))
+        return str(tree), tuple((jnp.shape(x), str(jnp.result_type(x))) for x in leaves)
+
+    def cap(self, *, alone: bool) -> int:
+        """The number of steps rounded up, so that few programs are compiled; 0 for flows.
+
+        A run alone skips the steps that it does not need; a batch makes them, so it is rounded by an eighth at most.
+        """
+        if self.steps == 0:
+            return 0
+        if alone:
+            return int(4 ** max(5, np.ceil(np.log2(self.steps) / 2)))
+        octave = 2 ** max(6, int(np.ceil(np.log2(self.steps))))
+        return int(np.ceil(8 * self.steps / octave)) * octave // 8
+
+
+class Builder:
+    """Makes cells from a sweep. Equal problems are made once and shared."""
+
+    def __init__(self, spec: Any):
+        self.spec = spec
+        self.quantities = tuple(Quantity.parse(name, text) for name, text in spec.store.items())
+        self._problems: dict[Any, Problem] = {}
+        self._spectra: dict[int, np.ndarray] = {}
+
+    def cell(self, point: Mapping[str, float]) -> Cell:
+        """The run at a point of the grid."""
+        names = _Names(self, point)
+        spec = self.spec
+        key = names.key
+        problem, state = names.problem(), names.state()
+        motion = names.build("motion", spec.motion, MOTIONS, {"problem": problem})
+        stop = None if spec.run.stop is None else names.build("run.stop", spec.run.stop, STOPS, {})
+        if spec.shadow is not None:
+            state = Pair(state, names.shadow(state))
+        steps = 0
+        if spec.run.steps is not None:
+            value = names.number("run.steps", spec.run.steps)
+            if not 1 <= value <= 10**9:
+                raise InputError(f"run.steps = {value:g} at {_place(point)} is not allowed: it must be 1 to 1e9.")
+            steps = int(np.ceil(value))
+        return Cell(problem, state, motion, steps, key, stop)
+
+    def values(self, array: Any) -> np.ndarray:
+        """Singular values of an array, computed once for each."""
+        if id(array) not in self._spectra:
+            self._spectra[id(array)] = np.asarray(singular_values(array))
+        return self._spectra[id(array)]
+
+
+class _Names:
+    """The names that expressions may use in one cell, computed when asked for."""
+
+    def __init__(self, builder: Builder, point: Mapping[str, float]):
+        self.builder, self.point = builder, point
+        self.known: dict[str, Any] = dict(point)
+        self.asked: list[str] = []
+        self.functions: dict[str, Callable[..., Any]] = {
+            **FUNCTIONS,
+            "norm": lambda x: float(builder.values(x)[0]),
+            "singular_value": lambda x, i: float(builder.values(x)[int(i) - 1]),
+            "mode_time": lambda *x: float(_mode_time(*map(float, x))),
+            "largest_lr": lambda *x: float(mixed.largest_lr(*x)),
+        }
+
+    def __call__(self, name: str) -> Any:
+        if name in self.known:
+            return self.known[name]
+        if name in self.asked:
+            raise InputError(f"{name} is defined by itself: {' -> '.join([*self.asked, name])}.")
+        self.asked.append(name)
+        if name in self.builder.spec.let:
+            self.known[name] = self.argument(f"let.{name}", self.builder.spec.let[name])
+        elif name in ("truth", "target"):
+            self.known[name] = getattr(self.problem(), name)
+        elif name == "start":
+            self.known[name] = self.state().matrix
+        elif name == "lr":
+            self.known[name] = self.number("motion.lr", self.builder.spec.motion.arguments.get("lr", "lr"))
+        else:
+            names = [*self.point, *self.builder.spec.let, "truth", "target", "start", "lr"]
+            raise InputError(f"{name} is not known: expressions may use {', '.join(names)}.")
+        self.asked.pop()
+        return self.known[name]
+
+    @property
+    def key(self) -> Key[Array, ""]:
+        seed = self.known.get("seed", self.builder.spec.seed)
+        return jax.random.key(_check.integer("seed", int(seed), least=0))
+
+    def problem(self) -> Problem:
+        if "problem" not in self.known:
+            call = self.builder.spec.problem
+            arguments = {name: self.argument(f"problem.{name}", value) for name, value in call.arguments.items()}
+            mark = (call.kind, repr(sorted(arguments.items())), self.known.get("seed"))
+            made = self.builder._problems
+            if mark not in made:
+                made[mark] = self.build("problem", call, PROBLEMS, {})
+            self.known["problem"] = made[mark]
+        return self.known["problem"]
+
+    def state(self) -> State:
+        if "state" not in self.known:
+            spec = self.builder.spec.start
+            self.known["state"] = self.build("start", spec, STARTS, {"problem": self.problem()})
+        return self.known["state"]
+
+    def shadow(self, state: State) -> State:
+        call = self.builder.spec.shadow
+        made = self.build("shadow", call, (*CLOSURES, *STARTS), {"matrix": state.matrix, "problem": self.problem()})
+        return EndToEnd(state.matrix, made) if call.kind in CLOSURES else made
+
+    def build(self, field: str, call: Any, allowed: Sequence[str], given: Mapping[str, Any]) -> Any:
+        """Calls the function named `kind` with its arguments, and with those of `given` that it takes."""
+        kind = _check.choice(f"{field}.kind", call.kind, allowed)
+        function = getattr(linnet, kind)
+        takes = inspect.signature(function).parameters
+        words = {name for name, parameter in takes.items() if parameter.annotation is str}  # not arithmetic
+        arguments = {
+            name: value if name in words else self.argument(f"{field}.{name}", value)
+            for name, value in call.arguments.items()
+        }
+        for name in arguments:
+            if name not in takes or name in ("key", *given):
+                free = [n for n in takes if n not in ("key", *given)]
+                raise InputError(f"{field}.{name} is not known: {kind} takes {', '.join(free)}.")
+        for name, value in {"key": self.key, **given}.items():
+            if name in takes:
+                arguments[name] = value
+        missing = [n for n, p in takes.items() if p.default is p.empty and n not in arguments]
+        if missing:
+            raise InputError(f"{field}.{missing[0]} is missing: {kind} needs it.")
+        return function(**arguments)
+
+    def argument(self, field: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return evaluate(value, self, self.functions)
+        if isinstance(value, list):
+            return np.asarray([self.argument(field, item) for item in value], dtype=float)
+        if isinstance(value, Mapping):
+            return _file(field, value)
+        return value
+
+    def number(self, field: str, value: Any) -> float:
+        found = self.argument(field, value)
+        if not isinstance(found, int | float) or not np.isfinite(found):
+            raise InputError(
+                f"{field} = {value!r} gives {found!r} at {_place(self.point)}: it must be a finite number."
+            )
+        return found
+
+
+_mode_time = jax.jit(mixed.mode_time)
+
+
+def _place(point: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in point.items())
+
+
+def _file(field: str, value: Mapping[str, Any]) -> np.ndarray:
+    if "file" not in value or set(value) - {"file", "array"}:
+        raise InputError(f'{field} is not allowed: give a number, an expression, a list or {{ file = "x.npy" }}.')
+    path = Path(value["file"])
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return arrays[value.get("array", arrays.files[0])]
+        if path.suffix == ".csv":
+            return np.loadtxt(path, delimiter=",", ndmin=2)
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise InputError(f"{field}.file = {str(path)!r} cannot be read: {error}.") from None
+    raise InputError(f"{field}.file = {str(path)!r} is not allowed: it must end in .npy, .npz or .csv.")
+
+
+class Runner:
+    """Runs cells of one signature together and returns what is stored of each."""
+
+    def __init__(self, spec: Any, quantities: Sequence[Quantity]):
+        self.spec, self.quantities = spec, quantities
+        ends = [q.where for q in quantities if q.where and q.where != "end"]
+        self.keep = tuple(dict.fromkeys(ends))
+        series = [q.what for q in quantities if not q.where]
+        self.observe = tuple(dict.fromkeys([*series, *(where.partition(" ")[2] for where in self.keep)])) or ("loss",)
+        self._alone = eqx.filter_jit(self._one)
+        self._together = eqx.filter_jit(self._many)
+
+    def points(self, cap: int) -> Any:
+        """The recording rule as it stands in the specification."""
+        given = self.spec.run.record
+        if isinstance(given, list):
+            return record.at(given)
+        kind, _, count = given.partition(" ")
+        rules: dict[str, Callable[[float], Any]] = {
+            "every": record.every,
+            "linear": lambda n: record.linear(int(n)),
+            "logarithmic": lambda n: record.logarithmic(int(n)),
+        }
+        try:
+            rule = rules[kind](float(count))
+        except (KeyError, ValueError):
+            raise InputError(
+                f"run.record = {given!r} is not allowed: use 'every N', 'linear N', 'logarithmic N' or a list of steps."
+            ) from None
+        return rule if cap == 0 else record.at(rule.points(cap, discrete=True))
+
+    def run(self, cells: Sequence[Cell], cap: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Values by name, status codes and ends, with the cells along the first axis."""
+        if len(cells) == 1:
+            return jax.tree.map(lambda x: np.asarray(x)[None], self._alone(cap, *_inputs(cells[0])))
+        shared = all(cell.problem is cells[0].problem for cell in cells)
+        columns = [_inputs(cell) for cell in cells]
+        if shared:
+            columns = [(None, *column[1:]) for column in columns]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *columns)
+        problem = cells[0].problem if shared else stacked[0]
+        out = self._together(cap, shared, problem, *stacked[1:])
+        return jax.tree.map(np.asarray, out)
+
+    def _many(self, cap: int, shared: bool, problem: Problem, *rest: Any) -> Any:
+        return jax.vmap(lambda *cell: self._one(cap, *cell), in_axes=(None if shared else 0, 0, 0, 0, 0, 0))(
+            problem, *rest
+        )
+
+    def shapes(self, cell: Cell) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and type of what is stored of a cell."""
+        values, _, _ = jax.eval_shape(lambda steps: self._one(cell.cap(alone=True), *_inputs(cell, steps)), 1)
+        return {name: (tuple(value.shape), np.dtype(value.dtype)) for name, value in values.items()}
+
+    def _one(self, cap: int, problem: Problem, state: State, motion: Motion, steps: Any, key: Any, stop: Any) -> Any:
+        horizon = {"time": self.spec.run.time} if cap == 0 else {"steps": steps}
+        run = simulate(
+            problem,
+            state,
+            motion,
+            observe=self.observe,
+            record=self.points(cap),
+            stop=stop,
+            keep=self.keep,
+            blowup=self.spec.run.blowup,
+            key=key,
+            **horizon,
+        )
+        dt = getattr(motion, "dt", 1.0)
+        values = {}
+        for q in self.quantities:
+            if not q.where:
+                values[q.name] = run[q.what]
+                continue
+            there, step = (run.final, run.ended) if q.where == "end" else run.kept[q.where][:2]
+            if q.what in ("step", "time"):
+                values[q.name] = step * (dt if q.what == "time" and cap else 1)
+            else:
+                look = observe.named(q.what)
+                values[q.name] = look(there, problem, look.prepare(problem, state))
+        return values, run.code, run.ended
+
+
+def _inputs(cell: Cell, steps: Any = None) -> tuple[Any, ...]:
+    steps = jnp.asarray(cell.steps) if steps is None else steps
+    return cell.problem, cell.state, cell.motion, steps, cell.key, cell.stop

@@ -1,0 +1,165 @@
+"""What a sweep is, as a user writes it down."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from linnet._check import InputError
+
+Value = bool | int | float | str
+
+
+class Part(BaseModel):
+    """A piece of the specification; unknown fields are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Axis(Part):
+    """`count` numbers from `start` to `stop`, evenly spaced or with equal ratios."""
+
+    start: float
+    stop: float
+    count: Annotated[int, Field(ge=1, le=1_000_000)]
+    spacing: Literal["linear", "log"] = "linear"
+
+    @model_validator(mode="after")
+    def _positive(self) -> "Axis":
+        if self.spacing == "log" and not (self.start > 0 and self.stop > 0):
+            raise ValueError("spacing = 'log' needs a positive start and stop")
+        return self
+
+    def values(self) -> np.ndarray:
+        """The numbers along the axis."""
+        space = np.geomspace if self.spacing == "log" else np.linspace
+        return space(self.start, self.stop, self.count)
+
+
+class Call(BaseModel):
+    """A function of Linnet by name (`kind`) and its arguments: numbers, expressions, lists, or `{ file = ... }`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    kind: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What is given besides the name."""
+        return dict(self.model_extra or {})
+
+
+class Run(Part):
+    """How long, when to look, when to stop."""
+
+    steps: int | str | None = None
+    time: float | None = Field(default=None, gt=0)
+    record: str | list[float] = "every 1"
+    stop: Call | None = None
+    blowup: float = Field(default=1e9, gt=1)
+
+    @model_validator(mode="after")
+    def _one_horizon(self) -> "Run":
+        if (self.steps is None) == (self.time is None):
+            raise ValueError("give either steps (descent, noise) or time (flows)")
+        return self
+
+
+class Sweep(Part):
+    """A grid of runs: every combination of the values on the axes."""
+
+    title: str = ""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    let: dict[str, Value] = {}
+    axes: dict[str, Axis | list[float]] = Field(min_length=1)
+    problem: Call
+    start: Call
+    shadow: Call | None = None
+    motion: Call
+    run: Run
+    store: dict[str, str] = Field(min_length=1)
+    batch: int | None = Field(default=None, ge=1)
+
+    @field_validator("axes")
+    @classmethod
+    def _finite(cls, axes: dict[str, Axis | list[float]]) -> dict[str, Axis | list[float]]:
+        for name, axis in axes.items():
+            values = _values(axis)
+            if not name.isidentifier():
+                raise ValueError(f"the axis {name!r} needs a name of letters, digits and underscores")
+            if not len(values) or not np.all(np.isfinite(values)) or len(np.unique(values)) != len(values):
+                raise ValueError(f"the axis {name} needs finite numbers, each once")
+        return axes
+
+    @model_validator(mode="after")
+    def _names(self) -> "Sweep":
+        for name in self.let:
+            if name in self.axes:
+                raise ValueError(f"{name} is both an axis and defined under let")
+        for name in self.store:
+            if name in self.axes or name in ("status", "ended") or not name.isidentifier():
+                raise ValueError(f"store.{name} is not a free name of letters, digits and underscores")
+        return self
+
+    def grid(self) -> dict[str, np.ndarray]:
+        """The values along each axis, in the order written."""
+        return {name: _values(axis) for name, axis in self.axes.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the results: everything but the title and the batch, and the contents of the files named."""
+        out = self.model_dump(exclude={"title", "batch"}, exclude_none=True)
+        files = {path: _digest(path) for path in _files(out)}
+        return {**out, "files": files} if files else out
+
+
+def _values(axis: Axis | list[float]) -> np.ndarray:
+    return axis.values() if isinstance(axis, Axis) else np.asarray(axis, dtype=float)
+
+
+def _files(tree: Any) -> list[str]:
+    if isinstance(tree, dict):
+        own = [tree["file"]] if isinstance(tree.get("file"), str) else []
+        return own + [path for value in tree.values() for path in _files(value)]
+    return []
+
+
+def _digest(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        raise InputError(f"file = {path!r} is not allowed: it cannot be read.") from None
+
+
+def read(path: Path) -> Sweep:
+    """The sweep that a TOML file describes."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"{str(path)!r} cannot be read: give a TOML file that describes a sweep.") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, where: str = "the sweep") -> Sweep:
+    """The sweep that a TOML text describes."""
+    try:
+        return Sweep.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not TOML: {error}.") from None
+    except ValidationError as error:
+        raise InputError(f"{where}: {sentence(error)}") from None
+
+
+def sentence(error: ValidationError) -> str:
+    """The first mistake that pydantic found, in one sentence."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper()))
+    why = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{field} is missing."
+    if first["type"] == "extra_forbidden":
+        return f"{field} is not known."
+    if first["type"] == "value_error":
+        return f"{why}."
+    return f"{field} = {first['input']!r} is not allowed: {why[:1].lower()}{why[1:]}."

@@ -1,0 +1,114 @@
+"""Runs a sweep into its store: cells of one shape together, chunk by chunk, from wherever it was left."""
+
+import itertools
+import math
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from linnet.sweep.cells import Builder, Cell, Runner
+from linnet.sweep.spec import Sweep
+from linnet.sweep.store import WORDS, Store
+
+Progress = Callable[[int, int], None]
+_MOST = 512  # runs in one batch
+_BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
+
+
+def run(spec: Sweep, out: Path, progress: Progress | None = None) -> dict[str, int]:
+    """Makes or completes the store `out`; returns how many cells ended in which way, and how many were computed now.
+
+    Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
+    chunk is always computed from the same cells in the same batches, the result is the same to the last bit.
+    """
+    builder = Builder(spec)
+    runner = Runner(spec, builder.quantities)
+    points = [dict(zip(spec.axes, values, strict=True)) for values in itertools.product(*spec.grid().values())]
+    if not out.exists():
+        first = builder.cell(points[0])
+        shapes = runner.shapes(first)
+        chunks = _chunks(tuple(map(len, spec.grid().values())), spec.batch or _batch(first))
+        Store.create(out, spec, builder.quantities, shapes, chunks)
+    store = Store(out)
+    store.agrees(spec)
+    store.sweep_leftovers()
+    numbers = np.arange(store.status.size).reshape(store.status.shape)
+    done = int(np.count_nonzero(store.status))
+    before = done
+    for block in store.missing():
+        chosen = numbers[block]
+        if progress is not None:
+            progress(done, numbers.size)
+        cells = [builder.cell(points[i]) for i in chosen.flat]
+
+        def tell(count: int, done: int = done) -> None:
+            if progress is not None:
+                progress(done + count, numbers.size)
+
+        values, code, ended = _compute(runner, cells, tell)
+        store.write(
+            block,
+            {name: value.reshape(chosen.shape + value.shape[1:]) for name, value in values.items()},
+            code.reshape(chosen.shape),
+            ended.reshape(chosen.shape).astype(float),
+        )
+        done += len(cells)
+    if progress is not None:
+        progress(done, numbers.size)
+    ends = Counter(WORDS[code] for code in store.status.flat)
+    return {"cells": numbers.size, "computed": done - before, **{word: ends[word] for word in WORDS[1:]}}
+
+
+def _compute(
+    runner: Runner, cells: list[Cell], tell: Callable[[int], None]
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """All cells of a chunk, those of one signature together and the long ones together."""
+    alone = len(cells) == 1
+    groups: dict[Any, list[int]] = {}
+    for i in sorted(range(len(cells)), key=lambda i: cells[i].steps):
+        groups.setdefault(cells[i].signature(), []).append(i)
+    found: list[Any] = [None] * len(cells)
+    count = 0
+    for members in groups.values():
+        # the longest run of a batch decides its length: begin a new one where the number of steps has doubled
+        while members:
+            least = cells[members[0]].steps
+            batch = [i for i in members if cells[i].steps <= 2 * least][:_MOST]
+            members = members[len(batch) :]
+            cap = max(cells[i].cap(alone=alone) for i in batch)
+            values, code, ended = runner.run([cells[i] for i in batch], cap)
+            for place, i in enumerate(batch):
+                found[i] = {name: value[place] for name, value in values.items()}, code[place], ended[place]
+            count += len(batch)
+            tell(count)
+    names = found[0][0]
+    values = {name: np.stack([cell[0][name] for cell in found]) for name in names}
+    return values, np.array([cell[1] for cell in found]), np.array([cell[2] for cell in found])
+
+
+def _batch(cell: Cell) -> int:
+    """How many runs at once: what a quarter of the device's memory holds, one on a CPU that is busy with one."""
+    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(cell.state))
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        if numbers > _BUSY:
+            return 1
+        room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**31
+    else:
+        room = (device.memory_stats() or {}).get("bytes_limit", 2**33)
+    bytes_each = 8 * (16 * numbers + 8 * max(cell.steps, 256))  # state, its new value, gradients, what is kept; records
+    return int(np.clip(room // 4 // bytes_each, 1, _MOST))
+
+
+def _chunks(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
+    """The largest block of the grid, last axes first, with at most `batch` cells."""
+    out: list[int] = []
+    for size in reversed(shape):
+        room = max(1, batch // math.prod(out))
+        out.insert(0, min(size, room) if math.prod(out) * min(size, room) <= batch else 1)
+    return tuple(out)
