@@ -1,8 +1,10 @@
 """The command line as a user meets it."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -33,7 +35,7 @@ def test_list_and_verify():
     listed = json.loads(linnet("list", "--json").stdout)
     assert {c["id"] for c in listed["claims"]} >= {"mixed/C1", "mixed/C25"}
     assert {e["grade"] for e in listed["errata"]} == {"error", "misprint", "clarification"}
-    assert listed["experiments"] == []
+    assert {"id", "title", "minutes"} <= set(listed["experiments"][0])
     assert "mixed/C17" in linnet("list").stdout
     told = linnet("verify", "mixed/C17", "mixed/C22", "mixed/E20", "--json")
     assert told.returncode == 0, told.stderr
@@ -50,6 +52,137 @@ def test_list_and_verify():
         wrong = linnet("verify", *arguments)
         assert wrong.returncode == 2
         assert words in wrong.stderr.replace("\n", " ")
+
+
+def test_reproduce_writes_everything_and_keeps_it(tmp_path):
+    arguments = ("reproduce", "mixed/fig1", "--set", "d=20", "--set", "rank=2", "--set", "steps=120", "--out", "r")
+    first = linnet(*arguments, "--json", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    result = json.loads(first.stdout)
+    assert result["failed"] == 0
+    assert set(result) == {"out", "experiments", "failed"}
+    assert set(result["experiments"][0]) == {"id", "size", "seconds", "verdicts"}
+    assert set(result["experiments"][0]["verdicts"][0]) == {"name", "holds", "measured", "required"}
+    folder = tmp_path / "r" / "mixed" / "fig1"
+    assert {path.name for path in folder.iterdir()} == {
+        "data.nc", "figure.png", "figure.svg", "parameters.json", "result.json"
+    }  # fmt: skip
+    kept = json.loads((folder / "result.json").read_text())
+    assert kept["parameters"]["d"] == 20
+    assert {"linnet", "python", "jax"} <= set(kept["versions"])
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert "mixed/fig1/figure.png" in page
+    assert "http" not in page  # nothing is loaded from elsewhere
+    again = linnet(*arguments, cwd=tmp_path)
+    assert "kept from an earlier run" in " ".join(again.stdout.split())
+    assert "1 reproduced, 0 not as required" in " ".join(again.stdout.split())
+
+
+def test_sweep_and_predict(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        """
+        [axes]
+        lr = [0.1, 0.2]
+        [problem]
+        kind = "factorisation"
+        target = { file = "m.csv" }
+        [start]
+        kind = "i_gamma"
+        gamma = 0.1
+        [motion]
+        kind = "GradientDescent"
+        lr = "lr"
+        [run]
+        steps = 5
+        [store]
+        loss = "loss at end"
+        """
+    )
+    (tmp_path / "m.csv").write_text("2,0\n0,1\n")
+    told = linnet("sweep", "s.toml", "--out", "s.zarr", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "2 runs in" in told.stdout
+    assert json.loads(linnet("sweep", "s.toml", "--out", "s.zarr", "--json", cwd=tmp_path).stdout)["computed"] == 0
+
+    network = ("predict", "phase", "--gamma-w", "2.2", "--gamma-sigma2", "-2", "--d", "40", "--rank", "2")
+    told = linnet(*network, "--run", "--plot", "p.png", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "stop at step" in told.stdout
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+    answer = json.loads(linnet(*network, "--levels", "1,0.5", "--json", "--run", cwd=tmp_path).stdout)
+    assert answer["phase"] == "active"
+    assert [s["level"] for s in answer["signals"]] == [1.0, 0.5]
+    assert abs(answer["stop"]["step"] / answer["run"]["stop"]["step"] - 1) < 0.1
+    assert abs(answer["stop"]["test_error"] / answer["run"]["stop"]["test_error"] - 1) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("reproduce", "mixed/fig7"), "'mixed/fig7' is not known"),
+        (("reproduce", "--size", "big"), "size = 'big'"),
+        (("reproduce", "mixed/fig1", "--set", "d"), "write field=value"),
+        (("reproduce", "mixed/fig1", "--set", "x=1"), "fields here are"),
+        (("reproduce", "mixed/fig1", "--set", "d=1.5"), "d = 1.5 is not allowed"),
+        (("sweep", "no.toml", "--out", "x.zarr"), "cannot be read"),
+        (("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1"), "Missing option '--d'"),
+        (("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "1"), "d = 1"),
+        (("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "9999", "--run"), "needs d <= 3000"),
+        (
+            ("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "9", "--levels", "1,x"),
+            "levels = '1,x'",
+        ),
+        (
+            ("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "9", "--plot", "x.bmp"),
+            "plot = 'x.bmp'",
+        ),
+    ],
+)
+def test_mistakes_anywhere_are_one_sentence(arguments, words, tmp_path):
+    told = linnet(*arguments, cwd=tmp_path)
+    assert told.returncode == 2
+    assert words in " ".join(told.stderr.replace("│", " ").split())
+    assert "Traceback" not in told.stderr
+
+
+def test_interrupting_ends_at_once_and_keeps_what_is_finished(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        """
+        batch = 1
+        [axes]
+        steps = [10, 20, 1e8]
+        [problem]
+        kind = "low_rank_recovery"
+        d = 30
+        rank = 2
+        [start]
+        kind = "gaussian"
+        width = 100
+        variance = 1e-3
+        [motion]
+        kind = "GradientDescent"
+        lr = 0.1
+        [run]
+        steps = "steps"
+        record = [0, 5]
+        [store]
+        loss = "loss at end"
+        """
+    )
+    code = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
+    command = [sys.executable, "-c", code, "sweep", "s.toml", "--out", "s.zarr"]
+    child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    store = tmp_path / "s.zarr" / "status"
+    while not (store / "1").exists():
+        assert child.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)  # well inside the endless run
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=5)
+    assert child.returncode == 130
+    assert "what was finished is kept" in told
+    assert "Traceback" not in told
+    assert sorted(path.name for path in store.iterdir() if path.name.isdigit()) == ["0", "1"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ CORE = (
 ALLOWED = {"numpy", "scipy", "jax", "equinox", "diffrax", "optimistix", "jaxtyping", "linnet"}
 # the road: a room may import only rooms before it
 ROAD = ["_version", "_check", "linalg", "problems", "states", "initial", "motion", "record", "observe", "trajectory"]
-ROAD += ["simulation", "theory", "claims", "plot", "cli"]
+ROAD += ["simulation", "theory", "claims", "sweep", "plot", "experiments", "report", "cli"]
 
 
 def python(code):

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import product, stream
+from linnet.linalg import haar, product, stream
 
 RANK_TOLERANCE = 1e-13  # singular values of data below this share of the largest count as zero
 
@@ -345,11 +345,12 @@ def factorisation(target: Any, *, half: bool = True, test: Problem | None = None
     return Factorisation(_check.array("target", target, ndim=(1, 2)), scale, test=test)
 
 
-def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int) -> Factorisation:
+def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, *, levels: Any = None) -> Factorisation:
     """Noisy low-rank recovery: C(A) = |A - A_obs|^2 / (d_out d_in), A_obs = A_star + E.
 
     A_star = rank^{-1/2} sum of `rank` outer products of standard normal vectors, E standard normal (mixed dynamics,
-    section 1.4). The test error is the same cost at A_star.
+    section 1.4). With `levels` a_i the singular values of A_star are a_i sqrt(d_out d_in), in uniformly random
+    directions. The test error is the same cost at A_star.
     """
     if isinstance(d, tuple) and len(d) != 2:
         raise InputError(f"d = {_check.show(d)} is not allowed: d must be one number or (d_out, d_in).")
@@ -358,9 +359,15 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int) 
     d_in = _check.integer("d", d_in, least=1)
     rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
     left, right, noise = jax.random.split(stream(_check.key("key", key), "low_rank_recovery"), 3)
-    u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
-    v = jax.random.normal(right, (d_in, rank), dtype=jnp.float64)
-    truth = u @ v.T / jnp.sqrt(rank)
+    if levels is None:
+        u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
+        v = jax.random.normal(right, (d_in, rank), dtype=jnp.float64)
+        truth = u @ v.T / jnp.sqrt(rank)
+    else:
+        a = _check.array("levels", levels, ndim=1)
+        if a.shape != (rank,):
+            raise InputError(f"levels has {a.shape[0]} numbers: it must have rank = {rank}.")
+        truth = (haar(left, d_out, rank) * a * jnp.sqrt(d_out * d_in)) @ haar(right, d_in, rank).T
     scale = _check.floating(2.0 / (d_out * d_in))
     observed = truth + jax.random.normal(noise, (d_out, d_in), dtype=jnp.float64)
     return Factorisation(observed, scale, test=Factorisation(truth, scale))

@@ -12,7 +12,6 @@ from jaxtyping import Array
 from linnet import observe
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted
 from linnet.initial import gaussian, mixed_manifold, two_c_balanced
-from linnet.linalg import haar
 from linnet.motion import GradientDescent, GradientFlow
 from linnet.problems import Factorisation, Problem, factorisation, logistic, low_rank_recovery, pseudo_huber
 from linnet.record import at, every, linear
@@ -32,15 +31,6 @@ def _costs(d_out: int, d_in: int, seed: int, size: str) -> dict[str, Problem]:
 def _network(d_out: int, d_in: int, width: int, seed: int, scale: float = 0.5) -> Weights:
     rng = np.random.default_rng(seed)
     return Weights((scale * rng.normal(size=(width, d_in)), scale * rng.normal(size=(d_out, width))))
-
-
-def _planted(key: Any, d: int, levels: Any) -> Factorisation:
-    """Recovery of a target with singular values a_i d in random directions, unit noise, loss 1/d^2."""
-    left, right, noise = jax.random.split(key, 3)
-    k = len(levels)
-    truth = (haar(left, d, k) * jnp.asarray(levels) * d) @ haar(right, d, k).T
-    scale = jnp.asarray(2.0 / d**2, dtype=jnp.float64)
-    return Factorisation(truth + jax.random.normal(noise, (d, d)), scale, test=Factorisation(truth, scale))
 
 
 def _step_size(problem: Factorisation, c: float, c_lr: float, *, lazy: bool) -> float:
@@ -342,7 +332,7 @@ def learning_times(size: str, kappa: Callable[[int], float] = lambda d: 2 / d**2
     gamma_s, gamma_w = -1.85, 2.25
     for levels in ((1.0, 0.8, 0.6), (1.0, 1.0, 0.5)):
         for d in (100,) if size == "quick" else (100, 200, 400):
-            problem = _planted(jax.random.key(d), d, levels)
+            problem = low_rank_recovery(jax.random.key(d), d, len(levels), levels=levels)
             width = round(d**gamma_w)
             c = width * d**gamma_s
             lr = _step_size(problem, c, 50, lazy=False)
@@ -365,7 +355,7 @@ def alignment_is_of_order_one_over_d(size: str, power: float = 1.0) -> Iterator[
     for d in sizes:
         seen = []
         for seed in range(4):
-            problem = _planted(jax.random.key(seed), d, levels)
+            problem = low_rank_recovery(jax.random.key(seed), d, len(levels), levels=levels)
             width, variance = round(d**2.25), d**-1.85
             lr = _step_size(problem, width * variance, 50, lazy=False)
             start = gaussian(jax.random.key(seed + 10), problem, width, variance)
@@ -837,7 +827,11 @@ def shift_of_the_singular_values(size: str, mean: float = 1.0) -> Iterator[Findi
     shifts = {}
     for d in (50, 200):
         keys = jax.random.split(jax.random.key(d), 60)
-        values = jax.vmap(lambda k, d=d: jnp.linalg.svd(_planted(k, d, levels).goal, compute_uv=False)[:2])(keys)
+        values = jax.vmap(
+            lambda k, d=d: jnp.linalg.svd(low_rank_recovery(k, d, len(levels), levels=levels).goal, compute_uv=False)[
+                :2
+            ]
+        )(keys)
         found = np.asarray(values) - levels * d
         error = found.std(axis=0) / np.sqrt(60)
         shifts[d] = found.mean(axis=0)

@@ -60,7 +60,7 @@ def demo(
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """Show the papers with their claims and errata."""
+    """Show the papers with their claims, errata and experiments."""
     from linnet.cli.verify import listing, show_list
 
     if as_json:
@@ -83,3 +83,72 @@ def verify(
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     raise typer.Exit(exit_code(result))
+
+
+@app.command()
+def reproduce(
+    ids: Annotated[list[str] | None, typer.Argument(help="Experiments, such as mixed/fig1; default all.")] = None,
+    size: Annotated[str, typer.Option(help="quick (about a minute each) or paper (as published).")] = "quick",
+    out: Annotated[Path, typer.Option(help="Folder for figures, data, verdicts and the page index.html.")] = Path(
+        "linnet-report"
+    ),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Change a parameter: field=value.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> None:
+    """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
+
+    What was finished before in the same folder with the same parameters is not computed again.
+    """
+    from linnet.cli.reproduce import run
+
+    result = run(ids or [], size, out, settings or [], quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    raise typer.Exit(int(result["failed"] > 0))
+
+
+@app.command()
+def sweep(
+    spec: Annotated[Path, typer.Argument(help="A TOML file: problem, start, motion, axes, what to store.")],
+    out: Annotated[Path, typer.Option(help="The zarr store to make or to complete.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Run a grid of networks into one labelled store; killed at any moment, the same command goes on.
+
+    The store opens with `xarray.open_zarr`. How to write the file: see docs/sweeps.md.
+    """
+    from linnet.cli.sweep import run
+
+    result = run(spec, out, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+
+
+predict = typer.Typer(help="What theory says about a given network, before anyone trains it.", no_args_is_help=True)
+app.add_typer(predict, name="predict")
+
+
+@predict.command()
+def phase(
+    gamma_w: Annotated[float, typer.Option(help="The network has d^gamma_w hidden neurons.")],
+    gamma_sigma2: Annotated[float, typer.Option(help="Weights start with variance d^gamma_sigma2.")],
+    d: Annotated[int, typer.Option(help="Dimension of the matrix to recover.")],
+    rank: Annotated[int, typer.Option(help="Rank of the signal.")] = 5,
+    levels: Annotated[
+        str | None, typer.Option(help="Singular values of the signal over d, such as 1,0.8; default those of the seed.")
+    ] = None,
+    c_lr: Annotated[float, typer.Option(help="A step is 1/c_lr of the fastest mode's time.")] = 50.0,
+    seed: Annotated[int, typer.Option(help="Seed of the target, the noise and the start.")] = 0,
+    run: Annotated[bool, typer.Option("--run", help="Make the exact run too and show the errors.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Lazy or active? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
+
+    The setting is noisy low-rank recovery: A* + E with d x d entries of unit variance each, loss |A - A* - E|^2 / d^2.
+    """
+    from linnet.cli.predict import phase as answer
+
+    result = answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from rich.console import Console
-from rich.progress import Progress
 
 from linnet import _check, observe
 from linnet._check import InputError
+from linnet.cli.bar import bar
 from linnet.initial import gaussian
 from linnet.motion import GradientDescent
 from linnet.problems import low_rank_recovery
@@ -46,8 +46,7 @@ def run(
         f"neurons. {steps} steps of gradient descent, all {d} singular values at each."
     )
     began = time.perf_counter()
-    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("training", total=None)
+    with bar("training", quiet=quiet) as progress:
         result = simulate(
             problem,
             gaussian(key, problem, width, variance),
@@ -59,7 +58,7 @@ def run(
                 "test": observe.test_error,
                 "stable rank": observe.stable_rank,
             },
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     seconds = time.perf_counter() - began
     from linnet.plot.recovery import recovery

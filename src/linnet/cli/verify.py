@@ -5,11 +5,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from linnet.claims import Claim, Erratum, Verdict, find, registry
 from linnet.claims.claim import PAPERS
+from linnet.cli.bar import bar
+from linnet.experiments import experiments
 
 
 def listing() -> dict[str, list[dict[str, Any]]]:
@@ -35,7 +36,10 @@ def listing() -> dict[str, list[dict[str, Any]]]:
             for e in entries
             if isinstance(e, Erratum)
         ],
-        "experiments": [],
+        "experiments": [
+            {"id": name, "paper": name.split("/")[0], "place": e.place, "title": e.title, "minutes": dict(e.minutes)}
+            for name, e in experiments().items()
+        ],
     }
 
 
@@ -45,7 +49,8 @@ def show_list() -> None:
     for paper, title in PAPERS.items():
         claims = [c for c in everything["claims"] if c["paper"] == paper]
         errata = [e for e in everything["errata"] if e["paper"] == paper]
-        if not claims and not errata:
+        figures = [e for e in everything["experiments"] if e["paper"] == paper]
+        if not claims and not errata and not figures:
             continue
         table = Table(title=f"{paper}: {title}", title_justify="left", box=None, pad_edge=False, title_style="bold")
         for column in ("id", "kind", "place", "statement"):
@@ -54,6 +59,8 @@ def show_list() -> None:
             table.add_row(c["id"], c["kind"], c["place"], escape(c["statement"]))
         for e in errata:
             table.add_row(e["id"], e["grade"], e["place"], escape(f"{e['printed']}  ->  {e['corrected']}"))
+        for f in figures:
+            table.add_row(f["id"], "experiment", f["place"], escape(f["title"]))
         console.print(table)
         console.print()
 
@@ -63,13 +70,10 @@ def run(ids: list[str], paper: str | None, size: str, *, quiet: bool) -> dict[st
     entries = find(ids, paper)
     console = Console(stderr=False, quiet=quiet)
     results = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("verifying", total=len(entries))
-        for entry in entries:
-            bar.update(task, description=entry.id)
+    with bar("verifying", quiet=quiet) as progress:
+        for done, entry in enumerate(entries):
+            progress(done, len(entries))
             results.append((entry, entry.verify(size)))
-            bar.advance(task)
     failed = sum(verdict.holds != entry.expected for entry, verdict in results)
     console.print(_table(results))
     seconds = sum(verdict.seconds for _, verdict in results)

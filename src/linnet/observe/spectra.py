@@ -1,6 +1,7 @@
 """Errors, singular values and ranks of the end-to-end matrix and of the layers."""
 
 from functools import lru_cache
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -30,6 +31,21 @@ def closure_error(state: State, problem: Problem) -> Float[Array, ""]:
     if not isinstance(state, Pair):
         raise InputError(f"closure_error compares two states: {type(state).__name__} is one; give Pair(state, shadow).")
     return jnp.mean((state.matrix - state.shadow.matrix) ** 2)
+
+
+@lru_cache
+def of_shadow(look: Observable) -> Observable:
+    """The observable `look` of the shadow of a `Pair`."""
+
+    def function(state: State, problem: Problem, *prepared: Any) -> Any:
+        if not isinstance(state, Pair):
+            raise InputError(f"{type(state).__name__} has no shadow: give Pair(state, shadow).")
+        return look.function(state.shadow, problem, *prepared)
+
+    function.__doc__ = f"{look.text}, of the shadow"
+    prepare = look.preparation
+    preparation = None if prepare is None else lambda problem, start: prepare(problem, start.shadow)
+    return Observable(f"{look.name}_of_shadow", function, look.dims, preparation, pairs=True)
 
 
 @observable("output", "input")

@@ -3,16 +3,14 @@
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from linnet.plot.style import NOISE, SIGNAL, TEST, TRAIN, canvas, tidy
 from linnet.trajectory import Trajectory
-
-SIGNAL, NOISE, TRAIN, TEST, QUIET = "#c2410c", "#64748b", "#0f766e", "#7c3aed", "#94a3b8"
 
 
 def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     """Train and test error, and every singular value with the lazy/active threshold c."""
-    figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
+    figure = canvas(10, 4)
     left, right = figure.subplots(1, 2)
     steps = np.asarray(run.steps)
     train, test, values = (np.asarray(run[name]) for name in ("train", "test", "singular values"))
@@ -42,7 +40,5 @@ def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     right.set_ylim(max(visible.min(), values.max() * 1e-4), values.max() * 2)
     right.legend(frameon=False, loc="lower right")
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.margins(x=0.01)
-        axes.grid(color=QUIET, alpha=0.2)
+        tidy(axes)
     figure.savefig(out)

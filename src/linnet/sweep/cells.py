@@ -74,6 +74,11 @@ class Quantity(NamedTuple):
         return cls(name, what, where)
 
     @property
+    def of(self) -> str:
+        """The observable whose extreme is meant."""
+        return self.where.partition(" ")[2]
+
+    @property
     def dims(self) -> tuple[str, ...]:
         """The names of its axes after those of the grid."""
         if self.what in ("step", "time"):
@@ -282,10 +287,11 @@ class Runner:
 
     def __init__(self, spec: Any, quantities: Sequence[Quantity]):
         self.spec, self.quantities = spec, quantities
-        ends = [q.where for q in quantities if q.where and q.where != "end"]
-        self.keep = tuple(dict.fromkeys(ends))
-        series = [q.what for q in quantities if not q.where]
-        self.observe = tuple(dict.fromkeys([*series, *(where.partition(" ")[2] for where in self.keep)])) or ("loss",)
+        extremes = [q for q in quantities if q.where not in ("", "end")]
+        # what the records themselves tell needs no state
+        self.keep = tuple(dict.fromkeys(q.where for q in extremes if q.what not in ("step", "time", q.of)))
+        names = [q.what for q in quantities if not q.where] + [q.of for q in extremes]
+        self.observe = tuple(dict.fromkeys(names)) or ("loss",)
         self._alone = eqx.filter_jit(self._one)
         self._together = eqx.filter_jit(self._many)
 
@@ -345,18 +351,22 @@ class Runner:
             key=key,
             **horizon,
         )
-        dt = getattr(motion, "dt", 1.0)
         values = {}
         for q in self.quantities:
             if not q.where:
                 values[q.name] = run[q.what]
                 continue
-            there, step = (run.final, run.ended) if q.where == "end" else run.kept[q.where][:2]
-            if q.what in ("step", "time"):
-                values[q.name] = step * (dt if q.what == "time" and cap else 1)
-            else:
-                look = observe.named(q.what)
-                values[q.name] = look(there, problem, look.prepare(problem, state))
+            if q.what in ("step", "time", q.of):
+                index: Any = -1
+                if q.where != "end":
+                    series = run[q.of]
+                    index = jnp.nanargmin(series if q.where.startswith("lowest") else -series)
+                clock = run.times if run.steps is None or q.what == "time" else run.steps
+                values[q.name] = (clock if q.what in ("step", "time") else run[q.of])[index]
+                continue
+            there = run.final if q.where == "end" else run.kept[q.where].state
+            look = observe.named(q.what)
+            values[q.name] = look(there, problem, look.prepare(problem, state))
         return values, run.code, run.ended
 
 

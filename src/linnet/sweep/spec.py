@@ -1,6 +1,7 @@
 """What a sweep is, as a user writes it down."""
 
 import hashlib
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -154,7 +155,8 @@ def parse(text: str, where: str = "the sweep") -> Sweep:
 def sentence(error: ValidationError) -> str:
     """The first mistake that pydantic found, in one sentence."""
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper()))
+    # pydantic names the alternatives of a union too: Axis, list[float], function-after[...]
+    field = ".".join(str(part) for part in first["loc"] if not re.match(r"[A-Z]|.*\[", str(part)))
     why = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{field} is missing."

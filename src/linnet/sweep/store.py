@@ -50,6 +50,12 @@ class Store:
         grid = spec.grid()
         lead, shape = tuple(grid), tuple(len(values) for values in grid.values())
         building = path.with_name(f".{path.name}.{os.getpid()}.new")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{str(path)!r} cannot be made: {error.strerror}.") from None
+        for leftover in path.parent.glob(f".{path.name}.*.new"):  # of a run killed while it began
+            shutil.rmtree(leftover)
         group = zarr.open_group(
             building, mode="w", zarr_format=2, attributes={"title": spec.title, "sweep": json.dumps(spec.identity())}
         )
@@ -71,13 +77,7 @@ class Store:
             names = [*lead, *_dims(q, inner)]
             make(q.name, shape + inner, chunks + tuple(max(1, n) for n in inner), dtype, fill, names, long_name=q.text)
         zarr.consolidate_metadata(building, zarr_format=2)
-        try:
-            building.rename(path)
-        except OSError:
-            shutil.rmtree(building)
-            raise InputError(
-                f"{str(path)!r} cannot be made: its folder must exist, and nothing in its place."
-            ) from None
+        building.rename(path)
         return cls(path)
 
     def sweep_leftovers(self) -> None:

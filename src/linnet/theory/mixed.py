@@ -6,6 +6,7 @@ curvature of the cost C(A) = (kappa/2) |A - A_obs|^2 (the paper's loss 1/d^2 has
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -284,19 +285,57 @@ def recovery(
     return Recovery(float(delta), rate, time, float(delta / (4 * weakest) * unit), errors)
 
 
-def recovery_error(time: Number, levels: Any, d: float, c: Number, *, nodes: int = 2000) -> Float[Array, ""]:
+def recovery_error(
+    time: Number, levels: Any, d: float, c: Number, *, nodes: int = 2000, spiked: bool = False, start: Number = 0.0
+) -> Float[Array, ""]:
     """The test error of noisy low-rank recovery at flow time t, mode by mode, at any d (no simulation).
 
     Signals a_i d and noise 2 sqrt(d) y with the quarter-circle density (4/pi) sqrt(1 - y^2), all from 0 by the closed
     form: (1/d^2) [sum (s_i - a_i d)^2 + d mean s^2]. The mean is a Gauss-Chebyshev sum.
+
+    `spiked` adds what noise does to signals at finite d. The singular vectors of A_star + E are turned: a signal's
+    target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i (spiked-matrix theory, a_i^2 d > 1), so its
+    squared error is (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; d - K dimensions are left for the noise. `start` is the
+    mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as exp(-4 kappa c t).
     """
     a = _check.array("levels", levels, ndim=1)
     kappa = 2 / d**2
+    turned = 1 / a if _check.flag("spiked", spiked) else jnp.zeros_like(a)
+    left = d - a.shape[0] if spiked else d
     angle = jnp.pi * jnp.arange(1, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
-    signal = mode(time, 0.0, a * d, c, kappa) - a * d
-    noise = mode(time, 0.0, 2 * jnp.sqrt(d) * jnp.cos(angle), c, kappa)
-    return (jnp.sum(signal**2) + d * jnp.sum(weight * noise**2)) / d**2
+    signal = mode(time, 0.0, a * d + turned, c, kappa) - a * d + turned
+    noise = mode(time, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
+    rest = jnp.sum(jnp.where(turned > 0, 2 * d - turned**2, 0.0))
+    decayed = jnp.asarray(start) * jnp.exp(-4 * kappa * c * jnp.asarray(time))
+    return (jnp.sum(signal**2) + rest + left * jnp.sum(weight * noise**2)) / d**2 + decayed
+
+
+class Stopping(NamedTuple):
+    """The best moment to stop: flow time (steps are time / lr) and the test error there."""
+
+    time: Float[Array, ""]
+    error: Float[Array, ""]
+
+
+def early_stopping(levels: Any, d: float, c: Number, *, start: Number = 0.0) -> Stopping:
+    """The minimum over time of the spiked `recovery_error`: when to stop and what is reached, without simulation.
+
+    Looked for on 512 times until the strongest noise mode is learned and the start has decayed, then once more between
+    the neighbours of the best.
+    """
+    kappa, edge = 2 / d**2, 2 * jnp.sqrt(d)
+    decay = jnp.log1p(100 * jnp.asarray(start)) / (4 * kappa * c)
+    horizon = mode_time(0.0, 0.95 * edge, edge, c, kappa) + decay
+
+    def error(time: Array) -> Array:
+        return recovery_error(time, levels, d, c, nodes=200, spiked=True, start=start)
+
+    first = jnp.linspace(0.0, horizon, 512)
+    best = jnp.argmin(jax.vmap(error)(first))
+    second = jnp.linspace(first[jnp.maximum(best - 1, 0)], first[jnp.minimum(best + 1, 511)], 512)
+    errors = jax.vmap(error)(second)
+    return Stopping(second[jnp.argmin(errors)], jnp.min(errors))
 
 
 # Regions of the proof ------------------------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""`linnet reproduce`: figures of the papers with data, verdicts and one page about it all."""
+
+import json
+import math
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.markup import escape
+
+from linnet import _check, report
+from linnet._check import InputError
+from linnet._version import __version__
+from linnet.claims import Finding
+from linnet.cli.bar import bar
+from linnet.experiments import Experiment, find
+from linnet.experiments.experiment import SIZES
+
+LIBRARIES = ("jax", "equinox", "diffrax", "numpy", "scipy", "xarray", "zarr", "matplotlib")
+
+
+def changes(settings: Sequence[str], chosen: Sequence[type[Experiment]]) -> dict[str, Any]:
+    """`field=value` as typed, with lists and numbers understood."""
+    out: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"set = {setting!r} is not allowed: write field=value.")
+        known = sorted({field for experiment in chosen for field in experiment.model_fields})
+        if name.strip() not in known:
+            raise InputError(f"set = {setting!r} is not allowed: fields here are {', '.join(known)}.")
+        try:
+            out[name.strip()] = json.loads(text)
+        except json.JSONDecodeError:
+            out[name.strip()] = text
+    return out
+
+
+def run(ids: Sequence[str], size: str, out: Path, settings: Sequence[str], *, quiet: bool) -> dict[str, Any]:
+    """Reproduces the experiments into `out`; returns what `--json` prints."""
+    _check.choice("size", size, SIZES)
+    chosen = find(ids)
+    changed = changes(settings, chosen)
+    console = Console(quiet=quiet)
+    made = [kind.of_size(size, {k: v for k, v in changed.items() if k in kind.model_fields}) for kind in chosen]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"out = {str(out)!r} is not allowed: {error.strerror}.") from None
+    results = []
+    for experiment in made:
+        expected = _duration(60 * experiment.minutes[size])
+        console.print(f"[bold]{experiment.id}[/] {escape(experiment.title)} ({size}; about {expected} on two cores)")
+        result = _one(experiment, size, out / experiment.id, quiet)
+        results.append(result)
+        report.write(out)  # after each: an interrupted evening leaves a page
+        for verdict in result["verdicts"]:
+            mark = "[green]holds[/]" if verdict["holds"] else "[bold red]fails[/]"
+            console.print(
+                f"  {mark} {escape(verdict['name'])}: {verdict['measured']:.4g} ({escape(verdict['text'])})",
+                highlight=False,
+            )
+        kept = " (data kept from an earlier run)" if result["kept"] else ""
+        console.print(f"  {_duration(result['seconds'])}{kept}, {out / experiment.id / 'figure.png'}", highlight=False)
+    failed = sum(not all(v["holds"] for v in result["verdicts"]) for result in results)
+    console.print(f"{len(results)} reproduced, {failed} not as required. Page: {out / 'index.html'}", highlight=False)
+    return {
+        "out": str(out),
+        "experiments": [
+            {
+                "id": result["id"],
+                "size": result["size"],
+                "seconds": result["seconds"],
+                "verdicts": [{k: v[k] for k in ("name", "holds", "measured", "required")} for v in result["verdicts"]],
+            }
+            for result in results
+        ],
+        "failed": failed,
+    }
+
+
+def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[str, Any]:
+    began = time.perf_counter()
+    before = folder / "result.json"
+    with bar(experiment.id, quiet=quiet) as progress:
+        data, kept = experiment.data(folder, progress)
+    seconds = time.perf_counter() - began
+    if kept and before.exists():
+        seconds = json.loads(before.read_text(encoding="utf-8"))["seconds"]
+    figure = experiment.draw(data)
+    for suffix in ("png", "svg"):
+        figure.savefig(folder / f"figure.{suffix}", metadata={"Date": None} if suffix == "svg" else None)
+    device = jax.devices()[0]
+    result = {
+        "id": experiment.id,
+        "title": experiment.title,
+        "place": experiment.place,
+        "caption": " ".join((type(experiment).__doc__ or "").split()),
+        "size": size,
+        "parameters": experiment.model_dump(),
+        "seed": experiment.seed,
+        "seconds": round(seconds, 2),
+        "device": device.device_kind if device.platform != "cpu" else f"a CPU with {_cores()} cores",
+        "versions": {"linnet": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
+        "data": "data.zarr" if (folder / "data.zarr").exists() else "data.nc",
+        "verdicts": [
+            {"name": name, "holds": f.holds, "measured": f.measured, "required": _required(f), "text": _text(f)}
+            for name, f in experiment.accept(data).items()
+        ],
+    }
+    partial = folder / "result.json.partial"
+    partial.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    partial.replace(before)
+    return {**result, "kept": kept}
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _required(finding: Finding) -> float | list[float]:
+    both = math.isfinite(finding.low) and math.isfinite(finding.high)
+    return [finding.low, finding.high] if both else finding.required
+
+
+def _text(finding: Finding) -> str:
+    if math.isfinite(finding.low) and math.isfinite(finding.high):
+        return f"{finding.low:.4g} to {finding.high:.4g}"
+    return f"at {'least' if math.isfinite(finding.low) else 'most'} {finding.required:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

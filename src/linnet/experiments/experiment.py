@@ -1,0 +1,138 @@
+"""What an experiment is: a figure of a paper with its parameters, its run, its picture and its acceptance."""
+
+import abc
+import importlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import xarray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.claims import Finding
+from linnet.claims.claim import PAPERS
+from linnet.sweep.spec import sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZES = ("quick", "paper")
+Progress = Callable[[int, int], None]
+_REGISTRY: dict[str, type["Experiment"]] = {}
+
+
+class Experiment(BaseModel):
+    """A figure of a paper. The fields of a subclass are its parameters and their defaults the paper's; its docstring is
+    the caption.
+
+    `run` computes a labelled dataset, `draw` makes the figure of it and `accept` says what must hold of it, by name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    id: ClassVar[str]
+    place: ClassVar[str]
+    title: ClassVar[str]
+    quick: ClassVar[Mapping[str, Any]]
+    minutes: ClassVar[Mapping[str, float]]  # on two cores, by size
+
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of everything random.")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        paper, _, figure = cls.id.partition("/")
+        if paper not in PAPERS or not re.fullmatch(r"[a-z][a-z0-9]*", figure):
+            raise ValueError(f"{cls.id!r} is no id: use <paper>/<figure>, paper one of {', '.join(PAPERS)}.")
+        if cls.id in _REGISTRY:
+            raise ValueError(f"{cls.id} is registered twice.")
+        _REGISTRY[cls.id] = cls
+
+    @abc.abstractmethod
+    def run(self, folder: Path, progress: Progress) -> xarray.Dataset:
+        """The data. Long runs keep what is finished in `folder` and go on from there."""
+
+    @abc.abstractmethod
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        """The figure."""
+
+    @abc.abstractmethod
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        """What must hold of the data."""
+
+    @classmethod
+    def of_size(cls, size: str, changes: Mapping[str, Any]) -> Self:
+        """The experiment at a preset size, with some fields changed."""
+        _check.choice("size", size, SIZES)
+        unknown = [name for name in changes if name not in cls.model_fields]
+        if unknown:
+            raise InputError(f"{unknown[0]} is not known: {cls.id} has {', '.join(cls.model_fields)}.")
+        try:
+            return cls(**{**(cls.quick if size == "quick" else {}), **changes})
+        except ValidationError as error:
+            raise InputError(f"{cls.id}: {sentence(error)}") from None
+
+    @property
+    def at_paper_size(self) -> bool:
+        """Whether all parameters but the seed are the paper's."""
+        return self.model_copy(update={"seed": 0}) == type(self)()
+
+    def data(self, folder: Path, progress: Progress) -> tuple[xarray.Dataset, bool]:
+        """The dataset in `folder` if it was made with these parameters, else a new one; and whether it was there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        store, file, mark = folder / "data.zarr", folder / "data.nc", folder / "parameters.json"
+        wanted = json.dumps(self.model_dump(), sort_keys=True)
+        ours = mark.exists() and mark.read_text(encoding="utf-8") == wanted
+        if not ours:
+            _remove(store, file, folder / "result.json")
+            _write(mark, wanted)
+        elif file.exists():
+            with xarray.open_dataset(file, engine="scipy") as found:
+                return found.load(), True
+        whole = (folder / "result.json").exists()
+        made = self.run(folder, progress)
+        if not store.exists():
+            partial = folder / "data.partial"
+            made.to_netcdf(partial, engine="scipy")
+            partial.replace(file)
+        return made, ours and whole
+
+
+def _write(path: Path, text: str) -> None:
+    """Puts a text in place by one rename."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _remove(*paths: Path) -> None:
+    import shutil
+
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def experiments() -> dict[str, type[Experiment]]:
+    """All experiments by id, in the order of the papers."""
+    importlib.import_module("linnet.experiments.mixed")  # registers itself
+    return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
+
+
+def _order(name: str) -> tuple[int, list[Any]]:
+    paper, figure = name.split("/")
+    return list(PAPERS).index(paper), [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", figure)]
+
+
+def find(ids: Sequence[str]) -> list[type[Experiment]]:
+    """The experiments with these ids; all of them if none are given."""
+    known = experiments()
+    for name in ids:
+        if name not in known:
+            raise InputError(f"id = {name!r} is not known: it must be one of {', '.join(known)}.")
+    return [known[name] for name in dict.fromkeys(ids)] if ids else list(known.values())

@@ -1,0 +1,100 @@
+"""The experiments' frame, and the figures of the mixed-dynamics paper at toy size."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray
+
+import linnet as ln
+from linnet.experiments import Experiment, experiments, find
+from linnet.experiments.mixed import Fig1, Fig2
+
+TOY1 = {"d": 24, "rank": 2, "steps": 150}
+TOY2 = {"d": 16, "rank": 2, "grid": 3, "c_lr": 20, "euler": False}
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+def test_the_registry():
+    known = experiments()
+    assert list(known)[:2] == ["mixed/fig1", "mixed/fig2"]
+    for name, kind in known.items():
+        assert kind.id == name
+        assert kind.__doc__
+        assert set(kind.minutes) == {"quick", "paper"}
+        assert kind.of_size("paper", {}).at_paper_size
+        assert not kind.of_size("quick", {}).at_paper_size
+    assert find(["mixed/fig2", "mixed/fig2"]) == [Fig2]
+    with pytest.raises(ln.InputError, match="'mixed/fig9' is not known"):
+        find(["mixed/fig9"])
+    for name, words in (("mixed/fig1", "registered twice"), ("mixd/fig3", "is no id"), ("mixed/Fig 3", "is no id")):
+        with pytest.raises(ValueError, match=words):
+            type("Again", (Experiment,), {"id": name, "__annotations__": {}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"d": 3}, "mixed/fig1: d = 3 is not allowed: input should be greater than or equal to 10."),
+        ({"d": "many"}, "d = 'many' is not allowed"),
+        ({"c_lr": 0}, "c_lr = 0 is not allowed"),
+        ({"speed": 1}, "speed is not known: mixed/fig1 has seed, d, rank"),
+    ],
+)
+def test_parameters_are_checked(changes, words):
+    with pytest.raises(ln.InputError) as error:
+        Fig1.of_size("quick", changes)
+    assert words in str(error.value)
+    with pytest.raises(ln.InputError, match="size = 'huge'"):
+        Fig1.of_size("huge", {})
+
+
+def test_figure_one_and_its_acceptance_can_fail(tmp_path):
+    figure = Fig1.of_size("quick", TOY1)
+    data, kept = figure.data(tmp_path, quiet)
+    assert not kept
+    findings = figure.accept(data)
+    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    again, kept = figure.data(tmp_path, quiet)
+    assert kept
+    xarray.testing.assert_identical(again.drop_attrs(), data.drop_attrs())
+    other, kept = Fig1.of_size("quick", {**TOY1, "seed": 1}).data(tmp_path, quiet)
+    assert not kept
+    assert not np.allclose(other["test"], data["test"])
+    # a closure with another threshold is not this network's
+    spoilt = data.assign(test_mixed=1.5 * data["test_mixed"], values=data["values"][:, ::-1])
+    assert sum(not finding.holds for finding in figure.accept(spoilt).values()) == 2
+    paper = Fig1()
+    assert sum(not finding.holds for finding in paper.accept(data).values()) > 5
+    picture = figure.draw(data)
+    assert [axes.get_xlabel() for axes in picture.axes] == ["step", "step"]
+
+
+def test_figure_two_is_a_sweep(tmp_path):
+    figure = Fig2.of_size("quick", TOY2)
+    data, _ = figure.data(tmp_path, quiet)
+    assert (tmp_path / "data.zarr").is_dir()
+    assert data["test"].shape == (3, 3)
+    findings = figure.accept(data)
+    assert findings["one neuron: stable rank"].holds
+    assert findings["every cell ran its course: diverged or missing cells"].holds
+    spoilt = data.assign(status=0 * data["status"], stable_rank=1 + data["stable_rank"])
+    worse = figure.accept(spoilt)
+    assert not worse["one neuron: stable rank"].holds
+    assert not worse["every cell ran its course: diverged or missing cells"].holds
+    assert len(figure.draw(data).axes) == 8
+    sweep = json.loads(data.attrs["sweep"])
+    assert sweep["let"]["d"] == 16
+
+
+def test_the_spec_ranges_are_asked_for_where_they_were_measured():
+    paper, axes = Fig2(), {"gamma_sigma2": np.linspace(-3, 0, 35), "gamma_w": np.linspace(0, 2.8, 35)}
+    names = ("test", "stable_rank", "step", "distance", "status")
+    blank = xarray.Dataset({name: (tuple(axes), np.ones((35, 35))) for name in names}, coords=axes)
+    findings = paper.accept(blank)
+    assert sum(name.startswith("sum ") for name in findings) == 22
+    assert sum("log distance" in name for name in findings) == 6
+    assert not findings["sum -1.81 to -0.5: largest test error"].holds

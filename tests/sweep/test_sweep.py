@@ -1,0 +1,261 @@
+"""Sweeps: what users write down, what is stored, and what a kill leaves."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+import linnet as ln
+from linnet import sweep
+from linnet.sweep.expression import FUNCTIONS, evaluate
+
+SPEC = """
+seed = 3
+batch = {batch}
+[let]
+c = "variance * 20"
+[axes]
+variance = [1e-4, 1e-2, 1.0]
+lr = {{ start = 0.05, stop = 5.0, count = 4, spacing = "log" }}
+[problem]
+kind = "low_rank_recovery"
+d = 6
+rank = 2
+[start]
+kind = "gaussian"
+width = 20
+variance = "variance"
+[shadow]
+kind = "two_c_balanced"
+c = "c"
+[motion]
+kind = "GradientDescent"
+lr = "lr"
+[run]
+steps = "40 if lr > 0.1 else 70"
+stop = {{ kind = "loss_below", value = 0.05 }}
+[store]
+best = "test_error at lowest test_error"
+step = "step at lowest test_error"
+rank = "stable_rank at lowest test_error"
+gap = "closure_error at end"
+values = "singular_values at end"
+"""
+
+
+def described(batch=4):
+    return sweep.parse(SPEC.format(batch=batch))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_every_cell_is_the_run_that_it_says(tmp_path, batch):
+    spec = described(batch)
+    counts = sweep.run(spec, tmp_path / "s.zarr")
+    data = xarray.open_zarr(tmp_path / "s.zarr").load()
+    assert dict(data.sizes) == {"variance": 3, "lr": 4, "values_index": 6}
+    assert counts["cells"] == counts["computed"] == 12
+    assert counts["diverged"] > 0
+    assert counts["converged"] > 0
+    words = data["status"].attrs["flag_meanings"].split()
+    key = jax.random.key(3)
+    problem = ln.low_rank_recovery(key, 6, 2)
+    for variance in data["variance"].values:
+        for lr in data["lr"].values:
+            state = ln.gaussian(key, problem, 20, variance)
+            pair = ln.Pair(state, ln.two_c_balanced(state.matrix, 20 * variance))
+            run = ln.simulate(
+                problem,
+                pair,
+                ln.GradientDescent(lr),
+                steps=40 if lr > 0.1 else 70,
+                observe=["test_error"],
+                stop=ln.loss_below(0.05),
+            )
+            cell = data.sel(variance=variance, lr=lr)
+            assert words[int(cell["status"])] == run.status
+            assert cell["ended"] == run.ended
+            best = int(np.argmin(run["test_error"]))
+            assert cell["step"] == run.steps[best]
+            np.testing.assert_allclose(cell["best"], run["test_error"][best], rtol=1e-9)
+            np.testing.assert_allclose(cell["gap"], ln.observe.closure_error(run.final, problem), rtol=1e-6, atol=1e-20)
+            np.testing.assert_allclose(
+                cell["values"], ln.observe.singular_values(run.final, problem), rtol=1e-9, atol=1e-12
+            )
+
+
+def test_a_finished_store_is_not_computed_again_and_others_are_refused(tmp_path):
+    store = tmp_path / "s.zarr"
+    sweep.run(described(), store)
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    told = []
+    assert sweep.run(described(), store, lambda done, total: told.append((done, total)))["computed"] == 0
+    assert told[-1] == (12, 12)
+    assert before == {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    other = sweep.parse(SPEC.format(batch=4).replace("seed = 3", "seed = 4"))
+    with pytest.raises(ln.InputError, match="seed is 3 there and 4 here"):
+        sweep.run(other, store)
+    (tmp_path / "no.zarr").mkdir()
+    with pytest.raises(ln.InputError, match="is not a store of a sweep"):
+        sweep.run(described(), tmp_path / "no.zarr")
+    (tmp_path / "file").touch()
+    with pytest.raises(ln.InputError, match="cannot be made"):
+        sweep.run(described(), tmp_path / "file" / "s.zarr")
+
+
+def contents(store):
+    return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
+
+
+def test_ten_kills_change_no_byte(tmp_path):
+    """SIGKILL at ten random moments of the work; the same command goes on each time."""
+    file = tmp_path / "s.toml"
+    file.write_text(SPEC.format(batch=1).replace("[1e-4, 1e-2, 1.0]", "[1e-4, 1e-3, 1e-2, 0.1, 1.0]"))
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    environment |= {
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    code = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
+
+    def command(out):
+        return [sys.executable, "-c", code, "sweep", str(file), "--out", str(out), "--json"]
+
+    straight, killed = tmp_path / "straight.zarr", tmp_path / "killed.zarr"
+    subprocess.run(command(straight), check=True, capture_output=True, env=environment)
+    rng = random.Random(0)
+    done = []
+    for kill in range(10):
+        child = subprocess.Popen(command(killed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        while not killed.exists() and child.poll() is None:
+            time.sleep(0.01)  # the first kills are told by the clock, the others by the work
+        goal = len(list(killed.glob("status/*.*"))) + rng.choice([0, 0, 1, 2])
+        while len(list(killed.glob("status/*.*"))) < goal and child.poll() is None:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.05) if kill % 2 else rng.uniform(0, 2.0))
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        done.append(int(np.count_nonzero(xarray.open_zarr(killed)["status"])))
+    assert done == sorted(done)  # nothing finished is lost
+    result = subprocess.run(command(killed), check=True, capture_output=True, env=environment, text=True)
+    assert json.loads(result.stdout)["computed"] == 20 - done[-1]
+    assert contents(killed) == contents(straight)
+
+
+def test_series_flows_files_and_seeds(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.eye(3), y=np.diag([3.0, 2.0, 1.0]))
+    text = f"""
+[axes]
+gamma = [0.1, 1.0]
+seed = [0, 1]
+[problem]
+kind = "regression"
+inputs = {{ file = "{tmp_path / "data.npz"}", array = "x" }}
+labels = {{ file = "{tmp_path / "data.npz"}", array = "y" }}
+[start]
+kind = "gaussian"
+width = 8
+variance = "gamma ** 2"
+[motion]
+kind = "GradientFlow"
+[run]
+time = 3.0
+record = "linear 7"
+[store]
+loss = "loss"
+end = "time at end"
+"""
+    sweep.run(sweep.parse(text), tmp_path / "f.zarr")
+    data = xarray.open_zarr(tmp_path / "f.zarr")
+    assert data["loss"].dims == ("gamma", "seed", "record")
+    assert data["loss"].shape == (2, 2, 7)
+    assert np.all(np.diff(data["loss"], axis=-1) < 0)
+    assert np.all(data["end"] == 3)
+    assert not np.allclose(data["loss"].sel(seed=0), data["loss"].sel(seed=1))
+    np.savez(tmp_path / "data.npz", x=np.eye(3), y=np.diag([3.0, 2.0, 1.5]))
+    with pytest.raises(ln.InputError, match="holds another sweep"):
+        sweep.run(sweep.parse(text), tmp_path / "f.zarr")
+
+
+def test_arithmetic():
+    names = {"d": 200, "g": -1.5}
+    for text, value in (
+        ("d ** 2 / 4", 10000),
+        ("d ** g", 200**-1.5),
+        ("max(1, round(2.6)) if g < 0 <= 1 and not d == 3 else -1", 3),
+        ("-sqrt(4) + 7 // 2 % 2", -1),
+        ("1 if g > 0 or d > 100 else 0", 1),
+    ):
+        assert evaluate(text, names.__getitem__, FUNCTIONS) == pytest.approx(value)
+    for text, words in (
+        ("__import__('os')", "may call"),
+        ("().__class__", "not arithmetic"),
+        ("d.real", "not arithmetic"),
+        ("[1]", "not arithmetic"),
+        ("lambda: 1", "not arithmetic"),
+        ("'a'", "not arithmetic"),
+        ("1 +", "cannot be read"),
+        ("1 / 0", "has no value"),
+        ("9 ** 9 ** 9", "has no value"),
+        ("(-8) ** 0.5", "has no value"),
+        ("log(-1)", "has no value"),
+        ("sqrt(1, 2)", "has no value"),
+    ):
+        with pytest.raises(ln.InputError, match=words):
+            evaluate(text, names.__getitem__, FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('kind = "gaussian"', 'kind = "gauss"', "start.kind = 'gauss'"),
+        ("width = 20", "widht = 20", "start.widht is not known: gaussian takes width, variance"),
+        ("width = 20\n", "", "start.width is missing"),
+        (
+            'variance = "variance"',
+            'variance = "varianse"',
+            "varianse is not known: expressions may use variance, lr, c",
+        ),
+        ('c = "variance * 20"', 'c = "c + 1"', "c is defined by itself"),
+        ("count = 4", "count = 0", "axes.lr.count = 0 is not allowed"),
+        ("[1e-4, 1e-2, 1.0]", "[1e-4, 1e-4]", "each once"),
+        ("start = 0.05", "start = -1", "positive start"),
+        ("rank = 2", "rank = 20", "rank = 20"),
+        ('"stable_rank at lowest test_error"', '"stable_rnak at lowest test_error"', "did you mean 'stable_rank'"),
+        ('"stable_rank at lowest test_error"', '"stable_rank at best"', "after 'at' comes"),
+        ('"step at lowest test_error"', '"step"', "step needs"),
+        ("[store]", "[stored]", "store is missing"),
+        ('steps = "40 if lr > 0.1 else 70"', "", "either steps"),
+        ('steps = "40 if lr > 0.1 else 70"', "steps = 0", "run.steps = 0"),
+        ('steps = "40 if lr > 0.1 else 70"', 'steps = 5\nrecord = "often"', "run.record = 'often'"),
+        ("seed = 3", "seed = -3", "seed = -3 is not allowed"),
+        ("seed = 3", "sede = 3", "sede is not known"),
+        ("batch = 4", "batch = [", "is not TOML"),
+        ('gap = "closure_error at end"', 'lr = "loss at end"', "store.lr is not a free name"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, old, new, words):
+    text = SPEC.format(batch=4)
+    assert old in text
+    with pytest.raises(ln.InputError) as error:
+        sweep.run(sweep.parse(text.replace(old, new)), tmp_path / "s.zarr")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ln.InputError, match="cannot be read"):
+        sweep.read(Path("nowhere.toml"))
+    (tmp_path / "bad.npy").write_bytes(b"nonsense")
+    text = SPEC.format(batch=4).replace("width = 20", f'width = {{ file = "{tmp_path / "bad.npy"}" }}')
+    with pytest.raises(ln.InputError, match="cannot be read"):
+        sweep.run(sweep.parse(text), tmp_path / "s.zarr")
