@@ -16,6 +16,7 @@ import xarray
 
 import linnet as ln
 from linnet import sweep
+from linnet.sweep.cells import Builder
 from linnet.sweep.expression import FUNCTIONS, evaluate
 
 SPEC = """
@@ -148,6 +149,19 @@ def test_ten_kills_change_no_byte(tmp_path):
     result = subprocess.run(command(killed), check=True, capture_output=True, env=environment, text=True)
     assert json.loads(result.stdout)["computed"] == 20 - done[-1]
     assert contents(killed) == contents(straight)
+
+
+def test_every_cell_sees_its_own_start():
+    text = SPEC.format(batch=1).replace("[1e-4, 1e-2, 1.0]", "{ start = 0.1, stop = 4, count = 40 }")
+    text = text.replace('steps = "40 if lr > 0.1 else 70"', 'steps = "1e6 * norm(start) / norm(target)"')
+    builder = Builder(sweep.parse(text))
+    key = jax.random.key(3)
+    problem = ln.low_rank_recovery(key, 6, 2)
+    top = np.linalg.norm(problem.target, 2)
+    for variance in np.linspace(0.1, 4, 40):
+        start = np.asarray(ln.gaussian(key, problem, 20, variance).matrix)
+        cell = builder.cell({"variance": variance, "lr": 0.1})
+        assert abs(cell.steps - 1e6 * np.linalg.norm(start, 2) / top) <= 1
 
 
 def test_series_flows_files_and_seeds(tmp_path):

@@ -82,9 +82,10 @@ class Fig1(Experiment):
         # the closed form of the mixed flow needs no simulation: a few times are enough to see it
         shown = np.unique(np.round(np.linspace(0, int(run.ended), 29)).astype(int))
         closed = jax.jit(
-            lambda t: problem.test_error(mixed.matrix(t, start.matrix, problem.target, self.c, 2 / self.d**2))
+            lambda t, a, problem: problem.test_error(mixed.matrix(t, a, problem.target, self.c, 2 / self.d**2))
         )
-        data["test_closed_form"] = ("shown", [float(closed(lr * k)) for k in shown], {"long_name": "Test error of S4"})
+        errors = [float(closed(lr * k, start.matrix, problem)) for k in shown]
+        data["test_closed_form"] = ("shown", errors, {"long_name": "Test error of the mixed flow in closed form"})
         data["shown"] = ("shown", shown)
         data["target"] = ("index", np.asarray(jnp.linalg.svd(problem.target, compute_uv=False)))
         data["truth_stable_rank"] = float(observe.stable_rank(EndToEnd(problem.truth, Mixed(1.0)), problem))

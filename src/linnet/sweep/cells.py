@@ -129,7 +129,7 @@ class Builder:
         self.spec = spec
         self.quantities = tuple(Quantity.parse(name, text) for name, text in spec.store.items())
         self._problems: dict[Any, Problem] = {}
-        self._spectra: dict[int, np.ndarray] = {}
+        self._spectra: dict[int, tuple[Any, np.ndarray]] = {}
 
     def cell(self, point: Mapping[str, float]) -> Cell:
         """The run at a point of the grid."""
@@ -150,10 +150,10 @@ class Builder:
         return Cell(problem, state, motion, steps, key, stop)
 
     def values(self, array: Any) -> np.ndarray:
-        """Singular values of an array, computed once for each."""
+        """Singular values of a problem's matrix, computed once for each (and kept with it: identities are reused)."""
         if id(array) not in self._spectra:
-            self._spectra[id(array)] = np.asarray(singular_values(array))
-        return self._spectra[id(array)]
+            self._spectra[id(array)] = array, np.asarray(singular_values(array))
+        return self._spectra[id(array)][1]
 
 
 class _Names:
@@ -165,8 +165,8 @@ class _Names:
         self.asked: list[str] = []
         self.functions: dict[str, Callable[..., Any]] = {
             **FUNCTIONS,
-            "norm": lambda x: float(builder.values(x)[0]),
-            "singular_value": lambda x, i: float(builder.values(x)[int(i) - 1]),
+            "norm": lambda x: float(self.values(x)[0]),
+            "singular_value": lambda x, i: float(self.values(x)[int(i) - 1]),
             "mode_time": lambda *x: float(_mode_time(*map(float, x))),
             "largest_lr": lambda *x: float(mixed.largest_lr(*x)),
         }
@@ -190,6 +190,11 @@ class _Names:
             raise InputError(f"{name} is not known: expressions may use {', '.join(names)}.")
         self.asked.pop()
         return self.known[name]
+
+    def values(self, array: Any) -> np.ndarray:
+        """Singular values; a start is this cell's alone and is not kept."""
+        own = "start" in self.known and array is self.known["start"]
+        return np.asarray(singular_values(array)) if own else self.builder.values(array)
 
     @property
     def key(self) -> Key[Array, ""]:
