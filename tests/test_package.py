@@ -23,7 +23,19 @@ CORE = (
 )
 ALLOWED = {"numpy", "scipy", "jax", "equinox", "diffrax", "optimistix", "jaxtyping", "linnet"}
 # the road: a room may import only rooms before it
-ROAD = ["_version", "_check", "linalg", "problems", "states", "initial", "motion", "record", "observe", "trajectory"]
+ROAD = [
+    "_version",
+    "_check",
+    "_pool",
+    "linalg",
+    "problems",
+    "states",
+    "initial",
+    "motion",
+    "record",
+    "observe",
+    "trajectory",
+]
 ROAD += ["simulation", "theory", "claims", "sweep", "plot", "experiments", "report", "cli"]
 
 

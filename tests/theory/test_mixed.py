@@ -237,3 +237,51 @@ def test_regions():
     assert not mixed.in_p1(s, levels, 2.0, 0.3, 5.0, 1.0)
     assert mixed.in_p2(0.01, 100, 1.0, 1.0)
     assert not mixed.in_p2(0.011, 100, 1.0, 1.0)
+
+
+def test_the_spiked_model_ends_where_it_must():
+    """Fully learned, A = A_star + E: the error is |E|^2 / d^2 = 1, up to 1/d^2."""
+    for d, levels in ((50, [1.0]), (200, [0.7, 0.5, 0.5])):
+        a = np.asarray(levels)
+        end = float(mixed.recovery_error(1e9, a, d, 1.0, spiked=True))
+        assert abs(end - 1 - (len(a) ** 2 + 3 * np.sum(a**-2)) / d**2) < 1e-9
+        start = float(mixed.recovery_error(0.0, a, d, 1.0, spiked=True, start=0.25))
+        assert abs(start - np.sum(a**2) - 0.25) < 1e-12  # nothing is learned yet: |A_star|^2 / d^2 and the start
+
+
+def test_the_spiked_model_against_drawn_matrices():
+    """Mean over draws of the error of the mixed flow from A = 0, which stays in the singular vectors of A_star + E."""
+    levels = np.array([0.8, 0.5])
+    stop = jax.jit(mixed.early_stopping)
+    predict = jax.jit(lambda t, d, c: mixed.recovery_error(t, levels, d, c, spiked=True))
+    mode = jax.jit(mixed.mode)
+    for d, draws in ((60, 30), (180, 10)):
+        gaps = []
+        for seed in range(draws):
+            problem = ln.low_rank_recovery(jax.random.key(seed), d, 2, levels=levels)
+            truth = np.asarray(problem.truth)
+            u, s, vt = np.linalg.svd(np.asarray(problem.target))
+            row = []
+            for c in (0.3, 3.0, 30.0):
+                best = float(stop(levels, float(d), c).time)
+                for time in (0.5 * best, best, 3 * best):
+                    learned = np.asarray(mode(time, 0.0, s, c, 2 / d**2))
+                    error = np.sum(((u * learned) @ vt - truth) ** 2) / d**2
+                    row.append(error / float(predict(time, float(d), c)) - 1)
+            gaps.append(row)
+        mean, spread = np.mean(gaps, axis=0), np.std(gaps, axis=0, ddof=1) / np.sqrt(draws)
+        # nine means each: four standard errors, and the terms of order 1/d^2 that the model leaves out
+        assert np.all(np.abs(mean) < 30 / d**2 + 4 * spread), (d, mean, spread)
+        assert np.max(spread) < 0.02
+
+
+def test_early_stopping_is_the_minimum():
+    levels = np.array([0.6, 0.4])
+    find = jax.jit(mixed.early_stopping)
+    predict = jax.jit(lambda t, c, start: mixed.recovery_error(t, levels, 100.0, c, spiked=True, start=start))
+    for c, start in ((0.01, 0.0), (5.0, 0.1), (300.0, 0.5)):
+        stop = find(levels, 100.0, c, start=start)
+        times = np.linspace(0.05, 3, 60) * float(stop.time)
+        errors = [float(predict(t, c, start)) for t in times]
+        assert min(errors) >= float(stop.error) * (1 - 1e-4)
+        assert abs(times[int(np.argmin(errors))] / float(stop.time) - 1) < 0.06

@@ -1,4 +1,4 @@
-"""Progress bars: shown on terminals only."""
+"""Progress bars, shown on terminals only."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

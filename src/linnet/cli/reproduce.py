@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from linnet import _check, report
 from linnet._check import InputError
+from linnet._pool import cores
 from linnet._version import __version__
 from linnet.claims import Finding
 from linnet.cli.bar import bar
@@ -88,7 +89,7 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
     began = time.perf_counter()
     before = folder / "result.json"
     with bar(experiment.id, quiet=quiet) as progress:
-        data, kept = experiment.data(folder, progress)
+        data, kept = experiment.data(folder, progress, workers=cores())
     seconds = time.perf_counter() - began
     if kept and before.exists():
         seconds = json.loads(before.read_text(encoding="utf-8"))["seconds"]
@@ -105,7 +106,7 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
         "parameters": experiment.model_dump(),
         "seed": experiment.seed,
         "seconds": round(seconds, 2),
-        "device": device.device_kind if device.platform != "cpu" else f"a CPU with {_cores()} cores",
+        "device": device.device_kind if device.platform != "cpu" else f"a CPU with {cores()} cores",
         "versions": {"linnet": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
         "data": "data.zarr" if (folder / "data.zarr").exists() else "data.nc",
         "verdicts": [
@@ -117,12 +118,6 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
     partial.write_text(json.dumps(result, indent=2), encoding="utf-8")
     partial.replace(before)
     return {**result, "kept": kept}
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _required(finding: Finding) -> float | list[float]:

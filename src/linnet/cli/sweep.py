@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from linnet import sweep
+from linnet._pool import cores
 from linnet.cli.bar import bar
 
 
@@ -20,7 +21,7 @@ def run(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
     console.print(f"{shape}: {math.prod(sizes.values())} runs into {out}", highlight=False)
     began = time.perf_counter()
     with bar("runs", quiet=quiet) as progress:
-        counts = sweep.run(described, out, progress)
+        counts = sweep.run(described, out, progress, workers=cores())
     seconds = time.perf_counter() - began
     ends = ", ".join(
         f"{counts[word]} {word}" for word in ("horizon", "converged", "diverged", "stalled") if counts[word]

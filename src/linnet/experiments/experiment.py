@@ -52,8 +52,8 @@ class Experiment(BaseModel):
         _REGISTRY[cls.id] = cls
 
     @abc.abstractmethod
-    def run(self, folder: Path, progress: Progress) -> xarray.Dataset:
-        """The data. Long runs keep what is finished in `folder` and go on from there."""
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        """The data, by so many processes. Long runs keep what is finished in `folder` and go on from there."""
 
     @abc.abstractmethod
     def draw(self, data: xarray.Dataset) -> "Figure":
@@ -80,7 +80,7 @@ class Experiment(BaseModel):
         """Whether all parameters but the seed are the paper's."""
         return self.model_copy(update={"seed": 0}) == type(self)()
 
-    def data(self, folder: Path, progress: Progress) -> tuple[xarray.Dataset, bool]:
+    def data(self, folder: Path, progress: Progress, *, workers: int = 1) -> tuple[xarray.Dataset, bool]:
         """The dataset in `folder` if it was made with these parameters, else a new one; and whether it was there."""
         folder.mkdir(parents=True, exist_ok=True)
         store, file, mark = folder / "data.zarr", folder / "data.nc", folder / "parameters.json"
@@ -93,7 +93,7 @@ class Experiment(BaseModel):
             with xarray.open_dataset(file, engine="scipy") as found:
                 return found.load(), True
         whole = (folder / "result.json").exists()
-        made = self.run(folder, progress)
+        made = self.run(folder, progress, workers)
         if not store.exists():
             partial = folder / "data.partial"
             made.to_netcdf(partial, engine="scipy")

@@ -55,7 +55,7 @@ class Fig1(Experiment):
         """The threshold variance * width."""
         return self.d**self.gamma_sigma2 * self.width
 
-    def run(self, folder: Path, progress: Progress) -> xarray.Dataset:
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         key = jax.random.key(self.seed)
         problem = low_rank_recovery(key, self.d, self.rank)
         size = self.c if self.gamma_sigma2 + self.gamma_w > 1 else float(jnp.linalg.norm(problem.truth, 2))
@@ -192,15 +192,16 @@ class Fig2(Experiment):
         let = {**paper.let, "d": self.d, "rank": self.rank, "c_lr": self.c_lr}
         return paper.model_copy(update={"seed": self.seed, "axes": axes, "let": let})
 
-    def run(self, folder: Path, progress: Progress) -> xarray.Dataset:
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         spec, parts = self.spec(), 1 + self.euler
-        sweep.run(spec, folder / "data.zarr", lambda done, total: progress(done, parts * total))
+        sweep.run(spec, folder / "data.zarr", lambda done, total: progress(done, parts * total), workers=workers)
         data = xarray.open_zarr(folder / "data.zarr").load()
         if self.euler:
             kept = {name: spec.store[name] for name in ("test", "distance", "largest_distance")}
             closure = sweep.Call.model_validate({"kind": "Mixed", "c": "c"})
             second = spec.model_copy(update={"shadow": closure, "store": kept})
-            sweep.run(second, folder / "euler.zarr", lambda done, total: progress(total + done, parts * total))
+            later: Progress = lambda done, total: progress(total + done, parts * total)  # noqa: E731
+            sweep.run(second, folder / "euler.zarr", later, workers=workers)
             with xarray.open_zarr(folder / "euler.zarr") as other:
                 for name in ("distance", "largest_distance"):
                     data[f"{name}_euler"] = other[name].load()

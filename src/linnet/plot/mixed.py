@@ -12,6 +12,8 @@ from matplotlib.patches import Patch, Polygon
 
 from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
 
+PATCH = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}  # under words that stand on lines
+
 
 def follow(data: xarray.Dataset, rank: int) -> Figure:
     """Errors and all singular values of gradient descent (dashed) and of the mixed equation (solid)."""
@@ -46,7 +48,7 @@ def follow(data: xarray.Dataset, rank: int) -> Figure:
     right.plot(steps, descent[:, :rank], color=SIGNAL, lw=1, ls="--")
     c = float(data.attrs["c"])
     right.axhline(c, color=THEORY, lw=0.9, ls=":")
-    right.text(steps[-1], c * 0.93, f"lazy below c = {c:.3g}", ha="right", va="top", fontsize=8)
+    right.text(steps[-1], c * 0.93, f"lazy below c = {c:.3g}", ha="right", va="top", fontsize=8, bbox=PATCH)
     for colour, width, style, label in (
         (SIGNAL, 2.4, "-", f"{rank} signals, mixed equation"),
         (SIGNAL, 1.0, "--", "… gradient descent"),
@@ -57,7 +59,7 @@ def follow(data: xarray.Dataset, rank: int) -> Figure:
     right.set(xlabel="step", ylabel="singular values of $A$", title="One mode after another leaves the lazy regime")
     right.set_yscale("log")
     right.set_ylim(max(descent[:, -1].max() * 0.3, c / 30), descent.max() * 1.6)
-    right.legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
+    right.legend(fontsize=8, loc="lower right", ncols=2, facecolor="white", edgecolor="none", framealpha=0.85)
     for axes in (left, right):
         tidy(axes)
     return figure

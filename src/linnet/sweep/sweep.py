@@ -1,16 +1,18 @@
 """Runs a sweep into its store: cells of one shape together, chunk by chunk, from wherever it was left."""
 
-import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import as_completed
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from linnet._pool import pool
 from linnet.sweep.cells import Builder, Cell, Runner
 from linnet.sweep.spec import Sweep
 from linnet.sweep.store import WORDS, Store
@@ -20,53 +22,84 @@ _MOST = 512  # runs in one batch
 _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
 
 
-def run(spec: Sweep, out: Path, progress: Progress | None = None) -> dict[str, int]:
+def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: int = 1) -> dict[str, int]:
     """Makes or completes the store `out`; returns how many cells ended in which way, and how many were computed now.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
-    chunk is always computed from the same cells in the same batches, the result is the same to the last bit.
+    chunk is always computed from the same cells in the same batches, the result is the same to the last bit. On a CPU
+    `workers` processes share the chunks, each on a core of its own (with the command line: all cores).
     """
     builder = Builder(spec)
-    runner = Runner(spec, builder.quantities)
-    points = [dict(zip(spec.axes, values, strict=True)) for values in itertools.product(*spec.grid().values())]
     if not out.exists():
-        first = builder.cell(points[0])
-        shapes = runner.shapes(first)
+        first = builder.cell(_points(spec, np.arange(1))[0])
+        shapes = Runner(spec, builder.quantities).shapes(first)
         chunks = _chunks(tuple(map(len, spec.grid().values())), spec.batch or _batch(first))
         Store.create(out, spec, builder.quantities, shapes, chunks)
     store = Store(out)
     store.agrees(spec)
     store.sweep_leftovers()
     numbers = np.arange(store.status.size).reshape(store.status.shape)
-    done = int(np.count_nonzero(store.status))
-    before = done
-    for block in store.missing():
-        chosen = numbers[block]
+    done = before = int(np.count_nonzero(store.status))
+
+    def tell(count: int) -> None:
         if progress is not None:
-            progress(done, numbers.size)
-        cells = [builder.cell(points[i]) for i in chosen.flat]
+            progress(done + count, numbers.size)
 
-        def tell(count: int, done: int = done) -> None:
-            if progress is not None:
-                progress(done + count, numbers.size)
-
-        values, code, ended = _compute(runner, cells, tell)
+    tell(0)
+    for block, (values, code, ended) in _results(spec, store, numbers, workers, tell):
+        shape = numbers[block].shape
         store.write(
             block,
-            {name: value.reshape(chosen.shape + value.shape[1:]) for name, value in values.items()},
-            code.reshape(chosen.shape),
-            ended.reshape(chosen.shape).astype(float),
+            {name: value.reshape(shape + value.shape[1:]) for name, value in values.items()},
+            code.reshape(shape),
+            ended.reshape(shape).astype(float),
         )
-        done += len(cells)
-    if progress is not None:
-        progress(done, numbers.size)
+        done += numbers[block].size
+        tell(0)
     ends = Counter(WORDS[code] for code in store.status.flat)
     return {"cells": numbers.size, "computed": done - before, **{word: ends[word] for word in WORDS[1:]}}
 
 
-def _compute(
-    runner: Runner, cells: list[Cell], tell: Callable[[int], None]
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+
+
+def _results(
+    spec: Sweep, store: Store, numbers: np.ndarray, workers: int, tell: Callable[[int], None]
+) -> Iterator[tuple[tuple[slice, ...], Results]]:
+    """The chunks that are missing, as they are finished."""
+    text = spec.model_dump_json()
+    # by the size of the whole store, so that a chunk is computed in the same way whenever it is
+    if workers > 1 and numbers.size >= 4 * workers * math.prod(store.chunks) and jax.default_backend() == "cpu":
+        with pool(workers) as processes:
+            waiting = {processes.submit(_chunk, text, numbers[block].ravel()): block for block in store.missing()}
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+    else:
+        for block in store.missing():
+            yield block, _chunk(text, numbers[block].ravel(), tell)
+
+
+def _chunk(text: str, chosen: np.ndarray, tell: Callable[[int], None] | None = None) -> Results:
+    spec, builder, runner = _prepared(text)
+    return _compute(runner, [builder.cell(point) for point in _points(spec, chosen)], tell or (lambda count: None))
+
+
+@lru_cache(maxsize=1)
+def _prepared(text: str) -> tuple[Sweep, Builder, Runner]:
+    spec = Sweep.model_validate_json(text)
+    builder = Builder(spec)
+    return spec, builder, Runner(spec, builder.quantities)
+
+
+def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, float]]:
+    """The numbers on the axes of the cells chosen, which are counted with the last axis first."""
+    grid = spec.grid()
+    indices = np.unravel_index(chosen, tuple(map(len, grid.values())))
+    columns = [values[index] for values, index in zip(grid.values(), indices, strict=True)]
+    return [dict(zip(grid, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> Results:
     """All cells of a chunk, those of one signature together and the long ones together."""
     alone = len(cells) == 1
     groups: dict[Any, list[int]] = {}

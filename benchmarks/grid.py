@@ -1,0 +1,102 @@
+"""The 35 x 35 phase diagram of figure 2 (mixed dynamics) as batches of descent runs on whatever device JAX finds.
+
+    PYTHONPATH=src python benchmarks/grid.py [--d 200] [--grid 35] [--batch 128] [--json FILE]
+
+Every run goes on for at least k_H steps, until the strongest noise mode is learned, records test and training error at
+every step and keeps the state of the smallest test error, all in float64. Runs are sorted by length and batched;
+narrow networks are filled up with neurons of weight zero, which stay zero. Compilation is timed apart. Needs NumPy,
+SciPy, JAX, Equinox, diffrax, Optimistix, jaxtyping and xarray only.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import linnet as ln
+from linnet.theory import mixed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--d", type=int, default=200)
+    parser.add_argument("--grid", type=int, default=35)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    given = parser.parse_args()
+    d, c_lr, key = given.d, 50.0, jax.random.key(0)
+    problem = ln.low_rank_recovery(key, d, 5)
+    values = np.linalg.svd(np.asarray(problem.target), compute_uv=False)
+    top, noise = np.linalg.norm(np.asarray(problem.truth), 2), values[5]
+
+    gamma_s, gamma_w = np.linspace(-3, 0, given.grid), np.linspace(0, 2.8, given.grid)
+    widths = np.maximum(1, np.round(d**gamma_w))
+    bases, sizes = [], []
+    for w in widths:  # a start scales with the root of its variance
+        state = ln.gaussian(key, problem, w, 1.0)
+        sizes.append(float(jnp.linalg.norm(state.matrix, 2)))
+        first, second = (np.asarray(layer) for layer in state.layers)
+        missing = 2 * d - first.shape[0]
+        bases.append((np.pad(first, ((0, missing), (0, 0))), np.pad(second, ((0, 0), (0, missing)))))
+    first, second = (jnp.asarray(np.stack(layer)) for layer in zip(*bases, strict=True))
+
+    exponent, index = (x.ravel() for x in np.meshgrid(gamma_s, np.arange(given.grid), indexing="ij"))
+    index = index.astype(int)
+    variance, width = d**exponent, widths[index]
+    c = variance * width
+    lr = d**2 / (c_lr * np.where(exponent + gamma_w[index] > 1, c, top))
+    learned = np.asarray(jax.jit(mixed.mode_time)(0.0, 0.95 * noise, noise, c, 2 / d**2)) / lr
+    steps = np.ceil(learned + c_lr / 4 * np.log1p(variance * np.array(sizes)[index] / values[0])).astype(int)
+
+    def run(cap: int) -> Any:
+        def one(number: Any, variance: Any, lr: Any, steps: Any) -> Any:
+            state = ln.Weights([jnp.sqrt(variance) * layers[number] for layers in (first, second)])
+            done = ln.simulate(
+                problem,
+                state,
+                ln.GradientDescent(lr),
+                steps=steps,
+                record=ln.at(range(cap + 1)),
+                observe=["test_error", "loss"],
+                keep=["lowest test_error"],
+            )
+            best = done.kept["lowest test_error"]
+            return best.value, best.step, ln.observe.loss(done.final, problem), done.code
+
+        return jax.jit(jax.vmap(one))
+
+    order = np.argsort(steps)
+    out = np.zeros((4, steps.size))
+    compiling = computing = 0.0
+    taken = 0
+    for begin in range(0, steps.size, given.batch):
+        cells = order[begin : begin + given.batch]
+        arguments = [jnp.asarray(x[cells]) for x in (index, variance, lr, steps)]
+        began = time.perf_counter()
+        program = run(int(steps[cells].max())).lower(*arguments).compile()
+        compiled = time.perf_counter()
+        found = jax.block_until_ready(program(*arguments))
+        computing += time.perf_counter() - compiled
+        compiling += compiled - began
+        taken += steps[cells].max() * len(cells)
+        out[:, cells] = np.stack([np.asarray(x) for x in found])
+    device = jax.devices()[0].device_kind
+    rate = steps.sum() / computing
+    print(
+        f"{device}, JAX {jax.__version__}, float64: {steps.size} runs at d = {d}, {steps.min()} to {steps.max()} steps."
+    )
+    print(f"{steps.sum():,} steps in all, {taken:,} with the batches' padding.")
+    print(f"Compute {computing:.2f} s ({rate:,.0f} run-steps a second), compilation {compiling:.1f} s.")
+    print(f"Smallest test errors {out[0].min():.4f} to {out[0].max():.4f}; diverged: {np.sum(out[3] != 0):.0f}.")
+    if given.json is not None:
+        figures = {"device": device, "compute": computing, "compile": compiling, "steps": steps.tolist()}
+        given.json.write_text(json.dumps({**figures, "test": out[0].tolist(), "step": out[1].tolist()}))
+
+
+if __name__ == "__main__":
+    main()
