@@ -88,7 +88,8 @@ def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
     # c = 0: positive starts are in the p form; a negative one dies at zero, and a zero target is approached as 1/t
     stuck = jnp.where(goal > 0, _ratio(s0 * goal * q, goal + jnp.abs(s0) * gone), s0 / (1 + 2 * jnp.abs(s0) * tau))
     frozen = (c == 0) & ((s0 <= 0) | (goal == 0))
-    return jnp.where(frozen, stuck, jnp.where(jnp.abs(small) < c, small, large))
+    below = jnp.abs(k) < 0.414  # |s| < c; asked of k, which rounds to 1 where c is lost beside s
+    return jnp.where(frozen, stuck, jnp.where(below, small, large))
 
 
 def _ratio(a: Array, b: Array) -> Array:
@@ -106,7 +107,9 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
         *(jnp.asarray(x, dtype=jnp.float64) for x in (start, end, target, c, kappa))
     )
     sign = jnp.where(goal < 0, -1.0, 1.0)
-    s0, s1, goal = sign * s0, sign * s1, jnp.abs(goal)
+    unit = jnp.maximum(jnp.maximum(jnp.abs(s0), jnp.abs(s1)), jnp.maximum(jnp.abs(goal), c))
+    unit = jnp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
+    s0, s1, goal, c = sign * s0 / unit, sign * s1 / unit, jnp.abs(goal) / unit, c / unit
     h, root0, root1 = (jnp.hypot(s, c) for s in (goal, s0, s1))
     minus = _ratio(c * c, goal + h)
     p0, p1 = (jnp.where(s >= 0, s + r, _ratio(c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
@@ -114,7 +117,7 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     # p_star - p_1; far on the wrong side p_1 is small and the plain difference is the one that does not cancel
     gap = jnp.where(s1 >= -c, (goal - s1) * (1 + _ratio(goal + s1, h + root1)), goal + h - p1)
     x = _ratio(step, gap * (p0 + minus))
-    time = jnp.where(h > 0, _ratio(jnp.log1p(2 * h * x), 2 * h), x) / kappa
+    time = jnp.where(h > 0, _ratio(jnp.log1p(2 * h * x), 2 * h), x) / (kappa * unit)
     between = ((s0 < s1) & (s1 < goal)) | ((s0 > s1) & (s1 > goal))
     reachable = (c > 0) | (s0 > 0)
     return jnp.where(between & reachable, time, jnp.nan)

@@ -1,0 +1,309 @@
+"""Spectral bias of two-layer linear networks (Varre, Vladarean, Pillaud-Vivien, Flammarion).
+
+Letters as in the paper, matrices as everywhere here: the start I_gamma has W_1 = sqrt(2 gamma) Q and W_2 = 0, s_i are
+the singular values of A = W_2 W_1, the loss is 1/2 |X A^T - Y|^2. The end-to-end matrix then follows the mixed flow
+with c = gamma from A = 0 (`linnet.theory.mixed`).
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import linalg as dense
+from scipy.integrate import quad
+
+from linnet import _check
+from linnet.theory import mixed
+
+Number = float | Float[Array, "..."]
+
+
+# Layers --------------------------------------------------------------------------------------------------------------
+
+
+class Layers(NamedTuple):
+    """Singular values of the two layers, descending."""
+
+    first: Float[Array, " d_in"]
+    second: Float[Array, " k"]
+
+
+def layer_values(values: Float[Array, " k"], gamma: Number, d_in: int) -> Layers:
+    """The layers' singular values from those of A, at all times of the flow from I_gamma (P2).
+
+    sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma), sigma_i(W_2) = s_i / sigma_i(W_1); the d_in - k others of W_1 stay
+    at sqrt(2 gamma).
+    """
+    s = jnp.asarray(values)
+    first = jnp.sqrt(jnp.hypot(s, gamma) + gamma)
+    rest = jnp.full(max(d_in - s.shape[0], 0), jnp.sqrt(2 * jnp.asarray(gamma)))
+    return Layers(jnp.concatenate([first, rest])[:d_in], s / first)
+
+
+def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -> Float[Array, "..."]:
+    """L(t) - L_inf <= (L(0) - L_inf) exp(-4 gamma lambda t), lambda the least nonzero eigenvalue of X^T X (P3)."""
+    return jnp.asarray(excess) * jnp.exp(-4 * jnp.asarray(gamma) * curvature * jnp.asarray(time))
+
+
+# Whitened data -------------------------------------------------------------------------------------------------------
+
+
+def whitened(time: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
+    """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode with c = gamma (P4)."""
+    return mixed.mode(time, 0.0, target, gamma, jnp.asarray(scale) ** 2)
+
+
+def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
+    """The time at which s reaches the share f (0 to 1) of its target; decreasing in the target and in gamma (P5).
+
+    With h = hypot(f s_star, gamma), q = hypot(s_star, gamma): log1p{2 q f / (gamma (1-f) [1 + gamma (1+f)/(h + f q)])}
+    / (2 q scale^2). In f itself: the difference of s_star and f s_star would lose digits near 1.
+    """
+    f, goal, g = (jnp.asarray(x, dtype=jnp.float64) for x in (share, target, gamma))
+    h, q = jnp.hypot(f * goal, g), jnp.hypot(goal, g)
+    inner = 2 * (q / g) * (f / (1 - f)) / (1 + g * ((1 + f) / (h + f * q)))
+    return jnp.log1p(inner) / (2 * q * jnp.asarray(scale) ** 2)
+
+
+def jump(time: Number, target: Number) -> Float[Array, "..."]:
+    """The limit gamma -> 0 of s(ln(1/gamma) t): 0 before 1/(2 s_star), s_star/(1 + 2 s_star) at it, s_star after."""
+    t, s = jnp.asarray(time), jnp.asarray(target)
+    at = 1 / (2 * s)
+    return jnp.where(t < at, 0.0, jnp.where(t > at, s, s / (1 + 2 * s)))
+
+
+# Mirror potentials ---------------------------------------------------------------------------------------------------
+
+
+def entropy(values: Float[Array, " k"], gamma: Number) -> Float[Array, ""]:
+    """The hyperbolic entropy Psi(s) - Psi(0), Psi = 1/2 sum [s asinh(s/gamma) - hypot(s, gamma)] (erratum E1).
+
+    The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
+    """
+    s = jnp.asarray(values)
+    return jnp.sum(s * jnp.arcsinh(s / gamma) - s * (s / (jnp.hypot(s, gamma) + gamma))) / 2
+
+
+def entropy_gradient(values: Float[Array, " k"], gamma: Number) -> Float[Array, " k"]:
+    """1/2 asinh(s/gamma)."""
+    return jnp.arcsinh(jnp.asarray(values) / gamma) / 2
+
+
+def _m(norm: Any, gamma: Any) -> Array:
+    return jnp.hypot(norm, gamma) + gamma
+
+
+def potential(matrix: Float[Array, " d"], gamma: Number) -> Float[Array, ""]:
+    """psi(A) - psi(0) for one output: psi = (2/3) m^{3/2} - 2 gamma m^{1/2}, m = hypot(|A|, gamma) + gamma.
+
+    With k = |A|^2 / m it is (2/3) k (m + sqrt(2 gamma m) - gamma) / (sqrt m + sqrt(2 gamma)), where nothing cancels.
+    """
+    b = jnp.linalg.norm(jnp.asarray(matrix))
+    m = _m(b, gamma)
+    k = b * (b / m)
+    return 2 / 3 * k * (m + jnp.sqrt(2 * gamma * m) - gamma) / (jnp.sqrt(m) + jnp.sqrt(2 * jnp.asarray(gamma)))
+
+
+def potential_gradient(matrix: Float[Array, " d"], gamma: Number) -> Float[Array, " d"]:
+    """A / sqrt(m); along the flow its derivative is sqrt(m) G."""
+    a = jnp.asarray(matrix)
+    return a / jnp.sqrt(_m(jnp.linalg.norm(a), gamma))
+
+
+class Rate(NamedTuple):
+    """Bounds of L(t): the paper's, and half of it or |A_inf|^2 / (8 gamma t), whichever is smaller."""
+
+    printed: Float[Array, "..."]
+    sharp: Float[Array, "..."]
+
+
+def rate(time: Number, limit: Float[Array, " d"], gamma: Number) -> Rate:
+    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted (P8)."""
+    t = jnp.asarray(time)
+    printed = potential(limit, gamma) / (jnp.sqrt(2 * jnp.asarray(gamma)) * t)
+    return Rate(printed, jnp.minimum(printed / 2, jnp.sum(jnp.asarray(limit) ** 2) / (8 * gamma * t)))
+
+
+# Descent -------------------------------------------------------------------------------------------------------------
+
+
+def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
+    """2 / lambda_max of E -> X (C1 X^T E + X^T E C2) at the limit of the flow (P10).
+
+    C1 = gamma + M_in and C2 = M_out - gamma, so on the singular vectors of X and A it is an eigenproblem of n x d_out.
+    Exact for the linearisation there; large steps select a flatter minimum, so descent may bear a little more.
+    """
+    x, a = np.atleast_2d(np.asarray(inputs, dtype=float)), np.atleast_2d(np.asarray(limit, dtype=float))
+    u, s, vt = np.linalg.svd(a, full_matrices=False)
+    total = np.hypot(s, gamma) + gamma
+    k = s * (s / total)  # hypot - gamma
+    first = 2 * gamma * np.eye(a.shape[1]) + (vt.T * k) @ vt
+    second = (u * k) @ u.T
+    inner, gram = x @ first @ x.T, x @ x.T
+    hessian = np.kron(inner, np.eye(a.shape[0])) + np.kron(gram, second)
+    return float(2 / np.linalg.eigvalsh(hessian)[-1])
+
+
+# The variational problem ---------------------------------------------------------------------------------------------
+
+
+def gram_limit(limit: Float[Array, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
+    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (7.9)."""
+    a = jnp.asarray(limit)
+    _, s, vt = jnp.linalg.svd(a, full_matrices=False)
+    k = s * (s / (jnp.hypot(s, gamma) + gamma))
+    return 2 * gamma * jnp.eye(a.shape[1]) + (vt.T * k) @ vt
+
+
+def log_det_objective(first: Float[Array, "w d_in"], second: Float[Array, "d_out w"], gamma: Number) -> Array:
+    """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1)."""
+    w1, w2 = jnp.asarray(first), jnp.asarray(second)
+    return (jnp.sum(w1**2) + jnp.sum(w2**2)) / 2 - gamma * jnp.linalg.slogdet(w1.T @ w1)[1]
+
+
+def reduced_objective(gram: Float[Array, "d_in d_in"], matrix: Float[Array, "d_out d_in"], gamma: Number) -> Array:
+    """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1."""
+    c1, a = jnp.asarray(gram), jnp.asarray(matrix)
+    return (jnp.sum(a * jnp.linalg.solve(c1, a.T).T) + jnp.trace(c1)) / 2 - gamma * jnp.linalg.slogdet(c1)[1]
+
+
+class Stationarity(NamedTuple):
+    """Residuals of the conditions of min F subject to X A^T = Y, relative to the weights."""
+
+    first: Float[Array, ""]
+    second: Float[Array, ""]
+    multiplier: Float[Array, ""]
+
+
+def stationarity(
+    first: Float[Array, "w d_in"], second: Float[Array, "d_out w"], inputs: Float[Array, "n d_in"], gamma: Number
+) -> Stationarity:
+    """W_2 = B W_1^T, W_1 - 2 gamma W_1 C1^{-1} = W_2^T B, and the rows of B in the row space of X."""
+    w1, w2, x = jnp.asarray(first), jnp.asarray(second), jnp.asarray(inputs)
+    c1 = w1.T @ w1
+    b = jnp.linalg.solve(c1, (w2 @ w1).T).T
+    size = jnp.linalg.norm(w1)
+    outside = b - b @ jnp.linalg.pinv(x) @ x
+    return Stationarity(
+        jnp.linalg.norm(w1 - 2 * gamma * jnp.linalg.solve(c1, w1.T).T - w2.T @ b) / size,
+        jnp.linalg.norm(w2 - b @ w1.T) / size,
+        jnp.linalg.norm(outside) / jnp.maximum(jnp.linalg.norm(b), 1e-300),
+    )
+
+
+# Pure noise ----------------------------------------------------------------------------------------------------------
+
+
+class Moments(NamedTuple):
+    """Means of |W_1|^2 and |a|^2."""
+
+    first: Float[Array, "..."]
+    second: Float[Array, "..."]
+
+
+def noise_moments(
+    time: Number, columns: Float[Array, " d"], readout: Number, scales: Any = None, *, frozen: Number = 0.0
+) -> Moments:
+    """Exact second moments of dW_1 = a dB^T, da = W_1 dB for data with singular values D (P11).
+
+    `columns` are |c_j|^2 at the start in the frame of the data's right singular vectors, `readout` is |a|^2, `frozen`
+    what W_1 has outside the row space. With kap = sqrt(sum D^4), U = sum D_j^2 |c_j|^2, V = |a|^2:
+    E V = V cosh(kap t) + U sinh(kap t)/kap.
+    """
+    square = jnp.asarray(columns)
+    d2 = jnp.ones_like(square) if scales is None else jnp.asarray(scales) ** 2
+    kap, t = jnp.sqrt(jnp.sum(d2**2)), jnp.asarray(time)
+    u, v = jnp.sum(d2 * square), jnp.asarray(readout)
+    cosh, sinh, less = jnp.cosh(kap * t), jnp.sinh(kap * t), 2 * jnp.sinh(kap * t / 2) ** 2
+    first = jnp.sum(square) + frozen + jnp.sum(d2) * (v * sinh / kap + u * less / kap**2)
+    return Moments(first, v * cosh + u * sinh / kap)
+
+
+def commutator_growth(d: int) -> float:
+    """The growth rate of E sum_i |K_i|^2, K_i = c_i a^T - a c_i^T: -1 + sqrt(2d - 1), positive from d = 2 on (P12)."""
+    return float(-1 + np.sqrt(2 * _check.integer("d", d, least=1) - 1))
+
+
+def commutator_moments(time: float, minors: Any, others: Any) -> tuple[np.ndarray, np.ndarray]:
+    """E p_i and E q_i at a time: p_i the squared entry of K_i for a pair of columns, q_i = sum_j (minor of c_i, c_j)^2.
+
+    p_i' = -2 p_i + q_i, q_i' = (d - 2) p_i + sum_j p_j: linear, so one matrix exponential (P12).
+    """
+    p, q = np.asarray(minors, dtype=float), np.asarray(others, dtype=float)
+    d = p.shape[0]
+    eye, ones = np.eye(d), np.ones((d, d))
+    generator = np.block([[-2 * eye, eye], [(d - 2) * eye + ones, np.zeros((d, d))]])
+    out = dense.expm(time * generator) @ np.concatenate([p, q])
+    return out[:d], out[d:]
+
+
+def lyapunov(d: int) -> np.ndarray:
+    """The d + 1 Lyapunov exponents of the pure-noise process with d inputs, by one-dimensional integrals (P13).
+
+    Partial sums Lam_m = ((d-1-m)/2) E[x^2/(1+x^2)] under the density x^{m-1} (1+x^2)^{(d-1-m)/2} exp(-(d-1) x^2/2) for
+    m = 1 ... d, and Lam_{d+1} = -d. So Lam_{d-1} = 0 exactly.
+    """
+    d = _check.integer("d", d, least=1)
+    if d == 1:  # two geometric Brownian motions: exponents -1/2 each
+        return np.array([-0.5, -0.5])
+    sums = [0.0]
+    for m in range(1, d + 1):
+
+        def weight(x: float, m: int = m) -> float:
+            return x ** (m - 1) * (1 + x * x) ** ((d - 1 - m) / 2) * np.exp(-(d - 1) * x * x / 2)
+
+        edge = 12 / np.sqrt(d - 1) + 2
+        norm = quad(weight, 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0]
+        mean = quad(lambda x: x * x / (1 + x * x) * weight(x), 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0] / norm
+        sums.append((d - 1 - m) / 2 * mean)
+    return np.diff([*sums, -float(d)])
+
+
+def moment_exponent(p: float, d: int, *, nodes: int = 400) -> float:
+    """g(p) = lim (1/t) ln E|W_1|^p: the top eigenvalue of a one-dimensional operator (P14).
+
+    1/2 f'' - ((d-1)/2) (sinh^3/cosh) f' + (p/2) ((d-1) sinh^2 - 1) f on |theta| <= 3.5, symmetric in the weight
+    w = cosh^{d-1} exp(-(d-1) cosh^2 / 2). With f = g / sqrt(w) it is 1/2 g'' + V g, on a sine basis (spectrally exact).
+    """
+    p, d = _check.real("p", p), _check.integer("d", d, least=1)
+    if d == 1:
+        return (p * p - p) / 2
+    length = 3.5
+    x = np.linspace(-length, length, nodes + 2)[1:-1]
+    sinh, cosh = np.sinh(x), np.cosh(x)
+    # (ln w)'/2 = -drift: b = -((d-1)/2) sinh^3/cosh, potential -(b^2 + b')/2
+    b = -(d - 1) / 2 * sinh**3 / cosh
+    slope = -(d - 1) / 2 * (3 * sinh**2 - sinh**4 / cosh**2)
+    potential = -(b**2 + slope) / 2 + p / 2 * ((d - 1) * sinh**2 - 1)
+    k = np.arange(1, nodes + 1)
+    basis = np.sqrt(2 / (nodes + 1)) * np.sin(np.outer(k, k) * np.pi / (nodes + 1))
+    kinetic = (basis * (-((k * np.pi / (2 * length)) ** 2) / 2)) @ basis.T
+    return float(np.linalg.eigvalsh(kinetic + np.diag(potential))[-1])
+
+
+def commutator_limit() -> float:
+    """lim E|entry of K_i| / |det W_1(0)| for d_in = w = 2 and a(0) = 0: 0.4819, not 0 (P15, erratum E6)."""
+    integral = quad(lambda x: x * np.sqrt(1 + x * x) * np.exp(-x * x / 2), 0, 40, epsabs=0, epsrel=1e-12)[0]
+    return float(2 / np.pi * np.sqrt(np.pi / 2) / integral)
+
+
+# Label noise ---------------------------------------------------------------------------------------------------------
+
+
+class LabelNoise(NamedTuple):
+    """What small label noise does slowly: the decay rate of all but one singular value of W_1, and the end."""
+
+    decay: Float[Array, "..."]
+    first: Float[Array, "..."]
+    readout: Float[Array, "..."]
+
+
+def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> LabelNoise:
+    """sigma_{i>=2}(W_1) ~ exp(-delta^2 t/2); sigma_1(W_1) -> r^{1/4} |A|^{1/2}, |a| -> r^{-1/4} |A|^{1/2} (P16).
+
+    One output, equal singular values `scale` of rank r; for descent t = lr * steps and delta = sqrt(lr) times that of
+    the labels. A leading-order argument on the slow manifold, not a theorem: within a few per cent for delta <= 0.12.
+    """
+    b, r = jnp.asarray(norm), float(_check.integer("rank", rank, least=1))
+    return LabelNoise((jnp.asarray(scale) * jnp.asarray(delta)) ** 2 / 2, r**0.25 * jnp.sqrt(b), jnp.sqrt(b) / r**0.25)
