@@ -24,8 +24,8 @@ from linnet.theory import mixed
 
 def _costs(d_out: int, d_in: int, seed: int, size: str) -> dict[str, Problem]:
     target = np.random.default_rng(seed).normal(size=(d_out, d_in))
-    costs: dict[str, Problem] = {"squared": factorisation(target), "logistic": logistic(np.sign(target))}
-    return costs if size == "quick" else costs | {"huber": pseudo_huber(target)}
+    costs: dict[str, Problem] = {"logistic": logistic(np.sign(target))}
+    return costs if size == "quick" else costs | {"squared": factorisation(target), "huber": pseudo_huber(target)}
 
 
 def _network(d_out: int, d_in: int, width: int, seed: int, scale: float = 0.5) -> Weights:
@@ -95,8 +95,8 @@ def _cubic(a: Array, c1: Array, c2: Array) -> Array:
 @claim("mixed/C3", "exact", "Proposition B.4", broken={"cubic": lambda a, c1, c2: _cubic(a, c1, 1.1 * c2)})
 def cubic_identity(size: str, cubic: Callable[..., Array] = _cubic) -> Iterator[Finding]:
     """W_1^T D^2 W_1 = C1^3 - A^T A C1 - C1 A^T A + A^T C2 A, its twin for C2, and the hats solve it with D^2 -> c^2."""
-    for seed in range(5 if size == "quick" else 50):
-        d_out, d_in, width = 2 + seed % 4, 1 + seed % 5, 1 + seed
+    for seed in range(2 if size == "quick" else 50):
+        d_out, d_in, width = 2 + seed % 4, 3 + seed % 5, 1 + 4 * seed
         state = _network(d_out, d_in, width, seed, scale=1.0)
         (w1, w2), d, a = state.layers, state.imbalance()[0], state.matrix
         c1, c2 = observe.grams(state)
@@ -114,15 +114,11 @@ def _same_flow(size: str, start: Callable[[Any, float], Weights], required: floa
         a0 = 0.4 * np.random.default_rng(d_out).normal(size=(d_out, d_in))
         for name, problem in _costs(d_out, d_in, d_in, size).items():
             for c in (0.02, 0.7):
-                layers, closed = start(a0, c), EndToEnd(a0, Mixed(c))
-                ends = [
-                    simulate(problem, s, GradientFlow(rtol=1e-12), time=4.0, record=linear(2)).final.matrix
-                    for s in (layers, closed)
-                ]
-                w = layers.widths[1]
-                yield at_most(
-                    _norm(ends[0] - ends[1]) / _norm(ends[1]), required, cost=name, c=c, d_in=d_in, d_out=d_out, width=w
-                )
+                layers = start(a0, c)
+                both = Pair(layers, EndToEnd(a0, Mixed(c)))
+                end: Any = simulate(problem, both, GradientFlow(rtol=1e-12), time=4.0, record=linear(2)).final
+                gap = _norm(end.matrix - end.shadow.matrix) / _norm(end.matrix)
+                yield at_most(gap, required, cost=name, c=c, d_in=d_in, d_out=d_out, width=layers.widths[1])
 
 
 @claim("mixed/C4", "exact", "section 2", broken={"start": lambda a, c: mixed_manifold(a, 1.05 * c)})
@@ -208,7 +204,7 @@ def start_is_a_projection(size: str, factor: float = 1.0) -> Iterator[Finding]:
 
     The constant tested is 4 without the lemma's logarithm.
     """
-    for d in (20, 40) if size == "quick" else (20, 40, 80, 160):
+    for d in (40,) if size == "quick" else (20, 40, 80, 160):
         for ratio in (9, 100):
             width = ratio * d
             problem = factorisation(np.zeros((d, d)))
@@ -243,7 +239,7 @@ def hidden_alignment(size: str, law: Callable[..., Array] = lambda s, c: s / jnp
 
     The yardstick sqrt(d/w) is ours; the paper gives no rate.
     """
-    d = 40 if size == "quick" else 100
+    d = 50 if size == "quick" else 100
     deviations = []
     for gamma_w in (1.5, 2.25, 3.0):
         problem = low_rank_recovery(jax.random.key(1), d, 5)
@@ -353,17 +349,18 @@ def alignment_is_of_order_one_over_d(size: str, power: float = 1.0) -> Iterator[
     products = []
     sizes = (100, 200) if size == "quick" else (100, 200, 400)
     for d in sizes:
-        seen = []
-        for seed in range(4):
+        width, variance = round(d**2.25), d**-1.85
+        motion = GradientDescent(d / (50 * max(levels)))
+
+        def end(seed: Any, d: int = d, width: int = width, variance: float = variance, motion: Any = motion) -> Any:
             problem = low_rank_recovery(jax.random.key(seed), d, len(levels), levels=levels)
-            width, variance = round(d**2.25), d**-1.85
-            lr = _step_size(problem, width * variance, 50, lazy=False)
             start = gaussian(jax.random.key(seed + 10), problem, width, variance)
-            run = simulate(
-                problem, start, GradientDescent(lr), steps=160, record=linear(2), observe={"x": observe.misalignment(3)}
-            )
-            seen.append(float(run["x"][-1]))
-        products.append(d**power * np.mean(seen))
+            look = {"x": observe.misalignment(3)}
+            return simulate(problem, start, motion, steps=160, record=linear(2), observe=look)["x"][-1]
+
+        products.append(
+            d**power * float(jnp.mean(jax.jit(lambda seeds, end=end: jax.lax.map(end, seeds))(jnp.arange(4))))
+        )
     for before, after, d in zip(products, products[1:], sizes[1:], strict=False):
         yield at_most(abs(after / before - 1), 0.2, d=d, runs=4)
 
@@ -527,7 +524,7 @@ def descent_follows_the_flow(size: str, order: int = 1) -> Iterator[Finding]:
 @claim("mixed/C25", "bound", "Lemma F.2", broken={"constant": 0.4})
 def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
     """|A|_F^2 <= 10 (|A_star|_F^2 + |E|_F^2) along gradient descent in the stable range, lazy and active."""
-    d = 30 if size == "quick" else 100
+    d = 50 if size == "quick" else 100
     for gamma_s, gamma_w in ((-1.5, 2.7), (-2.5, 1.5), (-1.85, 2.25), (-1.2, 1.5)):
         problem = low_rank_recovery(jax.random.key(6), d, 5)
         c = d ** (gamma_s + gamma_w)
@@ -827,12 +824,9 @@ def shift_of_the_singular_values(size: str, mean: float = 1.0) -> Iterator[Findi
     shifts = {}
     for d in (50, 200):
         keys = jax.random.split(jax.random.key(d), 60)
-        values = jax.vmap(
-            lambda k, d=d: jnp.linalg.svd(low_rank_recovery(k, d, len(levels), levels=levels).goal, compute_uv=False)[
-                :2
-            ]
-        )(keys)
-        found = np.asarray(values) - levels * d
+        draw = jax.jit(jax.vmap(lambda k, d=d: low_rank_recovery(k, d, len(levels), levels=levels).goal))
+        values = np.linalg.svd(np.asarray(draw(keys)), compute_uv=False)[:, :2]
+        found = values - levels * d
         error = found.std(axis=0) / np.sqrt(60)
         shifts[d] = found.mean(axis=0)
         for i in range(2):

@@ -36,7 +36,7 @@ class Fig1(Experiment):
     place: ClassVar[str] = "Figure 1"
     title: ClassVar[str] = "The mixed equation follows gradient descent from lazy to active"
     quick: ClassVar[dict[str, Any]] = {"d": 100}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 2}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 2}
 
     d: int = Field(default=500, ge=10, le=2000, description="Dimension of the matrix to recover.")
     rank: int = Field(default=5, ge=1, description="Rank of the signal.")
@@ -174,7 +174,7 @@ class Fig2(Experiment):
     place: ClassVar[str] = "Figure 2"
     title: ClassVar[str] = "The phase diagram of lazy and active networks"
     quick: ClassVar[dict[str, Any]] = {"d": 100, "grid": 8, "euler": True}
-    minutes: ClassVar[dict[str, float]] = {"quick": 1.5, "paper": 22}
+    minutes: ClassVar[dict[str, float]] = {"quick": 1.5, "paper": 16}
 
     d: int = Field(default=200, ge=10, le=1000, description="Dimension of the matrix to recover.")
     rank: int = Field(default=5, ge=1, description="Rank of the signal.")
