@@ -125,6 +125,12 @@ from linnet.states import (
     Pair as Pair,
 )
 from linnet.states import (
+    ScalarMirror as ScalarMirror,
+)
+from linnet.states import (
+    SpectralMirror as SpectralMirror,
+)
+from linnet.states import (
     State as State,
 )
 from linnet.states import (

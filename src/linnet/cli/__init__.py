@@ -7,10 +7,15 @@ import threading
 
 
 def main() -> None:
-    """Runs `linnet`; a mistake in the input is one sentence and exit code 2, never a traceback."""
+    """Runs `linnet`."""
+    _end_at_once()
+    guarded()
+
+
+def guarded() -> None:
+    """Runs the command in `sys.argv`; a mistake in the input is one sentence and exit code 2, never a traceback."""
     from linnet.cli.app import app
 
-    _end_at_once()
     try:
         app()
     except ValueError as error:

@@ -1,9 +1,22 @@
 """States: coordinates of a network."""
 
 from linnet.states.end_to_end import Balanced, Closure, EndToEnd, Lazy, Mixed
+from linnet.states.mirror import ScalarMirror, SpectralMirror
 from linnet.states.modes import Modes
 from linnet.states.pair import Pair
 from linnet.states.state import State
 from linnet.states.weights import Weights
 
-__all__ = ["Balanced", "Closure", "EndToEnd", "Lazy", "Mixed", "Modes", "Pair", "State", "Weights"]
+__all__ = [
+    "Balanced",
+    "Closure",
+    "EndToEnd",
+    "Lazy",
+    "Mixed",
+    "Modes",
+    "Pair",
+    "ScalarMirror",
+    "SpectralMirror",
+    "State",
+    "Weights",
+]
