@@ -249,9 +249,17 @@ def _steps(
     kept = {f"{how} {name}": Kept(state, origin, jnp.full_like(blank[name], worst[how])) for how, name in keeps}
     start = ((state, origin, jnp.asarray(_RUNNING)), _Seen(origin, blank, kept))
     indices = jnp.arange(points.shape[0])
-    # dense points: the last one has no step after it
-    goals = jnp.append(points[1:], points[-1]) if dense else points
-    ((final, step, code), seen), (taken, values) = jax.lax.scan(close if dense else sparse, start, (indices, goals))
+    if dense:
+        (run, seen), records = jax.lax.scan(close, start, (indices[:-1], points[1:]))
+        # a horizon of the run's own may lie beyond the points given
+        run = jax.lax.while_loop(lambda c: (c[1] < points[-1]) & (c[2] < 0), walk, run)
+        seen = jax.lax.cond(run[1] > seen.step, lambda: see(run, seen), lambda: seen)
+        tell(points.shape[0])
+        last = (seen.step, seen.values)
+        taken, values = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), records, last)
+        final, step, code = run
+    else:
+        ((final, step, code), seen), (taken, values) = jax.lax.scan(sparse, start, (indices, points))
     if stop is not None:
         code = jnp.where((code < 0) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
     code = jnp.where(code < 0, HORIZON, code)

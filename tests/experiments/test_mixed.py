@@ -41,6 +41,7 @@ def test_the_registry():
         ({"d": 3}, "mixed/fig1: d = 3 is not allowed: input should be greater than or equal to 10."),
         ({"d": "many"}, "d = 'many' is not allowed"),
         ({"c_lr": 0}, "c_lr = 0 is not allowed"),
+        ({"rank": 60}, "rank = 60 must be below d / 2"),
         ({"speed": 1}, "speed is not known: mixed/fig1 has seed, d, rank"),
     ],
 )

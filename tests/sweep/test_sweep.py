@@ -18,6 +18,7 @@ import linnet as ln
 from linnet import sweep
 from linnet.sweep.cells import Builder
 from linnet.sweep.expression import FUNCTIONS, evaluate
+from linnet.sweep.store import locked
 
 SPEC = """
 seed = 3
@@ -164,6 +165,55 @@ def test_every_cell_sees_its_own_start():
         assert abs(cell.steps - 1e6 * np.linalg.norm(start, 2) / top) <= 1
 
 
+def test_series_of_descent_and_what_was_once_wrong(tmp_path):
+    text = """
+[axes]
+alpha = [0.1, 0.5]
+size = [1.0, 1.000000001]
+[problem]
+kind = "factorisation"
+target = [["size", 0.0], [0.0, 1.0]]
+[start]
+kind = "one_zero"
+depth = 2
+alpha = "alpha"
+[motion]
+kind = "GradientDescent"
+lr = 0.05
+[run]
+steps = 100
+record = RECORD
+[store]
+loss = "loss at end"
+values = "singular_values at end"
+SERIES
+"""
+    problem = ln.factorisation(np.eye(2))
+    run = ln.simulate(problem, ln.one_zero(problem, alpha=0.1, depth=2), ln.GradientDescent(0.05), steps=100)
+    for i, record in enumerate(("[0]", "[0, 1, 2, 3]", '"every 1"')):
+        sweep.run(sweep.parse(text.replace("RECORD", record).replace("SERIES", "")), tmp_path / f"{i}.zarr")
+        data = xarray.open_zarr(tmp_path / f"{i}.zarr")
+        assert np.all(data["ended"] == 100)  # however few records are asked for
+        np.testing.assert_allclose(data["loss"][0, 0], run["loss"][-1], rtol=1e-9)
+        assert data["values"][0, 0, 0] != data["values"][0, 1, 0]  # targets that differ in the ninth digit
+    for batch in ("", "batch = 1"):
+        described = sweep.parse(batch + text.replace("RECORD", '"linear 11"').replace("SERIES", 'curve = "loss"'))
+        sweep.run(described, tmp_path / f"series{batch}.zarr")
+        data = xarray.open_zarr(tmp_path / f"series{batch}.zarr")
+        np.testing.assert_allclose(data["curve"][0, 0], run["loss"][::10], rtol=1e-9)
+        np.testing.assert_array_equal(data["record"], np.arange(0, 101, 10))
+    uneven = (
+        text.replace("steps = 100", 'steps = "100 * alpha"').replace("RECORD", "[0]").replace("SERIES", 'l = "loss"')
+    )
+    with pytest.raises(ln.InputError, match="differs from cell to cell"):
+        sweep.run(sweep.parse(uneven), tmp_path / "uneven.zarr")
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with locked(tmp_path / "s.zarr"), pytest.raises(ln.InputError, match="another process"):
+        sweep.run(described(), tmp_path / "s.zarr")
+
+
 def test_series_flows_files_and_seeds(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.eye(3), y=np.diag([3.0, 2.0, 1.0]))
     text = f"""
@@ -254,6 +304,13 @@ def test_arithmetic():
         ("seed = 3", "sede = 3", "sede is not known"),
         ("batch = 4", "batch = [", "is not TOML"),
         ('gap = "closure_error at end"', 'lr = "loss at end"', "store.lr is not a free name"),
+        ('gap = "closure_error at end"', 'a = "step at lowest singular_values"', "singular_values is not one number"),
+        ('c = "variance * 20"', 'c = "singular_value(target, 9)"', "numbers 1 to 6"),
+        ('c = "variance * 20"', "c = inf", "let.c = inf is not a finite number"),
+        ('c = "variance * 20"', "c = 1.0\nseed = 5", "let.seed is not a free name"),
+        ("variance = [1e-4, 1e-2, 1.0]", "variance = [1.0]\nseed = [0.5]", "seeds are whole numbers"),
+        ("variance = [1e-4, 1e-2, 1.0]", "variance = [1.0]\nstatus = [1.0]", "the axis status is not a free name"),
+        ("d = 6", "d = [[1, 2], [3]]", "d"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, old, new, words):

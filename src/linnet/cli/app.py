@@ -1,12 +1,12 @@
 """The commands. Heavy rooms are imported inside them, so that help is instant."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from linnet._version import __version__
+from linnet.cli.output import dumps
 
 app = typer.Typer(
     name="linnet",
@@ -53,7 +53,7 @@ def demo(
 
     result = run(d, rank, gamma_w, gamma_sigma2, steps, seed, out, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(dumps(result))
 
 
 @app.command("list")
@@ -64,7 +64,7 @@ def list_(
     from linnet.cli.verify import listing, show_list
 
     if as_json:
-        typer.echo(json.dumps(listing(), indent=2))
+        typer.echo(dumps(listing()))
     else:
         show_list()
 
@@ -81,7 +81,7 @@ def verify(
 
     result = run(ids or [], paper, size, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(dumps(result))
     raise typer.Exit(exit_code(result))
 
 
@@ -103,7 +103,7 @@ def reproduce(
 
     result = run(ids or [], size, out, settings or [], quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(dumps(result))
     raise typer.Exit(int(result["failed"] > 0))
 
 
@@ -121,7 +121,7 @@ def sweep(
 
     result = run(spec, out, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(dumps(result))
 
 
 predict = typer.Typer(help="What theory says about a given network, before anyone trains it.", no_args_is_help=True)
@@ -151,4 +151,4 @@ def phase(
 
     result = answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(dumps(result))

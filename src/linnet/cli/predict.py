@@ -56,15 +56,21 @@ def phase(
         raise InputError(f"d = {d} is not allowed with --run: the exact run needs d <= {_DENSE}.")
     key = jax.random.key(_check.integer("seed", seed, least=0, most=2**63 - 1))
     a = None if levels is None else _levels(levels)
-    rank = _check.integer("rank", rank, least=1, most=d) if a is None else len(a)
+    rank = _check.integer("rank", rank if a is None else len(a), least=1, most=d, reason="the dimension")
     problem = low_rank_recovery(key, d, rank, levels=a) if d <= _DENSE and (run or a is None) else None
     if a is None:
         a = np.full(rank, rank**-0.5)  # what the drawn levels tend to in high dimension
         if problem is not None:
             a = np.asarray(jnp.linalg.svd(problem.truth, compute_uv=False))[:rank] / d
     size = float(d)
+    if gamma_w * math.log10(size) > 100:
+        raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e100.")
     width, variance = float(max(1, round(size**gamma_w))), size**gamma_sigma2
     c, kappa = variance * width, 2 / size**2
+    if not 1e-100 < c < 1e100 or not 1e-100 < variance * c < 1e100:
+        raise InputError(
+            f"gamma_sigma2 = {gamma_sigma2:g} is not allowed here: variance times width is {c:.3g}, beyond reason."
+        )
     top = max(a) * size + 1 / max(a)
     lazy = gamma_sigma2 + gamma_w > 1
     lr = size**2 / (c_lr * (c if lazy else max(a) * size))

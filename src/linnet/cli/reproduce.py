@@ -2,10 +2,8 @@
 
 import json
 import math
-import platform
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,11 @@ from rich.markup import escape
 from linnet import _check, report
 from linnet._check import InputError
 from linnet._pool import cores
-from linnet._version import __version__
 from linnet.claims import Finding
 from linnet.cli.bar import bar
+from linnet.cli.output import dumps
 from linnet.experiments import Experiment, find
-from linnet.experiments.experiment import SIZES
-
-LIBRARIES = ("jax", "equinox", "diffrax", "numpy", "scipy", "xarray", "zarr", "matplotlib")
+from linnet.experiments.experiment import SIZES, versions
 
 
 def changes(settings: Sequence[str], chosen: Sequence[type[Experiment]]) -> dict[str, Any]:
@@ -91,12 +87,14 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
     with bar(experiment.id, quiet=quiet) as progress:
         data, kept = experiment.data(folder, progress, workers=cores())
     seconds = time.perf_counter() - began
+    device = jax.devices()[0]
+    made_on = device.device_kind if device.platform != "cpu" else f"a CPU with {cores()} cores"
     if kept and before.exists():
-        seconds = json.loads(before.read_text(encoding="utf-8"))["seconds"]
+        old = json.loads(before.read_text(encoding="utf-8"))
+        seconds, made_on = old["seconds"], old["device"]
     figure = experiment.draw(data)
     for suffix in ("png", "svg"):
         figure.savefig(folder / f"figure.{suffix}", metadata={"Date": None} if suffix == "svg" else None)
-    device = jax.devices()[0]
     result = {
         "id": experiment.id,
         "title": experiment.title,
@@ -106,8 +104,9 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
         "parameters": experiment.model_dump(),
         "seed": experiment.seed,
         "seconds": round(seconds, 2),
-        "device": device.device_kind if device.platform != "cpu" else f"a CPU with {cores()} cores",
-        "versions": {"linnet": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
+        "device": made_on,
+        "versions": versions(),
+        "again": _again(experiment, size),
         "data": "data.zarr" if (folder / "data.zarr").exists() else "data.nc",
         "verdicts": [
             {"name": name, "holds": f.holds, "measured": f.measured, "required": _required(f), "text": _text(f)}
@@ -115,9 +114,18 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
         ],
     }
     partial = folder / "result.json.partial"
-    partial.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    partial.write_text(dumps(result), encoding="utf-8")
     partial.replace(before)
     return {**result, "kept": kept}
+
+
+def _again(experiment: Experiment, size: str) -> str:
+    """The command that makes it again."""
+    preset = type(experiment).of_size(size, {}).model_dump()
+    changed = {k: v for k, v in experiment.model_dump().items() if v != preset[k]}
+    return " ".join(
+        [f"linnet reproduce {experiment.id} --size {size}", *(f"--set {k}={json.dumps(v)}" for k, v in changed.items())]
+    )
 
 
 def _required(finding: Finding) -> float | list[float]:

@@ -115,7 +115,11 @@ def _verdicts(ids: Sequence[str], size: str) -> Iterator[Verdict]:
         return
     _check.choice("size", size, SIZES)
     with pool(workers) as processes:
-        yield from processes.map(_verify, ids, [size] * len(ids))
+        try:
+            yield from processes.map(_verify, ids, [size] * len(ids))
+        except BaseException:
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _verify(name: str, size: str) -> Verdict:

@@ -3,8 +3,11 @@
 import abc
 import importlib
 import json
+import platform
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._version import __version__
 from linnet.claims import Finding
 from linnet.claims.claim import PAPERS
 from linnet.sweep.spec import sentence
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZES = ("quick", "paper")
+LIBRARIES = ("jax", "equinox", "diffrax", "numpy", "scipy", "xarray", "zarr", "matplotlib")
 Progress = Callable[[int, int], None]
 _REGISTRY: dict[str, type["Experiment"]] = {}
 
@@ -82,12 +87,17 @@ class Experiment(BaseModel):
 
     def data(self, folder: Path, progress: Progress, *, workers: int = 1) -> tuple[xarray.Dataset, bool]:
         """The dataset in `folder` if it was made with these parameters, else a new one; and whether it was there."""
-        folder.mkdir(parents=True, exist_ok=True)
         store, file, mark = folder / "data.zarr", folder / "data.nc", folder / "parameters.json"
-        wanted = json.dumps(self.model_dump(), sort_keys=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{str(folder)!r} cannot be made: {error.strerror}.") from None
+        wanted = json.dumps({"parameters": self.model_dump(), "versions": versions()}, sort_keys=True)
         ours = mark.exists() and mark.read_text(encoding="utf-8") == wanted
         if not ours:
-            _remove(store, file, folder / "result.json")
+            mark.unlink(missing_ok=True)  # first: data without its mark belongs to nobody
+            for leftover in folder.iterdir():
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             _write(mark, wanted)
         elif file.exists():
             with xarray.open_dataset(file, engine="scipy") as found:
@@ -101,21 +111,16 @@ class Experiment(BaseModel):
         return made, ours and whole
 
 
+def versions() -> dict[str, str]:
+    """What the numbers depend on besides the parameters; data made by other versions is made again."""
+    return {"linnet": __version__, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
 def _write(path: Path, text: str) -> None:
     """Puts a text in place by one rename."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
-
-
-def _remove(*paths: Path) -> None:
-    import shutil
-
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def experiments() -> dict[str, type[Experiment]]:

@@ -3,13 +3,13 @@
 import math
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from linnet import observe, sweep
 from linnet.claims import Finding
@@ -25,6 +25,12 @@ from linnet.theory import mixed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def _below(figure: Any) -> Any:
+    if figure.rank >= figure.d / 2:
+        raise ValueError(f"rank = {figure.rank} must be below d / 2 = {figure.d / 2:g}, or no noise is left")
+    return figure
 
 
 class Fig1(Experiment):
@@ -44,6 +50,10 @@ class Fig1(Experiment):
     gamma_w: float = Field(default=2.25, ge=0, le=5, description="The network has d^gamma_w hidden neurons.")
     c_lr: float = Field(default=50.0, gt=1, le=1e4, description="A step is 1/c_lr of the fastest mode's time.")
     steps: int = Field(default=420, ge=2, le=100_000, description="Steps of gradient descent.")
+
+    @model_validator(mode="after")
+    def _noise_is_left(self) -> Self:
+        return _below(self)
 
     @property
     def width(self) -> float:
@@ -184,6 +194,10 @@ class Fig2(Experiment):
         default=False, description="Measure the distance to the mixed equation in Euler steps too (an SVD a step)."
     )
 
+    @model_validator(mode="after")
+    def _noise_is_left(self) -> Self:
+        return _below(self)
+
     def spec(self) -> sweep.Sweep:
         """The sweep behind the figure."""
         text = resources.files("linnet.experiments").joinpath("mixed_fig2.toml").read_text(encoding="utf-8")
@@ -227,13 +241,14 @@ class Fig2(Experiment):
         variance, width = data["gamma_sigma2"], data["gamma_w"]
         total = variance + width
         inside = (width > 1) & (2 * variance + width < 0)
+        test = data["test"].values  # NaN must not be skipped
         out = {
             "every cell ran its course: diverged or missing cells": at_most(int((data["status"] != 1).sum()), 0),
             "active networks (sum of the exponents <= 0): largest test error": at_most(
-                data["test"].where(inside & (total <= 0)).max(), 0.07 if self.d >= 200 else 14 / self.d
+                np.max(test[(inside & (total <= 0)).values], initial=0.0), 0.07 if self.d >= 200 else 14 / self.d
             ),
             "lazy networks (sum > 1): smallest test error": at_least(
-                data["test"].where(inside & (total > 1)).min(), 0.45
+                np.min(test[(inside & (total > 1)).values], initial=9.0), 0.45
             ),
             "one neuron: test error / best of rank one": within(
                 data["test"].isel(gamma_w=0).min() / facts["rank_one"], 0.88, 1.12
@@ -241,10 +256,12 @@ class Fig2(Experiment):
             "one neuron: stable rank": within(data["stable_rank"].isel(gamma_w=0).max(), 1 - 1e-9, 1 + 1e-9),
         }
         predicted = self.predict(data)
-        for name, words in (("test", "test error"), ("step", "step of the minimum")):
-            ratio = (data[name] / predicted[name]).where(inside)
-            slack = 0.12 if name == "test" else (0.1 + 3 / predicted[name]).where(inside)
-            used = float((np.abs(ratio - 1) / slack).max())
+        # the model is one of high dimension
+        for name, words in (("test", "test error"), ("step", "step of the minimum")) if self.d >= 60 else ():
+            chosen = inside.values
+            ratio = data[name].values[chosen] / predicted[name].values[chosen]
+            slack = 0.12 if name == "test" else 0.1 + 3 / predicted[name].values[chosen]
+            used = np.max(np.abs(ratio - 1) / slack, initial=0.0)
             out[f"predicted without simulation: largest share used of what the {words} may differ by"] = at_most(
                 used, 1
             )

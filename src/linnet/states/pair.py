@@ -19,7 +19,8 @@ class Pair(State):
     It is the first one to everybody who looks, except to `observe.closure_error`, the distance of the two. A closure
     can be the shadow in two ways: `EndToEnd(A, Mixed(c))` iterates its equation by Euler steps (an SVD each), and
     `two_c_balanced(A, c)` is a network on which the closure is exact under gradient flow, so that under descent both
-    have the same discretisation and what is left between them is the closure's own error.
+    have the same discretisation and what is left between them is the closure's own error. A run of a pair ends when
+    either of them diverges.
     """
 
     first: State

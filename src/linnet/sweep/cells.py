@@ -131,6 +131,15 @@ class Builder:
         self._problems: dict[Any, Problem] = {}
         self._spectra: dict[int, tuple[Any, np.ndarray]] = {}
 
+    def problem(self, mark: Any, make: Callable[[], Problem]) -> Problem:
+        """The problem with this mark; the last few are kept, so that memory does not grow with the grid."""
+        if mark not in self._problems:
+            if len(self._problems) >= 8:
+                self._problems.clear()
+                self._spectra.clear()
+            self._problems[mark] = make()
+        return self._problems[mark]
+
     def cell(self, point: Mapping[str, float]) -> Cell:
         """The run at a point of the grid."""
         names = _Names(self, point)
@@ -166,7 +175,7 @@ class _Names:
         self.functions: dict[str, Callable[..., Any]] = {
             **FUNCTIONS,
             "norm": lambda x: float(self.values(x)[0]),
-            "singular_value": lambda x, i: float(self.values(x)[int(i) - 1]),
+            "singular_value": self.singular_value,
             "mode_time": lambda *x: float(_mode_time(*map(float, x))),
             "largest_lr": lambda *x: float(mixed.largest_lr(*x)),
         }
@@ -191,6 +200,15 @@ class _Names:
         self.asked.pop()
         return self.known[name]
 
+    def singular_value(self, array: Any, number: float) -> float:
+        """The singular value with this number, from 1 on."""
+        values = self.values(array)
+        if number != int(number) or not 1 <= number <= len(values):
+            raise InputError(
+                f"singular_value(x, {number:g}) is not allowed: the matrix has numbers 1 to {len(values)}."
+            )
+        return float(values[int(number) - 1])
+
     def values(self, array: Any) -> np.ndarray:
         """Singular values; a start is this cell's alone and is not kept."""
         own = "start" in self.known and array is self.known["start"]
@@ -199,17 +217,16 @@ class _Names:
     @property
     def key(self) -> Key[Array, ""]:
         seed = self.known.get("seed", self.builder.spec.seed)
-        return jax.random.key(_check.integer("seed", int(seed), least=0))
+        if not float(seed).is_integer() or not 0 <= seed < 2**63:
+            raise InputError(f"seed = {seed:g} is not allowed: seeds are whole numbers from 0 to 2^63 - 1.")
+        return jax.random.key(int(seed))
 
     def problem(self) -> Problem:
         if "problem" not in self.known:
             call = self.builder.spec.problem
             arguments = {name: self.argument(f"problem.{name}", value) for name, value in call.arguments.items()}
-            mark = (call.kind, repr(sorted(arguments.items())), self.known.get("seed"))
-            made = self.builder._problems
-            if mark not in made:
-                made[mark] = self.build("problem", call, PROBLEMS, {})
-            self.known["problem"] = made[mark]
+            mark = (call.kind, *(f"{name} {_mark(value)}" for name, value in arguments.items()), self.known.get("seed"))
+            self.known["problem"] = self.builder.problem(mark, lambda: self.build("problem", call, PROBLEMS, {}))
         return self.known["problem"]
 
     def state(self) -> State:
@@ -238,18 +255,23 @@ class _Names:
                 free = [n for n in takes if n not in ("key", *given)]
                 raise InputError(f"{field}.{name} is not known: {kind} takes {', '.join(free)}.")
         for name, value in {"key": self.key, **given}.items():
-            if name in takes:
+            if name in takes and takes[name].default is inspect.Parameter.empty:  # a key that may be left out is
                 arguments[name] = value
         missing = [n for n, p in takes.items() if p.default is p.empty and n not in arguments]
         if missing:
             raise InputError(f"{field}.{missing[0]} is missing: {kind} needs it.")
-        return function(**arguments)
+        try:
+            return function(**arguments)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{field} is not allowed: {kind} cannot take these arguments ({error}).") from None
 
     def argument(self, field: str, value: Any) -> Any:
         if isinstance(value, str):
             return evaluate(value, self, self.functions)
         if isinstance(value, list):
-            return np.asarray([self.argument(field, item) for item in value], dtype=float)
+            return [self.argument(field, item) for item in value]
         if isinstance(value, Mapping):
             return _file(field, value)
         return value
@@ -264,6 +286,11 @@ class _Names:
 
 
 _mode_time = jax.jit(mixed.mode_time)
+
+
+def _mark(value: Any) -> str:
+    """Tells arguments apart to the last bit."""
+    return f"{value.shape} {value.tobytes().hex()}" if isinstance(value, np.ndarray) else repr(value)
 
 
 def _place(point: Mapping[str, float]) -> str:
@@ -297,12 +324,25 @@ class Runner:
         self.keep = tuple(dict.fromkeys(q.where for q in extremes if q.what not in ("step", "time", q.of)))
         names = [q.what for q in quantities if not q.where] + [q.of for q in extremes]
         self.observe = tuple(dict.fromkeys(names)) or ("loss",)
+        self.series = any(not q.where for q in quantities)
         self._alone = eqx.filter_jit(self._one)
         self._together = eqx.filter_jit(self._many)
 
+    def cap(self, cells: Sequence[Cell], *, alone: bool) -> int:
+        """The number of steps that a program for these cells is made for; with series it is the cells' own."""
+        if not self.series:
+            return max(cell.cap(alone=alone) for cell in cells)
+        lengths = {cell.steps for cell in cells}
+        if len(lengths) > 1:
+            raise InputError("run.steps differs from cell to cell: every record of a series needs one number for all.")
+        return lengths.pop()
+
     def points(self, cap: int) -> Any:
-        """The recording rule as it stands in the specification."""
+        """The recording rule as it stands in the specification; by default every step, if records are asked for."""
         given = self.spec.run.record
+        if given is None:
+            looked = any(q.where != "end" for q in self.quantities)
+            given = ("every 1" if cap else "linear 201") if looked else [0.0]
         if isinstance(given, list):
             return record.at(given)
         kind, _, count = given.partition(" ")
@@ -313,11 +353,11 @@ class Runner:
         }
         try:
             rule = rules[kind](float(count))
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, OverflowError):
             raise InputError(
                 f"run.record = {given!r} is not allowed: use 'every N', 'linear N', 'logarithmic N' or a list of steps."
             ) from None
-        return rule if cap == 0 else record.at(rule.points(cap, discrete=True))
+        return rule if cap == 0 or self.series else record.at(rule.points(cap, discrete=True))
 
     def run(self, cells: Sequence[Cell], cap: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Values by name, status codes and ends, with the cells along the first axis."""
@@ -339,11 +379,21 @@ class Runner:
 
     def shapes(self, cell: Cell) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and type of what is stored of a cell."""
-        values, _, _ = jax.eval_shape(lambda steps: self._one(cell.cap(alone=True), *_inputs(cell, steps)), 1)
+        for q in self.quantities:
+            if q.of and jax.eval_shape(lambda q=q: observe.named(q.of)(cell.state, cell.problem)).shape != ():
+                raise InputError(f"store.{q.name} = '{q.what} at {q.where}' is not allowed: {q.of} is not one number.")
+        cap = self.cap([cell], alone=True)
+        values, _, _ = jax.eval_shape(lambda steps: self._one(cap, *_inputs(cell, steps)), 1)
         return {name: (tuple(value.shape), np.dtype(value.dtype)) for name, value in values.items()}
 
+    def clock(self, cell: Cell) -> np.ndarray:
+        """The steps or times of a series' records."""
+        cap = self.cap([cell], alone=True)
+        horizon = cap or self.spec.run.time
+        return self.points(cap).points(horizon, discrete=cap > 0).astype(float)
+
     def _one(self, cap: int, problem: Problem, state: State, motion: Motion, steps: Any, key: Any, stop: Any) -> Any:
-        horizon = {"time": self.spec.run.time} if cap == 0 else {"steps": steps}
+        horizon = {"time": self.spec.run.time} if cap == 0 else {"steps": cap if self.series else steps}
         run = simulate(
             problem,
             state,

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from linnet._check import InputError
 
 Value = bool | int | float | str
+# names of the store itself, of what expressions know, and of the observables' axes
+RESERVED = ("status", "ended", "record", "problem", "state", "start", "truth", "target")
+DIMENSIONS = ("mode", "layer", "lower_layer", "input", "output", "record")
 
 
 class Part(BaseModel):
@@ -57,7 +61,7 @@ class Run(Part):
 
     steps: int | str | None = None
     time: float | None = Field(default=None, gt=0)
-    record: str | list[float] = "every 1"
+    record: str | list[float] | None = None
     stop: Call | None = None
     blowup: float = Field(default=1e9, gt=1)
 
@@ -83,6 +87,14 @@ class Sweep(Part):
     store: dict[str, str] = Field(min_length=1)
     batch: int | None = Field(default=None, ge=1)
 
+    @field_validator("let")
+    @classmethod
+    def _numbers(cls, let: dict[str, Value]) -> dict[str, Value]:
+        for name, value in let.items():
+            if isinstance(value, float) and not np.isfinite(value):
+                raise ValueError(f"let.{name} = {value} is not a finite number")
+        return let
+
     @field_validator("axes")
     @classmethod
     def _finite(cls, axes: dict[str, Axis | list[float]]) -> dict[str, Axis | list[float]]:
@@ -97,10 +109,13 @@ class Sweep(Part):
     @model_validator(mode="after")
     def _names(self) -> "Sweep":
         for name in self.let:
-            if name in self.axes:
-                raise ValueError(f"{name} is both an axis and defined under let")
+            if name in self.axes or name in ("seed", *RESERVED):
+                raise ValueError(f"let.{name} is not a free name")
+        for name in self.axes:
+            if name in RESERVED or name in DIMENSIONS:
+                raise ValueError(f"the axis {name} is not a free name")
         for name in self.store:
-            if name in self.axes or name in ("status", "ended") or not name.isidentifier():
+            if name in self.axes or name in RESERVED or name in DIMENSIONS or not name.isidentifier():
                 raise ValueError(f"store.{name} is not a free name of letters, digits and underscores")
         return self
 
@@ -109,8 +124,9 @@ class Sweep(Part):
         return {name: _values(axis) for name, axis in self.axes.items()}
 
     def identity(self) -> dict[str, Any]:
-        """What decides the results: everything but the title and the batch, and the contents of the files named."""
+        """What decides the results: all but the title and the batch, the contents of the files named, the versions."""
         out = self.model_dump(exclude={"title", "batch"}, exclude_none=True)
+        out["versions"] = {name: version(name) for name in ("linnet", "jax", "numpy")}
         files = {path: _digest(path) for path in _files(out)}
         return {**out, "files": files} if files else out
 
@@ -126,6 +142,15 @@ def _files(tree: Any) -> list[str]:
     return []
 
 
+def _placed(tree: Any, folder: Path) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    here = {name: _placed(value, folder) for name, value in tree.items()}
+    if isinstance(here.get("file"), str):
+        here["file"] = str(folder / here["file"])
+    return here
+
+
 def _digest(path: str) -> str:
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -139,13 +164,13 @@ def read(path: Path) -> Sweep:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InputError(f"{str(path)!r} cannot be read: give a TOML file that describes a sweep.") from None
-    return parse(text, str(path))
+    return parse(text, str(path), path.parent)
 
 
-def parse(text: str, where: str = "the sweep") -> Sweep:
-    """The sweep that a TOML text describes."""
+def parse(text: str, where: str = "the sweep", folder: Path = Path()) -> Sweep:
+    """The sweep that a TOML text describes; files it names are looked for in `folder`."""
     try:
-        return Sweep.model_validate(tomllib.loads(text))
+        return Sweep.model_validate(_placed(tomllib.loads(text), folder))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where} is not TOML: {error}.") from None
     except ValidationError as error:

@@ -4,11 +4,17 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
+
+try:
+    import fcntl
+except ImportError:  # not on every system
+    fcntl = None  # type: ignore[assignment]
 
 from linnet._check import InputError
 from linnet.sweep.cells import Quantity
@@ -16,6 +22,28 @@ from linnet.sweep.spec import Sweep
 from linnet.trajectory import STATUS
 
 WORDS = ("missing", *STATUS)  # the meanings of the status codes 0, 1, 2 ...
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Nobody else writes into the store meanwhile."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be made: {error.strerror}.") from None
+    lock = path.with_name(f".{path.name}.lock")
+    with lock.open("a") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"{str(path)!r} is being written by another process: wait for it or stop it."
+                ) from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 class Store:
@@ -45,15 +73,12 @@ class Store:
         quantities: Sequence[Quantity],
         shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
         chunks: tuple[int, ...],
+        clock: np.ndarray | None = None,
     ) -> "Store":
         """An empty store, built beside its place and then renamed into it."""
         grid = spec.grid()
         lead, shape = tuple(grid), tuple(len(values) for values in grid.values())
         building = path.with_name(f".{path.name}.{os.getpid()}.new")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{str(path)!r} cannot be made: {error.strerror}.") from None
         for leftover in path.parent.glob(f".{path.name}.*.new"):  # of a run killed while it began
             shutil.rmtree(leftover)
         group = zarr.open_group(
@@ -68,6 +93,9 @@ class Store:
 
         for name, values in grid.items():
             make(name, values.shape, values.shape, "f8", np.nan, [name])[...] = values
+        if clock is not None:
+            words = "Step of the record" if spec.run.time is None else "Time of the record"
+            make("record", clock.shape, clock.shape, "f8", np.nan, ["record"], long_name=words)[...] = clock
         meanings = {"flag_values": list(range(len(WORDS))), "flag_meanings": " ".join(WORDS)}
         make("status", shape, chunks, "i1", None, lead, long_name="How the run ended", **meanings)
         make("ended", shape, chunks, "f8", np.nan, lead, long_name="Step or time at which the run ended")

@@ -1,10 +1,11 @@
 """Runs a sweep into its store: cells of one shape together, chunk by chunk, from wherever it was left."""
 
+import itertools
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from linnet._check import InputError
 from linnet._pool import pool
 from linnet.sweep.cells import Builder, Cell, Runner
 from linnet.sweep.spec import Sweep
-from linnet.sweep.store import WORDS, Store
+from linnet.sweep.store import WORDS, Store, locked
 
 Progress = Callable[[int, int], None]
 _MOST = 512  # runs in one batch
@@ -26,15 +28,28 @@ def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: in
     """Makes or completes the store `out`; returns how many cells ended in which way, and how many were computed now.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
-    chunk is always computed from the same cells in the same batches, the result is the same to the last bit. On a CPU
-    `workers` processes share the chunks, each on a core of its own (with the command line: all cores).
+    chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
+    costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
+    command line: all cores).
     """
+    plan = None if out.exists() else _plan(spec)  # mistakes show before anything is written
+    with locked(out):
+        return _run(spec, out, plan, progress, workers)
+
+
+def _plan(spec: Sweep) -> tuple[Any, ...]:
+    """What a new store needs to know."""
     builder = Builder(spec)
-    if not out.exists():
-        first = builder.cell(_points(spec, np.arange(1))[0])
-        shapes = Runner(spec, builder.quantities).shapes(first)
-        chunks = _chunks(tuple(map(len, spec.grid().values())), spec.batch or _batch(first))
-        Store.create(out, spec, builder.quantities, shapes, chunks)
+    first, runner = builder.cell(_points(spec, np.arange(1))[0]), Runner(spec, builder.quantities)
+    chunks = _chunks(tuple(map(len, spec.grid().values())), spec.batch or _batch(first))
+    return builder.quantities, runner.shapes(first), chunks, runner.clock(first) if runner.series else None
+
+
+def _run(
+    spec: Sweep, out: Path, plan: tuple[Any, ...] | None, progress: Progress | None, workers: int
+) -> dict[str, int]:
+    if plan is not None and not out.exists():
+        Store.create(out, spec, *plan)
     store = Store(out)
     store.agrees(spec)
     store.sweep_leftovers()
@@ -71,9 +86,19 @@ def _results(
     # by the size of the whole store, so that a chunk is computed in the same way whenever it is
     if workers > 1 and numbers.size >= 4 * workers * math.prod(store.chunks) and jax.default_backend() == "cpu":
         with pool(workers) as processes:
-            waiting = {processes.submit(_chunk, text, numbers[block].ravel()): block for block in store.missing()}
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
+            blocks = store.missing()
+            waiting: dict[Future[Results], tuple[slice, ...]] = {}
+            try:
+                while True:
+                    for block in itertools.islice(blocks, 2 * workers - len(waiting)):
+                        waiting[processes.submit(_chunk, text, numbers[block].ravel())] = block
+                    if not waiting:
+                        return
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        yield waiting.pop(future), future.result()
+            except BaseException:
+                processes.shutdown(wait=False, cancel_futures=True)
+                raise
     else:
         for block in store.missing():
             yield block, _chunk(text, numbers[block].ravel(), tell)
@@ -81,7 +106,11 @@ def _results(
 
 def _chunk(text: str, chosen: np.ndarray, tell: Callable[[int], None] | None = None) -> Results:
     spec, builder, runner = _prepared(text)
-    return _compute(runner, [builder.cell(point) for point in _points(spec, chosen)], tell or (lambda count: None))
+    cells = [builder.cell(point) for point in _points(spec, chosen)]
+    if runner.series:
+        first = builder.cell(_points(spec, np.arange(1))[0])
+        runner.cap([first, *cells], alone=True)  # one number of steps for all
+    return _compute(runner, cells, tell or (lambda count: None))
 
 
 @lru_cache(maxsize=1)
@@ -113,14 +142,17 @@ def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> 
             least = cells[members[0]].steps
             batch = [i for i in members if cells[i].steps <= 2 * least][:_MOST]
             members = members[len(batch) :]
-            cap = max(cells[i].cap(alone=alone) for i in batch)
-            values, code, ended = runner.run([cells[i] for i in batch], cap)
+            chosen = [cells[i] for i in batch]
+            values, code, ended = runner.run(chosen, runner.cap(chosen, alone=alone))
             for place, i in enumerate(batch):
                 found[i] = {name: value[place] for name, value in values.items()}, code[place], ended[place]
             count += len(batch)
             tell(count)
-    names = found[0][0]
-    values = {name: np.stack([cell[0][name] for cell in found]) for name in names}
+    for name, value in found[0][0].items():
+        shapes = {cell[0][name].shape for cell in found}
+        if len(shapes) > 1:
+            raise InputError(f"store.{name} has shape {value.shape} in some cells and not in others: it must not vary.")
+    values = {name: np.stack([cell[0][name] for cell in found]) for name in found[0][0]}
     return values, np.array([cell[1] for cell in found]), np.array([cell[2] for cell in found])
 
 
@@ -131,7 +163,7 @@ def _batch(cell: Cell) -> int:
     if device.platform == "cpu":
         if numbers > _BUSY:
             return 1
-        room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**31
+        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if hasattr(os, "sysconf") else 2**31
     else:
         room = (device.memory_stats() or {}).get("bytes_limit", 2**33)
     bytes_each = 8 * (16 * numbers + 8 * max(cell.steps, 256))  # state, its new value, gradients, what is kept; records

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from linnet import _check
 from linnet._check import InputError
 
-Number = float | Float[Array, "..."]
+Number = float | Array | np.ndarray
 
 
 # Lazy ----------------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def matrix(
 
 def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
     """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c))."""
-    return 1 / (kappa * jnp.hypot(jnp.asarray(top), jnp.asarray(c)))
+    return 1 / (jnp.asarray(kappa) * jnp.hypot(jnp.asarray(top), jnp.asarray(c)))
 
 
 PHASES = ("underparametrized", "infinite_noise", "lazy", "active")

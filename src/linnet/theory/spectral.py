@@ -16,7 +16,8 @@ from scipy.integrate import quad
 from linnet import _check
 from linnet.theory import mixed
 
-Number = float | Float[Array, "..."]
+Values = Array | np.ndarray
+Number = float | Values
 
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -25,11 +26,11 @@ Number = float | Float[Array, "..."]
 class Layers(NamedTuple):
     """Singular values of the two layers, descending."""
 
-    first: Float[Array, " d_in"]
-    second: Float[Array, " k"]
+    first: Float[Values, " d_in"]
+    second: Float[Values, " k"]
 
 
-def layer_values(values: Float[Array, " k"], gamma: Number, d_in: int) -> Layers:
+def layer_values(values: Float[Values, " k"], gamma: Number, d_in: int) -> Layers:
     """The layers' singular values from those of A, at all times of the flow from I_gamma (P2).
 
     sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma), sigma_i(W_2) = s_i / sigma_i(W_1); the d_in - k others of W_1 stay
@@ -76,7 +77,7 @@ def jump(time: Number, target: Number) -> Float[Array, "..."]:
 # Mirror potentials ---------------------------------------------------------------------------------------------------
 
 
-def entropy(values: Float[Array, " k"], gamma: Number) -> Float[Array, ""]:
+def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
     """The hyperbolic entropy Psi(s) - Psi(0), Psi = 1/2 sum [s asinh(s/gamma) - hypot(s, gamma)] (erratum E1).
 
     The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
@@ -85,7 +86,7 @@ def entropy(values: Float[Array, " k"], gamma: Number) -> Float[Array, ""]:
     return jnp.sum(s * jnp.arcsinh(s / gamma) - s * (s / (jnp.hypot(s, gamma) + gamma))) / 2
 
 
-def entropy_gradient(values: Float[Array, " k"], gamma: Number) -> Float[Array, " k"]:
+def entropy_gradient(values: Float[Values, " k"], gamma: Number) -> Float[Array, " k"]:
     """1/2 asinh(s/gamma)."""
     return jnp.arcsinh(jnp.asarray(values) / gamma) / 2
 
@@ -94,7 +95,7 @@ def _m(norm: Any, gamma: Any) -> Array:
     return jnp.hypot(norm, gamma) + gamma
 
 
-def potential(matrix: Float[Array, " d"], gamma: Number) -> Float[Array, ""]:
+def potential(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, ""]:
     """psi(A) - psi(0) for one output: psi = (2/3) m^{3/2} - 2 gamma m^{1/2}, m = hypot(|A|, gamma) + gamma.
 
     With k = |A|^2 / m it is (2/3) k (m + sqrt(2 gamma m) - gamma) / (sqrt m + sqrt(2 gamma)), where nothing cancels.
@@ -105,7 +106,7 @@ def potential(matrix: Float[Array, " d"], gamma: Number) -> Float[Array, ""]:
     return 2 / 3 * k * (m + jnp.sqrt(2 * gamma * m) - gamma) / (jnp.sqrt(m) + jnp.sqrt(2 * jnp.asarray(gamma)))
 
 
-def potential_gradient(matrix: Float[Array, " d"], gamma: Number) -> Float[Array, " d"]:
+def potential_gradient(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, " d"]:
     """A / sqrt(m); along the flow its derivative is sqrt(m) G."""
     a = jnp.asarray(matrix)
     return a / jnp.sqrt(_m(jnp.linalg.norm(a), gamma))
@@ -114,11 +115,11 @@ def potential_gradient(matrix: Float[Array, " d"], gamma: Number) -> Float[Array
 class Rate(NamedTuple):
     """Bounds of L(t): the paper's, and half of it or |A_inf|^2 / (8 gamma t), whichever is smaller."""
 
-    printed: Float[Array, "..."]
-    sharp: Float[Array, "..."]
+    printed: Float[Values, "..."]
+    sharp: Float[Values, "..."]
 
 
-def rate(time: Number, limit: Float[Array, " d"], gamma: Number) -> Rate:
+def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
     """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted (P8)."""
     t = jnp.asarray(time)
     printed = potential(limit, gamma) / (jnp.sqrt(2 * jnp.asarray(gamma)) * t)
@@ -148,21 +149,21 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
 # The variational problem ---------------------------------------------------------------------------------------------
 
 
-def gram_limit(limit: Float[Array, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
+def gram_limit(limit: Float[Values, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
     """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (7.9)."""
     a = jnp.asarray(limit)
     _, s, vt = jnp.linalg.svd(a, full_matrices=False)
     k = s * (s / (jnp.hypot(s, gamma) + gamma))
-    return 2 * gamma * jnp.eye(a.shape[1]) + (vt.T * k) @ vt
+    return jnp.asarray(2 * gamma * jnp.eye(a.shape[1]) + (vt.T * k) @ vt)
 
 
-def log_det_objective(first: Float[Array, "w d_in"], second: Float[Array, "d_out w"], gamma: Number) -> Array:
+def log_det_objective(first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], gamma: Number) -> Array:
     """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1)."""
     w1, w2 = jnp.asarray(first), jnp.asarray(second)
     return (jnp.sum(w1**2) + jnp.sum(w2**2)) / 2 - gamma * jnp.linalg.slogdet(w1.T @ w1)[1]
 
 
-def reduced_objective(gram: Float[Array, "d_in d_in"], matrix: Float[Array, "d_out d_in"], gamma: Number) -> Array:
+def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d_out d_in"], gamma: Number) -> Array:
     """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1."""
     c1, a = jnp.asarray(gram), jnp.asarray(matrix)
     return (jnp.sum(a * jnp.linalg.solve(c1, a.T).T) + jnp.trace(c1)) / 2 - gamma * jnp.linalg.slogdet(c1)[1]
@@ -171,13 +172,13 @@ def reduced_objective(gram: Float[Array, "d_in d_in"], matrix: Float[Array, "d_o
 class Stationarity(NamedTuple):
     """Residuals of the conditions of min F subject to X A^T = Y, relative to the weights."""
 
-    first: Float[Array, ""]
-    second: Float[Array, ""]
-    multiplier: Float[Array, ""]
+    first: Float[Values, ""]
+    second: Float[Values, ""]
+    multiplier: Float[Values, ""]
 
 
 def stationarity(
-    first: Float[Array, "w d_in"], second: Float[Array, "d_out w"], inputs: Float[Array, "n d_in"], gamma: Number
+    first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], inputs: Float[Values, "n d_in"], gamma: Number
 ) -> Stationarity:
     """W_2 = B W_1^T, W_1 - 2 gamma W_1 C1^{-1} = W_2^T B, and the rows of B in the row space of X."""
     w1, w2, x = jnp.asarray(first), jnp.asarray(second), jnp.asarray(inputs)
@@ -198,12 +199,12 @@ def stationarity(
 class Moments(NamedTuple):
     """Means of |W_1|^2 and |a|^2."""
 
-    first: Float[Array, "..."]
-    second: Float[Array, "..."]
+    first: Float[Values, "..."]
+    second: Float[Values, "..."]
 
 
 def noise_moments(
-    time: Number, columns: Float[Array, " d"], readout: Number, scales: Any = None, *, frozen: Number = 0.0
+    time: Number, columns: Float[Values, " d"], readout: Number, scales: Any = None, *, frozen: Number = 0.0
 ) -> Moments:
     """Exact second moments of dW_1 = a dB^T, da = W_1 dB for data with singular values D (P11).
 
@@ -213,7 +214,7 @@ def noise_moments(
     """
     square = jnp.asarray(columns)
     d2 = jnp.ones_like(square) if scales is None else jnp.asarray(scales) ** 2
-    kap, t = jnp.sqrt(jnp.sum(d2**2)), jnp.asarray(time)
+    kap, t = jnp.maximum(jnp.sqrt(jnp.sum(d2**2)), 1e-150), jnp.asarray(time)  # no noise is the limit of little
     u, v = jnp.sum(d2 * square), jnp.asarray(readout)
     cosh, sinh, less = jnp.cosh(kap * t), jnp.sinh(kap * t), 2 * jnp.sinh(kap * t / 2) ** 2
     first = jnp.sum(square) + frozen + jnp.sum(d2) * (v * sinh / kap + u * less / kap**2)
@@ -248,14 +249,21 @@ def lyapunov(d: int) -> np.ndarray:
     if d == 1:  # two geometric Brownian motions: exponents -1/2 each
         return np.array([-0.5, -0.5])
     sums = [0.0]
+    edge = 12 / np.sqrt(d - 1) + 2
     for m in range(1, d + 1):
 
-        def weight(x: float, m: int = m) -> float:
-            return x ** (m - 1) * (1 + x * x) ** ((d - 1 - m) / 2) * np.exp(-(d - 1) * x * x / 2)
+        def log_weight(x: Any, m: int = m) -> Any:
+            return (m - 1) * np.log(x) + (d - 1 - m) / 2 * np.log1p(x * x) - (d - 1) * x * x / 2
 
-        edge = 12 / np.sqrt(d - 1) + 2
+        top = np.max(log_weight(np.linspace(edge / 4000, edge, 4000)))
+
+        def weight(x: float, top: float = top, log_weight: Any = log_weight) -> float:
+            return float(np.exp(log_weight(max(x, 1e-300)) - top))
+
         norm = quad(weight, 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0]
-        mean = quad(lambda x: x * x / (1 + x * x) * weight(x), 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0] / norm
+        mean = (
+            quad(lambda x, w=weight: x * x / (1 + x * x) * w(x), 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0] / norm
+        )
         sums.append((d - 1 - m) / 2 * mean)
     return np.diff([*sums, -float(d)])
 
@@ -294,9 +302,9 @@ def commutator_limit() -> float:
 class LabelNoise(NamedTuple):
     """What small label noise does slowly: the decay rate of all but one singular value of W_1, and the end."""
 
-    decay: Float[Array, "..."]
-    first: Float[Array, "..."]
-    readout: Float[Array, "..."]
+    decay: Float[Values, "..."]
+    first: Float[Values, "..."]
+    readout: Float[Values, "..."]
 
 
 def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> LabelNoise:
