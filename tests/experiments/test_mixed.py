@@ -97,5 +97,14 @@ def test_the_spec_ranges_are_asked_for_where_they_were_measured():
     blank = xarray.Dataset({name: (tuple(axes), np.ones((35, 35))) for name in names}, coords=axes)
     findings = paper.accept(blank)
     assert sum(name.startswith("sum ") for name in findings) == 22
+    # the regions are asked for where they are: a failure in the active corner is seen, one among the narrow is not
+    spoilt = blank.copy(deep=True)
+    spoilt["test"][:] = 0.01
+    active = "active networks (sum of the exponents <= 0): largest test error"
+    assert paper.accept(spoilt)[active].holds
+    spoilt["test"][{"gamma_sigma2": 34, "gamma_w": 10}] = 1.0
+    assert paper.accept(spoilt)[active].holds
+    spoilt["test"][{"gamma_sigma2": 0, "gamma_w": 20}] = 1.0
+    assert not paper.accept(spoilt)[active].holds
     assert sum("log distance" in name for name in findings) == 6
     assert not findings["sum -1.81 to -0.5: largest test error"].holds
