@@ -18,7 +18,7 @@ from linnet.claims import Finding
 from linnet.cli.bar import bar
 from linnet.cli.output import dumps
 from linnet.experiments import Experiment, find
-from linnet.experiments.experiment import SIZES, versions
+from linnet.experiments.experiment import SIZES, put, versions
 
 
 def changes(settings: Sequence[str], chosen: Sequence[type[Experiment]]) -> dict[str, Any]:
@@ -113,9 +113,7 @@ def _one(experiment: Experiment, size: str, folder: Path, quiet: bool) -> dict[s
             for name, f in experiment.accept(data).items()
         ],
     }
-    partial = folder / "result.json.partial"
-    partial.write_text(dumps(result), encoding="utf-8")
-    partial.replace(before)
+    put(before, dumps(result))
     return {**result, "kept": kept}
 
 

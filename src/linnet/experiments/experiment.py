@@ -58,7 +58,9 @@ class Experiment(BaseModel):
 
     @abc.abstractmethod
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        """The data, by so many processes. Long runs keep what is finished in `folder` and go on from there."""
+        """The data, by so many processes. Long runs keep what is finished in `folder`, under names that begin with
+        "data", and go on from there.
+        """
 
     @abc.abstractmethod
     def draw(self, data: xarray.Dataset) -> "Figure":
@@ -96,9 +98,9 @@ class Experiment(BaseModel):
         ours = mark.exists() and mark.read_text(encoding="utf-8") == wanted
         if not ours:
             mark.unlink(missing_ok=True)  # first: data without its mark belongs to nobody
-            for leftover in folder.iterdir():
-                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-            _write(mark, wanted)
+            for leftover in (*folder.glob("data*"), folder / "result.json"):  # ours by name: others may keep files here
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+            put(mark, wanted)
         elif file.exists():
             with xarray.open_dataset(file, engine="scipy") as found:
                 return found.load(), True
@@ -116,7 +118,7 @@ def versions() -> dict[str, str]:
     return {"linnet": __version__, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
 
 
-def _write(path: Path, text: str) -> None:
+def put(path: Path, text: str) -> None:
     """Puts a text in place by one rename."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")

@@ -215,8 +215,8 @@ class Fig2(Experiment):
             closure = sweep.Call.model_validate({"kind": "Mixed", "c": "c"})
             second = spec.model_copy(update={"shadow": closure, "store": kept})
             later: Progress = lambda done, total: progress(total + done, parts * total)  # noqa: E731
-            sweep.run(second, folder / "euler.zarr", later, workers=workers)
-            with xarray.open_zarr(folder / "euler.zarr") as other:
+            sweep.run(second, folder / "data-euler.zarr", later, workers=workers)
+            with xarray.open_zarr(folder / "data-euler.zarr") as other:
                 for name in ("distance", "largest_distance"):
                     data[f"{name}_euler"] = other[name].load()
         return data
@@ -244,24 +244,26 @@ class Fig2(Experiment):
         test = data["test"].values  # NaN must not be skipped
         out = {
             "every cell ran its course: diverged or missing cells": at_most(int((data["status"] != 1).sum()), 0),
-            "active networks (sum of the exponents <= 0): largest test error": at_most(
-                np.max(test[(inside & (total <= 0)).values], initial=0.0), 0.07 if self.d >= 200 else 14 / self.d
-            ),
-            "lazy networks (sum > 1): smallest test error": at_least(
-                np.min(test[(inside & (total > 1)).values], initial=9.0), 0.45
-            ),
             "one neuron: test error / best of rank one": within(
                 data["test"].isel(gamma_w=0).min() / facts["rank_one"], 0.88, 1.12
             ),
             "one neuron: stable rank": within(data["stable_rank"].isel(gamma_w=0).max(), 1 - 1e-9, 1 + 1e-9),
         }
+        active, lazy = test[(inside & (total <= 0)).values], test[(inside & (total > 1)).values]
+        if active.size:  # a coarse grid may have no cell there
+            most = 0.07 if self.d >= 200 else 14 / self.d
+            out["active networks (sum of the exponents <= 0): largest test error"] = at_most(np.max(active), most)
+        if lazy.size:
+            out["lazy networks (sum > 1): smallest test error"] = at_least(np.min(lazy), 0.45)
         predicted = self.predict(data)
         # the model is one of high dimension
-        for name, words in (("test", "test error"), ("step", "step of the minimum")) if self.d >= 60 else ():
+        for name, words in (
+            (("test", "test error"), ("step", "step of the minimum")) if self.d >= 60 and inside.any() else ()
+        ):
             chosen = inside.values
             ratio = data[name].values[chosen] / predicted[name].values[chosen]
             slack = 0.12 if name == "test" else 0.1 + 3 / predicted[name].values[chosen]
-            used = np.max(np.abs(ratio - 1) / slack, initial=0.0)
+            used = np.max(np.abs(ratio - 1) / slack)
             out[f"predicted without simulation: largest share used of what the {words} may differ by"] = at_most(
                 used, 1
             )

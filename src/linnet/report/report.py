@@ -8,6 +8,7 @@ import jinja2
 
 from linnet._version import __version__
 from linnet.claims.claim import PAPERS
+from linnet.experiments.experiment import put
 
 
 def write(out: Path) -> Path:
@@ -34,9 +35,7 @@ def write(out: Path) -> Path:
         seconds=sum(r["seconds"] for r in results),
     )
     path = out / "index.html"
-    partial = out / "index.html.partial"
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(path)
+    put(path, page)
     return path
 
 

@@ -344,7 +344,7 @@ class Runner:
             looked = any(q.where != "end" for q in self.quantities)
             given = ("every 1" if cap else "linear 201") if looked else [0.0]
         if isinstance(given, list):
-            return record.at(given)
+            return record.at([0.0, *given])
         kind, _, count = given.partition(" ")
         rules: dict[str, Callable[[float], Any]] = {
             "every": record.every,
