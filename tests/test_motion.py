@@ -122,3 +122,40 @@ def test_noise_needs_labels_and_the_geometric_scheme_two_layers(key):
     problem, motion = ln.factorisation(np.eye(2)), ln.NoisyFlow(0.1, scheme="geometric")
     with pytest.raises(ln.InputError, match="two layers"):
         ln.simulate(problem, ln.identity(problem, 1.0, 3), motion, steps=1, key=key)
+
+
+@pytest.mark.parametrize("scheme", ["euler", "geometric"])
+def test_one_flow_map_carries_every_start_through_pure_noise(scheme, key):
+    rng = np.random.default_rng(8)
+    problem = ln.regression(rng.normal(size=(6, 3)), rng.normal(size=(6, 2)))
+    motion = ln.NoisyFlow(0.003, drift=False, scheme=scheme)
+    phi = ln.simulate(problem, ln.propagator(problem), motion, steps=300, key=key).final
+    for width in (1, 4, 30):
+        state = start(rng, width, 3, 2)
+        end = ln.simulate(problem, state, motion, steps=300, key=key).final
+        carried = state.carried(phi)
+        for one, other in zip(end.layers, carried.layers, strict=True):
+            assert jnp.allclose(one, other, rtol=1e-10, atol=1e-12)
+        assert jnp.max(jnp.abs(end.layers[0] - state.layers[0])) > 0.01
+    with pytest.raises(ln.InputError, match=r"phi has widths \(3, 4, 2\): it must have \(3, 5, 2\)"):
+        state.carried(start(rng, 4, 3, 2))
+    with pytest.raises(ln.InputError, match="two layers"):
+        state.carried(ln.identity(ln.factorisation(np.eye(3)), 0.1, 3))
+
+
+def test_steps_that_shrink(key):
+    problem = ln.factorisation(np.zeros((1, 2)))
+    state, dt = ln.i_gamma(problem, 0.5), 0.1
+    run = ln.simulate(problem, state, ln.NoisyFlow(dt, drift=False, decay=0.5), steps=200, observe=["matrix"], key=key)
+    sizes = dt * np.arange(1, 201) ** -0.5
+    np.testing.assert_allclose(run.times[1:], np.cumsum(sizes), rtol=1e-13)
+    # the second step by hand
+    one, two = (
+        ln.simulate(problem, state, ln.NoisyFlow(dt, drift=False, decay=0.5), steps=k, key=key).final for k in (1, 2)
+    )
+    noise = np.sqrt(sizes[1]) * problem.label_noise(jax.random.fold_in(key, 1))
+    assert jnp.allclose(two.layers[1], one.layers[1] + noise @ one.layers[0].T, rtol=1e-12)
+    with pytest.raises(ln.InputError, match=r"decay = 0\.5 is not allowed with scheme = 'geometric'"):
+        ln.NoisyFlow(dt, scheme="geometric", decay=0.5)
+    with pytest.raises(ln.InputError, match="decay = 2 is not allowed: decay must be a number from 0 to 1"):
+        ln.NoisyFlow(dt, decay=2)

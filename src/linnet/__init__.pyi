@@ -29,6 +29,9 @@ from linnet.initial import (
     orthogonal as orthogonal,
 )
 from linnet.initial import (
+    propagator as propagator,
+)
+from linnet.initial import (
     random_one_zero as random_one_zero,
 )
 from linnet.initial import (
@@ -123,6 +126,9 @@ from linnet.states import (
 )
 from linnet.states import (
     Pair as Pair,
+)
+from linnet.states import (
+    ReluNetwork as ReluNetwork,
 )
 from linnet.states import (
     ScalarMirror as ScalarMirror,

@@ -82,6 +82,17 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
     return Weights((scale * haar(_stream(key, "i_gamma"), w, d_in), jnp.zeros((d_out, w))))
 
 
+def propagator(problem: Problem) -> Weights:
+    """Phi = I, the start of the flow map of the pure-noise process: d_in + d_out neurons, W_1^T over W_2 the identity.
+
+    Noise moves the stack S = [W_1^T; W_2] from the left, so S(t) = Phi(t) S(0) with one Phi(t) for all starts and
+    widths (spectral bias, 7.8): `start.carried(phi)` is where `start` has gone.
+    """
+    d_out, d_in = _matrix(problem)
+    eye = jnp.eye(d_in + d_out)
+    return Weights((eye[:, :d_in], eye[d_in:]))
+
+
 def balanced(
     matrix: Any, hidden: Sequence[int], *, rank: int | None = None, key: Key[Array, ""] | None = None
 ) -> Weights:

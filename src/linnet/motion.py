@@ -8,7 +8,7 @@ import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import optimistix
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key, Num
 
 from linnet import _check
 from linnet._check import InputError
@@ -22,14 +22,17 @@ class Motion(eqx.Module):
 
 
 class Stepping(Motion):
-    """A motion in steps. A subclass gives `step`, the time of one step, and what can be computed beforehand."""
+    """A motion in steps. A subclass gives `step`, the time that steps take, and what can be computed beforehand."""
 
     random: ClassVar[bool] = False
 
-    @property
     @abc.abstractmethod
-    def dt(self) -> Float[Array, ""]:
-        """The time that one step takes."""
+    def time(self, steps: Num[Array, "*n"]) -> Float[Array, "*n"]:
+        """The time that the first `steps` steps take."""
+
+    def at(self, step: Int[Array, ""]) -> "Stepping":
+        """The motion that makes the step after `step` others; itself unless its steps change on the way."""
+        return self
 
     def prepare(self, problem: Problem, state: State) -> Any:
         """Arrays that every step needs and no step changes."""
@@ -51,9 +54,8 @@ class GradientDescent(Stepping):
     def __init__(self, lr: Any):
         self.lr = _check.number("lr", lr, above=0)
 
-    @property
-    def dt(self) -> Float[Array, ""]:
-        return self.lr
+    def time(self, steps: Num[Array, "*n"]) -> Float[Array, "*n"]:
+        return steps * self.lr
 
     def step(self, problem: Problem, state: State, prepared: Any, key: Key[Array, ""] | None) -> State:
         return state.descend(problem, self.lr)
@@ -74,9 +76,8 @@ class LabelNoiseDescent(Stepping):
         self.lr = _check.number("lr", lr, above=0)
         self.delta = _check.number("delta", delta, least=0)
 
-    @property
-    def dt(self) -> Float[Array, ""]:
-        return self.lr
+    def time(self, steps: Num[Array, "*n"]) -> Float[Array, "*n"]:
+        return steps * self.lr
 
     def step(self, problem: Problem, state: State, prepared: Any, key: Key[Array, ""] | None) -> State:
         assert key is not None
@@ -88,24 +89,33 @@ class NoisyFlow(Stepping):
 
     For one output and unit inputs dW_1 = a dB^T, da = W_1 dB (spectral bias, section 2). `drift=False` leaves the pure
     noise. `scheme`: "euler" is Euler-Maruyama; "geometric" (two layers) makes an exact boost between two halves of the
-    Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1.
+    Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1. With `decay` p the k-th
+    Euler step takes dt / k^p.
     """
 
     random: ClassVar[bool] = True
-    dt_: Float[Array, ""]
+    dt: Float[Array, ""]
     delta: Float[Array, ""]
     drift: bool = eqx.field(static=True)
     scheme: str = eqx.field(static=True)
+    decay: float = eqx.field(static=True)
 
-    def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler"):
-        self.dt_ = _check.number("dt", dt, above=0)
+    def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler", decay: float = 0.0):
+        self.dt = _check.number("dt", dt, above=0)
         self.delta = _check.number("delta", delta, least=0)
         self.drift = _check.flag("drift", drift)
         self.scheme = _check.choice("scheme", scheme, ("euler", "geometric"))
+        self.decay = _check.real("decay", decay, least=0, most=1)
+        if self.decay and self.scheme != "euler":
+            raise InputError(f"decay = {self.decay:g} is not allowed with scheme = {scheme!r}: use 'euler'.")
 
-    @property
-    def dt(self) -> Float[Array, ""]:
-        return self.dt_
+    def time(self, steps: Num[Array, "*n"]) -> Float[Array, "*n"]:
+        return self.dt * (_power_sum(steps, self.decay) if self.decay else steps)
+
+    def at(self, step: Int[Array, ""]) -> "NoisyFlow":
+        if not self.decay:
+            return self
+        return eqx.tree_at(lambda motion: motion.dt, self, self.dt * (step + 1.0) ** -self.decay)
 
     def prepare(self, problem: Problem, state: State) -> Any:
         if self.scheme == "euler":
@@ -115,7 +125,7 @@ class NoisyFlow(Stepping):
         # Ito to Stratonovich: -1/2 delta^2 E[N^2], N = [[0, f^T], [f, 0]], so diag(d_out S, tr S) for rows ~ N(0, S)
         covariance, d_out = problem.noise_covariance()
         rates, basis = jnp.linalg.eigh(covariance)
-        quarter = self.dt_ * self.delta**2 / 4
+        quarter = self.dt * self.delta**2 / 4
         first = (basis * jnp.exp(-quarter * d_out * rates)) @ basis.T
         return first, jnp.exp(-quarter * jnp.sum(rates))
 
@@ -128,8 +138,24 @@ class NoisyFlow(Stepping):
         return _scaled(_boost(state, self._force(problem, state, key)), first, second)
 
     def _force(self, problem: Problem, state: State, key: Key[Array, ""]) -> Array:
-        force = jnp.sqrt(self.dt_) * self.delta * problem.label_noise(key)
-        return force - self.dt_ * problem.gradient(state.matrix) if self.drift else force
+        force = jnp.sqrt(self.dt) * self.delta * problem.label_noise(key)
+        return force - self.dt * problem.gradient(state.matrix) if self.drift else force
+
+
+def _power_sum(count: Num[Array, "*n"], power: float) -> Float[Array, "*n"]:
+    """1 + 2^-p + ... + n^-p for 0 < p <= 1, to rounding: some terms, then Euler and Maclaurin."""
+    head = 48
+    n = jnp.maximum(count, head).astype(jnp.float64)
+    terms = jnp.arange(1.0, head + 1) ** -power
+    first = jnp.where(jnp.arange(1, head + 1) <= jnp.asarray(count)[..., None], terms, 0.0).sum(-1)
+
+    def tail(x: Any) -> Any:
+        area = jnp.log(x) if power == 1 else x ** (1 - power) / (1 - power)
+        slope, third = -power / x, -power * (power + 1) * (power + 2) / x**3
+        fifth = third * (power + 3) * (power + 4) / x**2
+        return area + x**-power * (0.5 + slope / 12 - third / 720 + fifth / 30240)
+
+    return first + tail(n) - tail(float(head))
 
 
 def _scaled(state: Weights, first: Array, second: Array) -> Weights:

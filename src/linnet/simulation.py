@@ -186,7 +186,7 @@ def _steps(
 
     def move(current: Any, step: Any) -> Any:
         noise = None if key is None else jax.random.fold_in(key, step)
-        new = motion.step(problem, current, prepared, noise)
+        new = motion.at(step).step(problem, current, prepared, noise)
         return jax.tree.map(lambda a, b: b.astype(a.dtype), current, new)
 
     def spoilt(current: Any) -> Array:
@@ -264,7 +264,7 @@ def _steps(
         code = jnp.where((code < 0) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
     code = jnp.where(code < 0, HORIZON, code)
     ended = step + (code == DIVERGED)  # the step that could not be taken
-    return Trajectory(values, taken, taken * motion.dt, code, ended, final, labels, seen.kept)
+    return Trajectory(values, taken, motion.time(taken), code, ended, final, labels, seen.kept)
 
 
 def _flow(

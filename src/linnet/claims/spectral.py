@@ -11,12 +11,12 @@ import numpy as np
 
 from linnet import observe
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted, within
-from linnet.initial import gaussian, i_gamma
+from linnet.initial import gaussian, i_gamma, propagator
 from linnet.linalg import haar
-from linnet.motion import GradientDescent, GradientFlow
+from linnet.motion import GradientDescent, GradientFlow, LabelNoiseDescent, NoisyFlow
 from linnet.observe import Observable
 from linnet.problems import Regression, factorisation, regression
-from linnet.record import every, linear
+from linnet.record import at, every, linear
 from linnet.simulation import simulate
 from linnet.states import Modes, Weights
 from linnet.theory import spectral
@@ -419,6 +419,137 @@ def wide_gaussian_layers(size: str, factor: float = 1.0) -> Iterator[Finding]:
 
 # Noise ---------------------------------------------------------------------------------------------------------------
 
+_DT = 0.01  # steps of Euler and Maruyama; the checks know what the scheme itself does, so this is no error
+
+
+@lru_cache
+def _flow_maps(d: int, steps: int, paths: int) -> np.ndarray:
+    """Phi(t) of the pure-noise process on many paths: S(t) = Phi(t) S(0) for every start."""
+    problem = factorisation(np.zeros((1, d)))
+    motion = NoisyFlow(_DT, drift=False)
+
+    def one(key: Any) -> Any:
+        return simulate(problem, propagator(problem), motion, steps=steps, record=linear(2), observe=[], key=key).final
+
+    first, second = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(d), paths)).layers
+    return np.concatenate([np.swapaxes(np.asarray(first), 1, 2), np.asarray(second)], axis=1)
+
+
+def _paths(size: str) -> int:
+    return 20_000 if size == "quick" else 200_000
+
+
+def _deviation(samples: np.ndarray, expected: float) -> float:
+    """How many standard errors the mean of the samples is from what is expected."""
+    return float((samples.mean() - expected) / (samples.std() / np.sqrt(len(samples))))
+
+
+_START = np.array([[1.0, 0.3, -0.2], [0.1, 0.8, 0.5], [-0.4, 0.2, 1.1], [0.5, -0.7, 0.3]])  # columns c_i above a
+
+
+@claim("spectral/C18", "statistical", "Proposition 4.1(a)", broken={"growth": 2.0})
+def second_moments_of_noise(size: str, growth: float = 1.0) -> Iterator[Finding]:
+    """E|W_1|^2 and E|a|^2 grow as cosh and sinh of sqrt(d_in) t: many paths to t = 1 meet the scheme's own exact mean
+    within 4 standard errors, and that mean tends to the formula as the steps shrink.
+    """
+    d, steps = 3, 100
+    stack = _flow_maps(d, steps, _paths(size)) @ _START
+    squares = np.sum(_START**2, axis=1)
+    start = np.array([squares[:d].sum(), squares[d]])
+
+    def scheme(h: float) -> np.ndarray:
+        move = np.array([[1.0, growth * h * d], [growth * h, 1.0]])  # |W_1|^2 and |a|^2 after an Euler step, on average
+        return np.linalg.matrix_power(move, round(steps * _DT / h)) @ start
+
+    for name, samples, mean in zip(
+        ("|W_1|^2", "|a|^2"), (np.sum(stack[:, :d] ** 2, (1, 2)), np.sum(stack[:, d] ** 2, 1)), scheme(_DT), strict=True
+    ):
+        yield within(_deviation(samples, mean), -4, 4, d_in=d, of=name, paths=len(samples), unit="standard errors")
+    right = np.array(spectral.noise_moments(steps * _DT, squares[:d], squares[d]))
+    gaps = [np.max(np.abs(scheme(h) / right - 1)) for h in (1e-3, 1e-4)]
+    yield within(gaps[1] / gaps[0], 0.09, 0.11, d_in=d, what="a tenth of the step, a tenth of the error")
+
+
+@claim("spectral/C20", "statistical", "Proposition 4.1(c), the signed mean", broken={"rate": 2.0})
+def mean_of_the_commutator(size: str, rate: float = 1.0) -> Iterator[Finding]:
+    """E[K_i(t)] = K_i(0) e^{-t} for K_i = c_i a^T - a c_i^T: within 4 standard errors of (1 - dt)^k K_i(0), which is
+    exact for the scheme.
+    """
+    d, steps = 3, 100
+    stack = _flow_maps(d, steps, _paths(size)) @ _START
+    for i in range(d):
+        for j, k in ((0, 1), (0, 2), (1, 2)):
+            entry, before = (s[..., i, j] * s[..., d, k] - s[..., i, k] * s[..., d, j] for s in (stack, _START))
+            expected = before * (1 - rate * _DT) ** steps
+            yield within(
+                _deviation(entry, expected), -4, 4, d_in=d, entry=(i, j, k), paths=len(entry), unit="standard errors"
+            )
+
+
+def _commutators(size: str) -> np.ndarray:
+    """The entry of K_1 on many paths at t = 2 from W_1 = I, a = 0 with two inputs."""
+    stack = _flow_maps(2, 200, _paths(size))[:, :, :2]
+    return np.asarray(stack[:, 0, 0] * stack[:, 2, 1] - stack[:, 0, 1] * stack[:, 2, 0])
+
+
+@claim("spectral/C21", "refuted", "Proposition 4.1(c)", broken={"look": lambda entry: entry})
+def commutators_vanish_in_mean(size: str, look: Callable[[np.ndarray], np.ndarray] = np.abs) -> Iterator[Finding]:
+    """E|K_i(t)| = |K_i(0)| e^{-t}, so that layers align in the mean: from a = 0 it would stay 0 (see E6)."""
+    entries = look(_commutators(size))
+    yield within(_deviation(entries, 0.0), -4, 4, d_in=2, time=2, paths=len(entries), unit="standard errors")
+
+
+@claim("spectral/C24", "asymptotic", "section 4.2", broken={"power": 1.0})
+def label_noise_shrinks_small_singular_values(size: str, power: float = 2.0) -> Iterator[Finding]:
+    """Small label noise makes the other singular values of W_1 fall as exp(-lr^2 delta^2 k / 2) and the first tend to
+    d_in^{1/4} |A|^{1/2}: within a few per cent for small noise, and closer as lr and delta^2 shrink.
+    """
+    d, norm, runs = 5, 2.0, 8 if size == "quick" else 32
+    settings = np.array([[0.1, 1.0], [0.04, 0.4**0.5]])  # lr and delta^2 shrink by the same factor
+    inputs = np.asarray(haar(jax.random.key(2), d, d))
+    problem = regression(inputs, norm * inputs[:, 0])
+    look = {"s": observe.layer_singular_values(1)}
+
+    def one(lr: Any, delta: Any, steps: Any, key: Any) -> Any:
+        motion = LabelNoiseDescent(lr, delta)
+        run = simulate(problem, i_gamma(problem, 0.5), motion, steps=steps, record=at([1]), observe=look, key=key)
+        return run["s"][-1]
+
+    lr, delta = (np.repeat(column, runs) for column in settings.T)
+    steps = np.round(6 / (lr * delta) ** 2).astype(int)
+    ends = np.asarray(jax.vmap(one)(lr, delta, steps, jax.random.split(jax.random.key(0), len(lr))))
+    rates = -np.log(ends[:, 1:]).mean(1) / ((lr * delta) ** power * steps / 2)
+    gaps = np.abs(rates.reshape(2, runs).mean(1) - 1)
+    yield at_most(gaps[-1], 0.05, lr=0.04, runs=runs, of="rate of decay")
+    yield at_most(gaps[1] / gaps[0], 0.5, what="lr and delta^2 times 0.4: gap of the rate", runs=runs)
+    first = ends[:, 0].reshape(2, runs).mean(1)[-1] / float(spectral.label_noise(1.0, norm, d).first)
+    yield at_most(abs(first - 1), 0.05, lr=0.04, runs=runs, of="first value")
+
+
+@lru_cache
+def _exponents(d: int, size: str) -> tuple[np.ndarray, np.ndarray]:
+    """Lyapunov exponents by QR along paths of the geometric scheme, and their standard errors."""
+    paths, time, burn, block = (64, 40.0, 5.0, 20) if size == "quick" else (256, 200.0, 10.0, 20)
+    problem, motion = factorisation(np.zeros((1, d))), NoisyFlow(0.02 / d, drift=False, scheme="geometric")
+    phi = propagator(problem)
+    prepared = motion.prepare(problem, phi)
+    blocks, skipped = (round(t / (block * 0.02 / d)) for t in (time, burn))
+
+    def stretch(frame: Any, key: Any) -> Any:
+        state: Any = Weights((frame.T[:, :d], frame[d:]))
+        state = jax.lax.fori_loop(
+            0, block, lambda i, s: motion.step(problem, s, prepared, jax.random.fold_in(key, i)), state
+        )
+        turned, r = jnp.linalg.qr(jnp.concatenate([state.layers[0].T, state.layers[1]]))
+        return turned, jnp.log(jnp.abs(jnp.diagonal(r)))
+
+    def path(key: Any) -> Any:
+        logs = jax.lax.scan(stretch, jnp.eye(d + 1), jax.random.split(key, blocks))[1]
+        return logs[skipped:].mean(0) / (block * 0.02 / d)
+
+    found = np.asarray(jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(d), paths)))
+    return found.mean(0), found.std(0) / np.sqrt(paths)
+
 
 @claim("spectral/C19", "exact", "Proposition 4.1(b), for d_in >= 2", broken={"dimensions": (1,)})
 def moments_grow(size: str, dimensions: Any = None) -> Iterator[Finding]:
@@ -441,6 +572,10 @@ def which_dimensions_align(size: str, shift: int = 0) -> Iterator[Finding]:
             yield at_most(abs(first), 1e-12, d_in=d, what="the first neither grows nor decays")
         else:
             yield at_least(second, 1e-3, d_in=d, what="the second grows too")
+    for d in (2, 4) if size == "quick" else range(2, 7):  # the formulas against paths
+        found, errors = _exponents(d, size)
+        worst = np.max(np.abs(found - spectral.lyapunov(d + shift)[: d + 1]) / errors)
+        yield at_most(worst, 4.0, d_in=d, what="QR along paths", unit="standard errors")
 
 
 @claim("spectral/C23", "exact", "section 4", broken={"d": 3})
@@ -528,6 +663,31 @@ def value_at_the_jump(size: str, shift: float = 0.0) -> Iterator[Finding]:
         value = float(spectral.whitened(np.log(1e200) * (1 + shift) / (2 * target), target, 1e-200))
         yield at_most(abs(value / (target / (1 + 2 * target)) - 1), 1e-9, target=target)
         yield as_printed(at_most(abs(value / target - 1), 1e-2, target=target))
+
+
+@erratum(
+    "spectral/E6",
+    "error",
+    "Proposition 4.1(c)",
+    printed="E|K_i(t)| = |K_i(0)| e^{-t}",
+    corrected="the signed mean decays; E|K_i| tends to 0.4819 |det W_1(0)| for d_in = 2, a = 0, and diverges beyond",
+    broken={"limit": 0.6},
+)
+def mean_size_of_the_commutator(size: str, limit: float | None = None) -> Iterator[Finding]:
+    """Ito's formula for |x| needs the local time at 0. Paths at t = 2; by the exact exponents, K_i vanishes almost
+    surely for d_in = 2 only, and the angle between c_i and a for every d_in >= 2.
+    """
+    entries = np.abs(_commutators(size))
+    expected = spectral.commutator_limit() if limit is None else limit
+    yield within(_deviation(entries, expected), -4, 4, d_in=2, time=2, paths=len(entries), unit="standard errors")
+    yield as_printed(within(_deviation(entries, 0.0), -4, 4, d_in=2, time=2, paths=len(entries)))
+    for d in range(2, 9):
+        first, second = spectral.lyapunov(d)[:2]
+        yield at_most(second - first, -1e-3, d_in=d, what="the angle closes")
+        if d == 2:
+            yield at_most(first + second, -1e-3, d_in=d, what="K_i vanishes")
+        else:
+            yield at_least(first + second, -1e-12, d_in=d, what="K_i does not vanish")
 
 
 @erratum(

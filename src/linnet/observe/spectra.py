@@ -10,7 +10,7 @@ from linnet import _check, linalg
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Problem
-from linnet.states import Modes, Pair, State, Weights
+from linnet.states import Modes, Pair, ReluNetwork, State, Weights
 
 
 @observable()
@@ -136,7 +136,7 @@ def effective_rank(state: State, problem: Problem) -> Float[Array, ""]:
 
 
 def _layers(state: State, what: str) -> tuple[Array, ...]:
-    if isinstance(state, Weights):
+    if isinstance(state, Weights | ReluNetwork):
         return state.layers
     if isinstance(state, Modes):
         return tuple(state.values)

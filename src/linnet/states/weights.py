@@ -93,6 +93,16 @@ class Weights(State):
                     cut = True
         return Weights(tuple(layers))
 
+    def carried(self, phi: "Weights") -> "Weights":
+        """Where a motion with the flow map `phi` (see `propagator`) takes this network: S = Phi S(0), two layers."""
+        if self.depth != 2 or not isinstance(phi, Weights) or phi.depth != 2:
+            raise InputError("carried needs two networks of two layers: this one, and a propagator that has moved.")
+        d_in, _, d_out = self.widths
+        if phi.widths != (d_in, d_in + d_out, d_out):
+            raise InputError(f"phi has widths {phi.widths}: it must have {(d_in, d_in + d_out, d_out)}.")
+        stack = jnp.concatenate([self.layers[0], self.layers[1].T], axis=1)
+        return Weights((product(stack, phi.layers[0]), product(phi.layers[1], stack.T)))
+
     def project(self, basis: Float[Array, "r d_in"]) -> "Weights":
         """The network seen on the span of the samples (`Regression.project`): W_1 becomes W_1 basis^T."""
         first, *rest = self.layers
