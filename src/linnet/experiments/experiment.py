@@ -49,6 +49,8 @@ class Experiment(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
+        if "id" not in vars(cls):  # what several figures share
+            return
         paper, _, figure = cls.id.partition("/")
         if paper not in PAPERS or not re.fullmatch(r"[a-z][a-z0-9]*", figure):
             raise ValueError(f"{cls.id!r} is no id: use <paper>/<figure>, paper one of {', '.join(PAPERS)}.")
@@ -127,7 +129,8 @@ def put(path: Path, text: str) -> None:
 
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id, in the order of the papers."""
-    importlib.import_module("linnet.experiments.mixed")  # registers itself
+    for subject in ("mixed", "spectral"):
+        importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 
 

@@ -1,0 +1,545 @@
+"""Figures of "On the spectral bias of two-layer linear networks"."""
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+from linnet import observe
+from linnet.claims import Finding
+from linnet.claims.claim import at_least, at_most, within
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.initial import gaussian, i_gamma
+from linnet.linalg import haar
+from linnet.motion import GradientDescent, GradientFlow, LabelNoiseDescent, NoisyFlow
+from linnet.observe import Observable
+from linnet.problems import Regression, factorisation, regression
+from linnet.record import at
+from linnet.simulation import simulate
+from linnet.states import ReluNetwork, Weights
+from linnet.theory import spectral
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LAYER = observe.layer_singular_values(1)
+
+
+def _stack(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+# Regression with fewer samples than inputs (figures 1a and 4) --------------------------------------------------------
+
+
+class _Regressions(Experiment):
+    """What figures 1a and 4 share: a few regressions, several starts of each, the flow of all of them at once."""
+
+    n: int = Field(default=5, ge=1, le=1000, description="Samples.")
+    d_in: int = Field(default=10, ge=2, le=1000, description="Inputs.")
+    d_out: int = Field(default=3, ge=1, le=100, description="Outputs.")
+    width: int = Field(default=200, ge=2, le=10**9, description="Hidden neurons.")
+    problems: int = Field(default=4, ge=1, le=100, description="Problems, drawn one after another; the first is shown.")
+    shown: float = Field(default=40.0, gt=0, le=1e4, description="Time up to which the curves are drawn.")
+    horizon: float = Field(default=300.0, gt=0, le=1e5, description="Time of the limits.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.d_out + 1 > min(self.d_in, self.width):
+            raise ValueError(f"d_out = {self.d_out} must be below d_in = {self.d_in} and the width, to see a rank")
+        if self.width < self.d_in + self.d_out:
+            raise ValueError(f"width = {self.width} must be at least d_in + d_out = {self.d_in + self.d_out}")
+        if self.shown > self.horizon:
+            raise ValueError(f"shown = {self.shown:g} must not exceed horizon = {self.horizon:g}")
+        return self
+
+    @abc.abstractmethod
+    def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
+        """The starts by name, all of one shape."""
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        tasks, starts, limits = [], [], []
+        for key in jax.random.split(jax.random.key(self.seed), self.problems):
+            data, truth, start = jax.random.split(key, 3)
+            x = jax.random.normal(data, (self.n, self.d_in)) / math.sqrt(self.n)
+            problem = regression(x, x @ jax.random.normal(truth, (self.d_in, self.d_out)))
+            named = self.starts(start, problem)
+            tasks.append(problem)
+            starts.append(_stack(list(named.values())))
+            limits.append(np.asarray(problem.target))
+        times = np.append(np.linspace(0, self.shown, 161), self.horizon)
+        looks = {"first": _LAYER, "values": observe.singular_values, "loss": observe.loss, "matrix": observe.matrix}
+
+        def one(problem: Regression, start: Weights) -> Any:
+            flow = GradientFlow(rtol=1e-11)
+            return simulate(problem, start, flow, time=self.horizon, record=at(times), observe=looks).values
+
+        progress(0, 1)
+        values = jax.jit(jax.vmap(jax.vmap(one, (None, 0))))(_stack(tasks), _stack(starts))
+        progress(1, 1)
+        gap = np.asarray(values["matrix"])[:, :, -1] - np.array(limits)[:, None]
+        sizes = np.linalg.norm(np.array(limits), axis=(1, 2))
+        lead = ("problem", "start")
+        return xarray.Dataset(
+            {
+                "first": ((*lead, "time", "index"), np.asarray(values["first"])),
+                "values": ((*lead, "time", "mode"), np.asarray(values["values"])),
+                "loss": ((*lead, "time"), np.asarray(values["loss"])),
+                "gap": (lead, np.linalg.norm(gap, axis=(2, 3)) / sizes[:, None]),
+                "target": (("problem", "mode"), np.linalg.svd(np.array(limits), compute_uv=False)),
+            },
+            coords={"time": times, "start": list(named)},
+        )
+
+    def ratio(self, data: xarray.Dataset, start: str) -> np.ndarray:
+        """sigma_{k+1} / sigma_k of the first layer at the end, k = d_out, for each problem."""
+        end = data["first"].sel(start=start).isel(time=-1)
+        return np.asarray(end.isel(index=self.d_out) / end.isel(index=self.d_out - 1))
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.spectral import layers
+
+        return layers(data, self.d_out, self.shown)
+
+
+class Fig1a(_Regressions):
+    """Singular values of the first layer under gradient flow. A small start leaves a first layer of the rank of the
+    output, a large one keeps all directions. The printed variance 0.01 at this width is a large start, the same number
+    read as a standard deviation a small one: both are drawn.
+    """
+
+    id: ClassVar[str] = "spectral/fig1a"
+    place: ClassVar[str] = "Figure 1a"
+    title: ClassVar[str] = "Small starts give low-rank first layers"
+    quick: ClassVar[dict[str, Any]] = {"problems": 2}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.5}
+
+    large: float = Field(default=1.0, gt=0, le=1e3, description="gamma of the large start.")
+    small: float = Field(default=1e-4, gt=0, le=1e3, description="gamma of the small start.")
+    scale: float = Field(default=0.01, gt=0, le=10, description="Variance, or deviation, of the Gaussian starts.")
+
+    def _gammas(self) -> dict[str, float]:
+        return {f"γ = {self.large:g}": self.large, f"γ = {self.small:g}": self.small}
+
+    def _variances(self) -> dict[str, float]:
+        return {f"Gaussian, deviation {self.scale:g}": self.scale**2, f"Gaussian, variance {self.scale:g}": self.scale}
+
+    def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
+        framed = {
+            name: i_gamma(problem, gamma, width=self.width, key=key).compress()
+            for name, gamma in self._gammas().items()
+        }
+        drawn = {name: gaussian(key, problem, self.width, (v, 0.0)) for name, v in self._variances().items()}
+        return framed | drawn
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        large, small, deviation, variance = (*self._gammas(), *self._variances())
+        found = {}
+        for name, gamma in self._gammas().items():
+            first, values = (data[v].sel(start=name).values for v in ("first", "values"))
+            law = np.asarray(
+                jax.vmap(lambda s, g=gamma: spectral.layer_values(s, g, self.d_in).first)(
+                    values.reshape(-1, values.shape[-1])
+                )
+            ).reshape(first.shape)
+            found[f"{name}: largest relative gap from sqrt(hypot(s, γ) + γ)"] = at_most(
+                np.max(np.abs(first / law - 1)), 1e-6
+            )
+            rest = first[:, -1, self.d_out] / math.sqrt(2 * gamma)
+            found[f"{name}: the next singular value of the first layer / sqrt(2γ)"] = within(
+                rest[np.argmax(np.abs(rest - 1))], 1 - 1e-4, 1 + 1e-4
+            )
+            found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
+                data["gap"].sel(start=name).max(), 1e-6
+            )
+        found[f"{large}: smallest ratio of singular values {self.d_out + 1} and {self.d_out}"] = at_least(
+            self.ratio(data, large).min(), 0.8
+        )
+        found[f"{small}: largest ratio"] = at_most(self.ratio(data, small).max(), 0.03)
+        found[f"{deviation}: largest ratio (the text's low rank)"] = at_most(self.ratio(data, deviation).max(), 0.25)
+        found[f"{variance}: smallest ratio (not of low rank)"] = at_least(self.ratio(data, variance).min(), 0.8)
+        return found
+
+
+class Fig4(_Regressions):
+    """As figure 1a with both layers random at the start. The printed numbers read as variances leave the first layer
+    far from the rank of the output; read as standard deviations they give what the text says. Both are drawn.
+    """
+
+    id: ClassVar[str] = "spectral/fig4"
+    place: ClassVar[str] = "Figure 4"
+    title: ClassVar[str] = "Low-rank first layers from two random layers"
+    quick: ClassVar[dict[str, Any]] = {"problems": 2}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.5}
+
+    first: float = Field(default=1e-3, gt=0, le=10, description="Variance, or deviation, of the first layer.")
+    second: tuple[float, float] = Field(default=(1e-2, 1e-3), description="The same of the second layer, two starts.")
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if min(self.second) <= 0 or max(self.second) > 10:
+            raise ValueError(f"second = {self.second} must be two numbers above 0 and at most 10")
+        return self
+
+    def _names(self) -> dict[str, tuple[float, float]]:
+        return {
+            f"{word}s {self.first:g}, {second:g}": (self.first**power, second**power)
+            for word, power in (("deviation", 2), ("variance", 1))
+            for second in self.second
+        }
+
+    def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
+        return {name: gaussian(key, problem, self.width, pair) for name, pair in self._names().items()}
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        found = {}
+        root = np.sqrt(data["target"].values)
+        for name in self._names():
+            if name.startswith("variance"):
+                ratio = self.ratio(data, name).min()
+                found[f"{name}: smallest ratio of singular values {self.d_out + 1} and {self.d_out}"] = at_least(
+                    ratio, 0.25
+                )
+                continue
+            found[f"{name}: largest ratio (the text's low rank)"] = at_most(self.ratio(data, name).max(), 0.05)
+            top = data["first"].sel(start=name).isel(time=-1).values[:, : self.d_out]
+            found[f"{name}: largest relative gap of the top values from sqrt(s)"] = at_most(
+                np.max(np.abs(top / root - 1)), 0.01
+            )
+            found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
+                data["gap"].sel(start=name).max(), 5e-3
+            )
+        return found
+
+
+# Noise (figures 1b and 3) --------------------------------------------------------------------------------------------
+
+
+class Fig1b(Experiment):
+    """Descent with and without noise on the labels, from a large start: noise shrinks every singular value of the first
+    layer but one, at the rate exp(-lr² δ² k / 2) of the small-noise law (dotted).
+    """
+
+    id: ClassVar[str] = "spectral/fig1b"
+    place: ClassVar[str] = "Figure 1b"
+    title: ClassVar[str] = "Label noise makes the first layer rank one"
+    quick: ClassVar[dict[str, Any]] = {"runs": 4}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+
+    d: int = Field(default=5, ge=2, le=200, description="Inputs and samples; the data are orthogonal.")
+    gamma: float = Field(default=0.5, gt=0, le=1e3, description="Scale of the start.")
+    norm: float = Field(default=2.0, gt=0, le=1e3, description="Norm of the predictor to be learned.")
+    lr: float = Field(default=0.05, gt=0, le=10, description="Step size.")
+    delta: float = Field(default=1.0, ge=0, le=100, description="Standard deviation of the noise on labels.")
+    steps: int = Field(default=5000, ge=100, le=10**6, description="Steps.")
+    runs: int = Field(default=16, ge=1, le=1000, description="Draws of the noise; the first is shown.")
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        frame, noise = jax.random.split(jax.random.key(self.seed))
+        x = haar(frame, self.d, self.d)
+        problem = regression(x, self.norm * x[:, 0])
+        record = at(np.unique(np.linspace(0, self.steps, 401).astype(int)))
+
+        def one(key: Any, delta: Any) -> Any:
+            motion = LabelNoiseDescent(self.lr, delta)
+            start = i_gamma(problem, self.gamma)
+            return simulate(problem, start, motion, steps=self.steps, record=record, observe={"s": _LAYER}, key=key)
+
+        progress(0, 1)
+        deltas = np.append(0.0, np.full(self.runs, self.delta))
+        out = jax.vmap(one)(jax.random.split(noise, self.runs + 1), deltas)
+        progress(1, 1)
+        values = np.asarray(out["s"])
+        return xarray.Dataset(
+            {"descent": (("step", "index"), values[0]), "noisy": (("run", "step", "index"), values[1:])},
+            coords={"step": np.asarray(out.steps[0])},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.spectral import label_noise
+
+        decay, first, _ = spectral.label_noise(math.sqrt(self.lr) * self.delta, self.norm, self.d)
+        law = math.sqrt(2 * self.gamma) * np.exp(-float(decay) * self.lr * data["step"].values)
+        return label_noise(data, law, float(first), self.delta)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        quiet, noisy = data["descent"].values[-1], data["noisy"].values[:, -1]
+        flow = float(spectral.layer_values(np.array([self.norm]), self.gamma, self.d).first[0])
+        others = quiet[1:] / math.sqrt(2 * self.gamma)
+        first = float(spectral.label_noise(1.0, self.norm, self.d).first)
+        share = self.lr * self.delta
+        found = {
+            "descent: first singular value / the flow's": within(quiet[0] / flow, 1 - self.lr / 2, 1 + self.lr / 2),
+            "descent: the others stay at sqrt(2γ), largest relative change": at_most(np.max(np.abs(others - 1)), 1e-9),
+            "noise: first singular value (mean) / d^(1/4) |A|^(1/2)": within(noisy[:, 0].mean() / first, 0.9, 1.06),
+            "noise: decay of the others (mean logarithm) / the small-noise law": within(
+                np.log(others[None] * noisy[:, 1:] / quiet[1:]).mean() / (-(share**2) * self.steps / 2), 0.7, 1.05
+            ),
+        }
+        if self.at_paper_size or (self.steps, self.delta, self.lr) == (5000, 1.0, 0.05):
+            found["descent: first singular value"] = within(quiet[0], 1.5865, 1.5875)
+            found["noise: first singular value, mean"] = within(noisy[:, 0].mean(), 1.9, 2.25)
+            found["noise: largest of the others"] = at_most(noisy[:, 1:].max(), 0.01)
+        return found
+
+
+class Fig3(Experiment):
+    """Pure noise on two inputs from W_1 = I, a = 0: three paths, and the middle 80% of many. The second singular value
+    and the commutator fall on almost all paths; the first grows on little more than half of them, so that curves which
+    all grow are a choice of paths.
+    """
+
+    id: ClassVar[str] = "spectral/fig3"
+    place: ClassVar[str] = "Figure 3"
+    title: ClassVar[str] = "Pure noise aligns the layers"
+    quick: ClassVar[dict[str, Any]] = {"paths": 200}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.5}
+
+    paths: int = Field(default=1000, ge=50, le=10**6, description="Paths.")
+    steps: int = Field(default=10_000, ge=100, le=10**6, description="Steps of Euler and Maruyama.")
+    dt: float = Field(default=0.1, gt=0, le=0.25, description="Time of the first step; the k-th takes dt / sqrt(k).")
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        problem = factorisation(np.zeros((1, 2)))
+        record = at(np.unique(np.round(np.linspace(0, math.sqrt(self.steps), 201) ** 2).astype(int)))
+
+        def commutator(state: Any, problem: Any) -> Any:
+            column, readout = state.layers[0][:, 0], state.layers[1][0]
+            outer = jnp.outer(column, readout)
+            return jnp.linalg.norm(outer - outer.T)
+
+        looks = {"s": _LAYER, "commutator": Observable("commutator", commutator, ())}
+        motion = NoisyFlow(self.dt, drift=False, decay=0.5)
+
+        def one(key: Any) -> Any:
+            start = i_gamma(problem, 0.5)  # W_1 = I
+            return simulate(problem, start, motion, steps=self.steps, record=record, observe=looks, key=key)
+
+        progress(0, 1)
+        out = jax.vmap(one)(jax.random.split(jax.random.key(self.seed), self.paths))
+        progress(1, 1)
+        return xarray.Dataset(
+            {
+                "s": (("path", "time", "index"), np.asarray(out["s"])),
+                "commutator": (("path", "time"), np.asarray(out["commutator"])),
+                "diverged": int(np.sum(out.status == "diverged")),
+            },
+            coords={"time": np.asarray(out.times[0])},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.spectral import noise_paths
+
+        return noise_paths(data, spectral.lyapunov(2))
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        first, second = (data["s"].values[:, -1, i] for i in range(2))
+        commutator = data["commutator"].values[:, -1]
+        low, high = np.quantile(first, (0.1, 0.9))
+        share, error = np.mean(first > 1), math.sqrt(0.25 / self.paths)
+        return {
+            "paths that left all bounds": at_most(data["diverged"], 0),
+            "median of the second singular value": at_most(np.median(second), 0.01),
+            "share of paths with the second below 0.1": at_least(np.mean(second < 0.1), 0.95),
+            "median size of the commutator": at_most(np.median(commutator), 0.01),
+            "share of paths with the commutator below 0.1": at_least(np.mean(commutator < 0.1), 0.8 - 2 * error),
+            "share of paths whose first value has grown: neither none nor all": within(share, 0.5 - 4 * error, 0.75),
+            "first value, 10% of paths below": at_most(low, 0.2),
+            "first value, 10% of paths above": at_least(high, 30),
+        }
+
+
+# ReLU students (figures 2 and 5) -------------------------------------------------------------------------------------
+
+
+def _student(seed: int, n: int, d: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs and labels over sqrt(n), a student of unit scale; the teacher is two orthonormal neurons, +1 and -1."""
+    rng = np.random.default_rng(seed)
+    x, teacher = rng.normal(size=(n, d)), np.linalg.qr(rng.normal(size=(2, d)).T)[0].T
+    w, v = rng.normal(size=(width, d)), rng.normal(size=width)
+    y = np.maximum(x @ teacher[0], 0) - np.maximum(x @ teacher[1], 0)
+    return x / math.sqrt(n), y / math.sqrt(n), w, v
+
+
+class _Students(Experiment):
+    """What figures 2 and 5 share: ReLU students of many teachers, all trained at once."""
+
+    problems: int = Field(default=48, ge=1, le=2000, description="Problems: data, teacher and student drawn anew.")
+    n: int = Field(default=10, ge=2, le=1000, description="Samples.")
+    d: int = Field(default=5, ge=3, le=200, description="Inputs.")
+    width: int = Field(default=20, ge=3, le=2000, description="Neurons of the student.")
+    steps: int = Field(default=50_000, ge=1000, le=10**7, description="Steps of descent.")
+    fitted: ClassVar[float] = 1e-4
+
+    @abc.abstractmethod
+    def settings(self) -> Mapping[float, float]:
+        """Step size by standard deviation of the start."""
+
+    @abc.abstractmethod
+    def points(self) -> np.ndarray:
+        """Steps at which to look."""
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        seeds = range(self.seed, self.seed + self.problems)
+        drawn = [_student(seed, self.n, self.d, self.width) for seed in seeds]
+        x, y, w, v = (np.array(part) for part in zip(*drawn, strict=True))
+        settings = self.settings()
+        looks = {"s": _LAYER, "loss": observe.loss}
+        record = at(self.points())
+
+        def one(x: Any, y: Any, w: Any, v: Any, scale: Any, lr: Any) -> Any:
+            state, problem = ReluNetwork(scale * w, scale * v[None], x), factorisation(y[None])
+            return simulate(problem, state, GradientDescent(lr), steps=self.steps, record=record, observe=looks)
+
+        batch = jax.jit(jax.vmap(one, (0, 0, 0, 0, None, None)))
+        runs = []
+        for done, (scale, lr) in enumerate(settings.items()):
+            progress(done, len(settings))
+            out = batch(x, y, w, v, jnp.asarray(scale), jnp.asarray(lr))
+            runs.append((np.asarray(out["s"]), np.asarray(out["loss"]), np.asarray(out.steps[0])))
+        progress(len(settings), len(settings))
+        values, losses, steps = zip(*runs, strict=True)
+        return xarray.Dataset(
+            {
+                "s": (("scale", "problem", "step", "index"), np.array(values)),
+                "loss": (("scale", "problem", "step"), np.array(losses)),
+            },
+            coords={"scale": list(settings), "problem": list(seeds), "step": steps[0]},
+        )
+
+
+def _ranks(data: xarray.Dataset, scale: float, fitted: float) -> tuple[np.ndarray, float]:
+    """sigma_3 / sigma_2 at the end of the students that fit, and the share that does."""
+    end = data.sel(scale=scale).isel(step=-1)
+    fit = end["loss"].values < fitted
+    s = end["s"].values[fit]
+    return s[:, 2] / s[:, 1], float(np.mean(fit))
+
+
+def _share(ratio: np.ndarray, level: float) -> float:
+    """The share of ratios below a level; not a number where no student fits."""
+    return float(np.mean(ratio < level)) if len(ratio) else math.nan
+
+
+def _median(ratio: np.ndarray) -> float:
+    return float(np.median(ratio)) if len(ratio) else math.nan
+
+
+class Fig2(_Students):
+    """ReLU students of a teacher with two neurons. From small starts about half of those that fit have a first layer of
+    rank two; from large starts none. That is a statement about many problems, drawn as such, beside two runs.
+    """
+
+    id: ClassVar[str] = "spectral/fig2"
+    place: ClassVar[str] = "Figure 2"
+    title: ClassVar[str] = "ReLU students from small and large starts"
+    quick: ClassVar[dict[str, Any]] = {"problems": 40}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.5, "paper": 0.6}
+
+    scales: tuple[float, float, float] = Field(
+        default=(1e-4, 1e-2, 1.0), description="Standard deviations of the start: small, middle, large."
+    )
+    rates: tuple[float, float, float] = Field(default=(0.05, 0.05, 0.01), description="Step sizes for them.")
+    example: int = Field(default=10, ge=0, description="The problem whose runs are drawn.")
+
+    def settings(self) -> Mapping[float, float]:
+        return dict(zip(self.scales, self.rates, strict=True))
+
+    def points(self) -> np.ndarray:
+        return np.unique(np.append(0, np.geomspace(1, self.steps, 240).astype(int)))
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.spectral import students
+
+        ranks = {scale: _ranks(data, scale, self.fitted)[0] for scale in self.scales}
+        return students(data, ranks, min(self.example, self.problems - 1), (self.scales[0], self.scales[-1]))
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        small, middle, large = self.scales
+        ranks = {scale: _ranks(data, scale, self.fitted) for scale in self.scales}
+        share = {scale: _share(ratio, 0.1) for scale, (ratio, _) in ranks.items()}
+        return {
+            "problems": at_least(self.problems, 40),
+            f"start {small:g}: share that fits": at_least(ranks[small][1], 0.85),
+            f"start {small:g}: share of these with rank two": at_least(share[small], 0.35),
+            f"start {middle:g}: share with rank two is smaller": at_most(share[middle], share[small]),
+            f"start {large:g}: share with rank two": at_most(share[large], 0.0),
+            f"start {large:g}: median of the third singular value / the second": at_least(
+                _median(ranks[large][0]), 0.7
+            ),
+        }
+
+
+class Fig5(_Students):
+    """A ReLU student from a small start learns the teacher's neurons one after the other: a plateau of rank one, then
+    rank two. The run is a chosen one: how clear the first phase is over many problems is drawn beside it.
+    """
+
+    id: ClassVar[str] = "spectral/fig5"
+    place: ClassVar[str] = "Figure 5"
+    title: ClassVar[str] = "A ReLU student learns one direction after another"
+    quick: ClassVar[dict[str, Any]] = {"problems": 40}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 0.5}
+
+    scale: float = Field(default=1e-4, gt=0, le=1, description="Standard deviation of the start.")
+    lr: float = Field(default=0.05, gt=0, le=1, description="Step size.")
+    example: int = Field(default=10, ge=0, description="The problem whose run is drawn.")
+    shown: int = Field(default=1500, ge=100, description="Steps that are drawn.")
+
+    def settings(self) -> Mapping[float, float]:
+        return {self.scale: self.lr}
+
+    def points(self) -> np.ndarray:
+        early = min(3000, self.steps)
+        return np.unique(np.concatenate([np.arange(0, early, 5), np.geomspace(early, self.steps, 60).astype(int)]))
+
+    def _first_phase(self, data: xarray.Dataset) -> np.ndarray:
+        """sigma_2 / sigma_1 when sigma_1 first is half of what it becomes, for each student that fits."""
+        s, loss = data["s"].values[0], data["loss"].values[0]
+        s = s[loss[:, -1] < self.fitted]
+        half = np.argmax(s[:, :, 0] >= s[:, -1:, 0] / 2, axis=1)
+        at_half = s[np.arange(len(s)), half]
+        return np.asarray(at_half[:, 1] / at_half[:, 0])
+
+    def _example(self, data: xarray.Dataset) -> xarray.Dataset:
+        return data.isel(scale=0, problem=min(self.example, self.problems - 1))
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.spectral import phases
+
+        return phases(self._example(data), self._first_phase(data), self.shown)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        ratio = self._first_phase(data)
+        found = {
+            "problems": at_least(self.problems, 40),
+            "median of the second value / the first, at half the first": at_most(_median(ratio), 0.06),
+            "share of students below 0.05 there": at_least(_share(ratio, 0.05), 0.4),
+        }
+        if (self.seed, self.example) == (0, 10) and (self.scale, self.lr) == (1e-4, 0.05):
+            run = self._example(data)
+            loss, s = run["loss"], run["s"]
+
+            def at_step(k: int) -> Any:
+                return s.sel(step=k).values
+
+            slope = abs(math.log(float(loss.sel(step=570)) / float(loss.sel(step=530)))) / 40
+            found |= {
+                "the example: loss at the start": within(loss[0], 0.4055, 0.4065),
+                "the example: loss on the plateau, step 550": within(loss.sel(step=550), 0.091, 0.093),
+                "the example: relative slope there, per step": at_most(slope, 2e-4),
+                "the example: second value / first there": within(at_step(550)[1] / at_step(550)[0], 0.015, 0.025),
+                "the example: loss at step 800 / on the plateau": at_most(loss.sel(step=800) / loss.sel(step=550), 0.5),
+                "the example: loss at the end": at_most(loss[-1], 1e-5),
+                "the example: first singular value at the end": within(s[-1, 0], 1.22, 1.24),
+                "the example: second singular value at the end": within(s[-1, 1], 0.91, 0.93),
+                "the example: third singular value at the end": at_most(s[-1, 2], 0.003),
+            }
+        return found

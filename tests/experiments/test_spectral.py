@@ -1,0 +1,92 @@
+"""The figures of the spectral-bias paper at toy size: they run, draw, and their acceptance can fail."""
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+import linnet as ln
+from linnet.experiments.spectral import Fig1a, Fig1b, Fig2, Fig3, Fig4, Fig5
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+def run(kind, folder, **changes):
+    figure = kind.of_size("quick", changes)
+    data, _ = figure.data(folder, quiet)
+    return figure, data, figure.accept(data)
+
+
+def broken(figure, data):
+    return {name for name, finding in figure.accept(data).items() if not finding.holds}
+
+
+def test_flows_from_small_and_large_starts(tmp_path):
+    toy = {"n": 3, "d_in": 5, "d_out": 2, "problems": 1, "shown": 20.0}
+    figure, data, findings = run(Fig1a, tmp_path, **toy)
+    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert [axes.get_title().split(":")[0] for axes in figure.draw(data).axes] == list(data["start"].values)
+    swapped = data.assign_coords(start=data["start"].values[[1, 0, 3, 2]])
+    assert len(broken(figure, swapped)) == 8
+    # the same flows from two random layers, judged by the other figure
+    other = Fig4.of_size("quick", toy)
+    names = list(other.starts(jax.random.key(0), ln.regression(np.eye(5), np.eye(5)[:, :2])))
+    assert names == [
+        "deviations 0.001, 0.01",
+        "deviations 0.001, 0.001",
+        "variances 0.001, 0.01",
+        "variances 0.001, 0.001",
+    ]
+    small, large = data["start"].values[1], data["start"].values[0]
+    renamed = data.sel(start=[small, small, large, large]).assign_coords(start=names)
+    assert not broken(other, renamed)
+    assert len(broken(other, renamed.assign_coords(start=names[::-1]))) >= 4
+
+
+def test_label_noise(tmp_path):
+    figure, data, findings = run(Fig1b, tmp_path, runs=2)
+    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert len(figure.draw(data).axes) == 2
+    still = data.assign(noisy=data["noisy"] * 0 + data["descent"])
+    assert {name.split(":")[0] for name in broken(figure, still)} == {"noise"}
+
+
+def test_pure_noise(tmp_path):
+    figure, data, findings = run(Fig3, tmp_path, paths=100)
+    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert data["time"][-1] == pytest.approx(19.85, abs=0.01)
+    assert len(figure.draw(data).axes) == 3
+    turned = data.assign(s=data["s"][:, :, ::-1])
+    assert len(broken(figure, turned)) >= 3
+
+
+def test_students(tmp_path):
+    toy = {"problems": 2, "steps": 1000, "seed": 10, "example": 0}
+    figure, data, findings = run(Fig5, tmp_path, **toy)
+    assert not findings["problems"].holds  # two problems are no statistics
+    assert not findings["share of students below 0.05 there"].holds  # and after so few steps none of them fits
+    assert float(data["loss"].sel(step=550)[0, 0]) == pytest.approx(0.0922, abs=1e-4)
+    assert len(figure.draw(data).axes) == 3
+    assert len(Fig5().accept(data.isel(problem=[0] * 48).assign_coords(problem=range(48)))) == 12
+    second = Fig2.of_size("quick", {**toy, "scales": (1e-4, 1e-2, 1.0)})
+    three = xarray.concat([data, data, data], "scale").assign_coords(scale=list(second.scales))
+    assert "start 1: share with rank two" in second.accept(three)
+    assert len(second.draw(three).axes) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        (Fig1a, {"d_out": 12}, "d_out = 12 must be below d_in = 10"),
+        (Fig1a, {"width": 11}, "width = 11 must be at least d_in + d_out = 13"),
+        (Fig1a, {"shown": 400.0}, "shown = 400 must not exceed horizon = 300"),
+        (Fig4, {"second": (0.0, 1.0)}, "second = (0.0, 1.0) must be two numbers above 0"),
+        (Fig3, {"dt": 1.0}, "dt = 1.0 is not allowed"),
+    ],
+)
+def test_parameters_are_checked(kind, changes, words):
+    with pytest.raises(ln.InputError) as error:
+        kind.of_size("paper", changes)
+    assert words in str(error.value)
