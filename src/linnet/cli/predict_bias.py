@@ -148,7 +148,7 @@ def bias(
     if plot is not None:
         from linnet.plot.bias import bias as draw
 
-        clock = np.geomspace(times.time.min() / 30, max(times.time.max() * 2, fit.time * 1.5), 300)
+        clock = np.geomspace(times.time.min() / 30, max(times.time.max() * 6, fit.time * 1.5), 300)
         curves = jax.jit(spectral.whitened)(clock[:, None], values[:modes], gamma, np.sqrt(times.curvature))
         draw(answer, (clock, np.asarray(curves)), None if measured is None else measured["curves"], plot)
         answer["figure"] = str(plot)
@@ -322,7 +322,7 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     if not exact:
         say(
             "[yellow]~ marks estimates:[/] exact where the predictor's directions are principal axes of the inputs, "
-            "within some 20 % at condition number 2, often several times too early at 10 and more."
+            "mostly within 20 % at condition number 2, and a rough guide, often several times too early, from 5 on."
             + ("" if run else " --run makes the exact flow.")
         )
     if run:

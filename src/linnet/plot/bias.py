@@ -29,7 +29,9 @@ def bias(
         half = mode["half_learned"]["time"]
         left.plot(clock, curves[:, i] / mode["value"], color=colour, lw=3, alpha=0.45)
         left.plot(half, 0.5, "o", color=colour, mec="white", ms=7, zorder=5)
-        left.text(half, 1.04, f"{mode['value']:.3g}", color=colour, fontsize=8, ha="center", va="bottom", rotation=45)
+        # neighbours at two heights
+        height = 1.03 + 0.08 * (i % 2)
+        left.text(half, height, f"{mode['value']:.3g}", color=colour, fontsize=8, ha="center", va="bottom")
         left.axvline(half, ymax=1 / 1.45, color=colour, lw=0.8, ls=":")
         # layer values follow from those of A at all times
         middle.plot(clock, np.sqrt(np.hypot(curves[:, i], gamma) + gamma), color=colour, lw=3, alpha=0.45)
