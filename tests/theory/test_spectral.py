@@ -5,6 +5,9 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import solve_ivp
 
 import linnet as ln
 from linnet.theory import spectral
@@ -183,3 +186,82 @@ def test_noise_moments_solve_their_equations():
     later, _ = spectral.commutator_moments(30.0, p, q)
     before, _ = spectral.commutator_moments(29.0, p, q)
     assert np.log(later.sum() / before.sum()) == pytest.approx(spectral.commutator_growth(3), rel=1e-6)
+
+
+def _closed_flow(scales, limit, gamma, horizon, events):
+    """The flow of A alone where X = diag(scales), by SciPy: the times of the events' first zeros."""
+
+    def velocity(_, flat):
+        a = flat.reshape(limit.shape)
+        force = (limit - a) * scales**2
+        u, s, vt = np.linalg.svd(a, full_matrices=False)
+        k = s * (s / (np.hypot(s, gamma) + gamma))
+        return (2 * gamma * force + (u * k) @ (u.T @ force) + ((force @ vt.T) * k) @ vt).ravel()
+
+    start = np.zeros(limit.size)
+    found = solve_ivp(
+        velocity, (0, horizon), start, method="DOP853", rtol=1e-11, atol=1e-13 * gamma, events=events
+    ).t_events
+    return np.array([times[0] for times in found])
+
+
+def _half_and_fit(scales, limit):
+    u, s, vt = np.linalg.svd(limit, full_matrices=False)
+
+    def half(i):
+        return lambda _, flat: u[:, i] @ flat.reshape(limit.shape) @ vt[i] - s[i] / 2
+
+    def fit(_, flat):
+        left = (limit - flat.reshape(limit.shape)) * scales
+        return np.sum(left**2) / np.sum((limit * scales) ** 2) - 0.01
+
+    return [*(half(i) for i in range(len(s))), fit]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.floats(-2.0, 1.0), st.floats(0.0, 1.0))
+def test_activation_bounds_hold_on_any_data(seed, d_out, rank, size, spread):
+    rng = np.random.default_rng(seed)
+    gamma, scales = 10**size, np.exp(spread * rng.normal(size=rank))
+    limit = rng.normal(size=(d_out, rank)) * 10 ** rng.uniform(-1, 1)
+    turn = np.linalg.qr(rng.normal(size=(rank + 2, rank)))[0]  # neither samples nor inputs know the frame
+    inputs = np.linalg.qr(rng.normal(size=(rank + 1, rank)))[0] * scales @ turn.T
+    found = spectral.activation(0.5, inputs, limit @ turn.T, gamma)
+    fit = spectral.fit_time(0.01, inputs, limit @ turn.T, gamma)
+    *half, fitted = _closed_flow(scales, limit, gamma, 1.001 * max(fit.most, *found.most), _half_and_fit(scales, limit))
+    assert np.all(found.least <= half)
+    assert np.all(half <= found.most * (1 + 1e-9))
+    assert fitted <= fit.most * (1 + 1e-9)
+    assert np.all((found.least <= found.time) & (found.time <= found.most * (1 + 1e-9)))
+    np.testing.assert_allclose(np.where(found.exact, found.time / half, 1), 1, rtol=1e-8)
+    assert found.exact.all() == fit.exact
+    if fit.exact:
+        assert fit.time == pytest.approx(fitted, rel=1e-8)
+
+
+def test_modes_along_principal_axes_are_exact_among_others(key):
+    scales, gamma = np.array([2.0, 0.5, 1.0]), 0.05
+    limit = np.zeros((2, 3))
+    limit[0, 1], limit[1, [0, 2]] = 3.0, (1.0, 0.4)  # the first mode lies along an axis, the second between two
+    found = spectral.activation(0.5, np.diag(scales), limit, gamma)
+    assert found.exact.tolist() == [True, False]
+    half = _closed_flow(scales, limit, gamma, 40.0, _half_and_fit(scales, limit))
+    assert found.time[0] == pytest.approx(half[0], rel=1e-9)
+    assert abs(found.time[1] / half[1] - 1) > 1e-3  # an estimate, and marked as one
+    assert not spectral.fit_time(0.01, np.diag(scales), limit, gamma).exact
+    diagonal = np.diag([1.0, 2.0, 0.3])
+    apart = spectral.fit_time(0.01, np.diag(scales), diagonal, gamma)
+    assert apart.exact
+    assert apart.time == pytest.approx(
+        _closed_flow(scales, diagonal, gamma, 80.0, _half_and_fit(scales, diagonal))[-1], rel=1e-9
+    )
+    for share in (0.0, 1.0, -1.0):
+        with pytest.raises(ln.InputError, match="share"):
+            spectral.activation(share, np.eye(2), np.eye(2), gamma)
+
+
+def test_largest_lr_without_the_matrix_is_the_same(monkeypatch):
+    rng = np.random.default_rng(2)
+    x, a = rng.normal(size=(9, 14)), rng.normal(size=(4, 14))
+    dense = spectral.largest_lr(x, a, 0.1)
+    monkeypatch.setattr(spectral, "_DENSE", 1)
+    assert spectral.largest_lr(x, a, 0.1) == pytest.approx(dense, rel=1e-9)

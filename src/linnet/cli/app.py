@@ -152,3 +152,38 @@ def phase(
     result = answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
+
+
+@predict.command()
+def bias(
+    gamma: Annotated[float, typer.Option(help="Scale of the start: W_1 has singular values sqrt(2 gamma), W_2 = 0.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
+    ] = None,
+    spectrum: Annotated[
+        str | None, typer.Option(help="Or whitened data whose predictor has these singular values, such as 3,1,0.5.")
+    ] = None,
+    outputs: Annotated[
+        int | None, typer.Option(help="How many last columns of a .npy or .csv are labels; default 1.")
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Hidden neurons, at least d_in: nothing else depends on them.")
+    ] = None,
+    average: Annotated[
+        bool | None, typer.Option("--average/--sum", help="Loss 1/(2n) sum of squares (default) or 1/2 sum of squares.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Make the exact flow too and show the errors.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Which predictor does gradient flow find, by which layers, in which order and when? For your own regression.
+
+    A two-layer network from W_1 = sqrt(2 gamma) Q, Q of orthonormal columns, and W_2 = 0. Its predictor is the one of
+    minimum norm whatever gamma is; its first layer has low rank if gamma is small. Times are those of gradient flow:
+    learning rate times steps. There is no intercept: centre the columns, or give one of ones.
+    """
+    from linnet.cli.predict_bias import bias as answer
+
+    result = answer(gamma, data, spectrum, outputs, width, average, run=run, plot=plot, quiet=as_json)
+    if as_json:
+        typer.echo(dumps(result))

@@ -7,17 +7,22 @@ with c = gamma from A = 0 (`linnet.theory.mixed`).
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from scipy import linalg as dense
 from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from linnet import _check
+from linnet._check import InputError
 from linnet.theory import mixed
 
 Values = Array | np.ndarray
 Number = float | Values
+_DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -72,6 +77,121 @@ def jump(time: Number, target: Number) -> Float[Array, "..."]:
     t, s = jnp.asarray(time), jnp.asarray(target)
     at = 1 / (2 * s)
     return jnp.where(t < at, 0.0, jnp.where(t > at, s, s / (1 + 2 * s)))
+
+
+# Any data ------------------------------------------------------------------------------------------------------------
+
+
+class Activation(NamedTuple):
+    """When each mode u_i^T A v_i of the limit first reaches a share of its value s_i, and what is certain about it.
+
+    `time` is exact for the modes marked `exact` and an estimate for the others; `least` <= true time <= `most` always.
+    `curvature` is v_i^T X^T X v_i.
+    """
+
+    time: Float[np.ndarray, " k"]
+    exact: Bool[np.ndarray, " k"]
+    least: Float[np.ndarray, " k"]
+    most: Float[np.ndarray, " k"]
+    curvature: Float[np.ndarray, " k"]
+
+
+_hitting_time, _whitened = jax.jit(hitting_time), jax.jit(whitened)
+_SOON = 1e-6
+
+
+def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activation:
+    """Activation times on any data, from the inputs X and the limit A_inf = sum s_i u_i v_i^T.
+
+    On the vectors of the limit the flow is u_i^T G v_i = k_i (s_i - u_i^T A v_i), k_i = v_i^T X^T X v_i, while A keeps
+    them: the whitened hitting time with scale^2 = k_i. Where X^T X v_i = k_i v_i it does keep u_i, v_i and that time is
+    exact: on whitened data for all modes.
+
+    The bounds are certain. With s = gamma sinh(2 theta) the largest theta' <= |G|, and |G| <= |X| |Y| since the loss
+    decreases, and |G| <= |G(0)| + |X|^2 s. The other one comes from the loss (P3, for one output also P8).
+    Over the true time, nine of ten estimates on random problems were 0.8 to 1.1 at condition number 2 of the inputs,
+    0.3 to 1.3 at 5 and 0.1 to 1.1 at 10.
+    """
+    f, g = _share(share), _check.real("gamma", gamma, above=0)
+    data = _Data(inputs, limit)
+    s, exact = data.values, data.exact
+    least = np.array([_earliest(f * x, g, data) for x in s])
+    # |s_i - u_i^T A v_i|^2 <= 2 (L - L_inf) v_i^T (X^T X)^+ v_i
+    spread = np.sum((data.right / data.scales) ** 2, axis=1)
+    most = np.array([data.latest(level, g) for level in ((1 - f) * s) ** 2 / (2 * spread)])
+    time = np.asarray(_hitting_time(f, s, g, np.sqrt(data.curvature)))
+    return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, data.curvature)
+
+
+class Fit(NamedTuple):
+    """When L - L_inf has fallen to a share of its start: exact or an estimate as in `Activation`, and a bound."""
+
+    time: float
+    exact: bool
+    most: float
+
+
+def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> Fit:
+    """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`; bounds P3 and P8."""
+    f, g = _share(share), _check.real("gamma", gamma, above=0)
+    data = _Data(inputs, limit)
+    scale = np.sqrt(data.curvature)
+
+    def left(logarithm: float) -> float:
+        now = np.asarray(_whitened(np.exp(logarithm), data.values, g, scale))
+        return float(np.sum((scale * (data.values - now)) ** 2) / 2 / (f * data.excess) - 1)
+
+    # in units of the fastest and of the slowest mode: before and after
+    fast = np.log(_SOON / (np.hypot(data.values, g) * data.curvature).max())
+    slow = np.log(-np.log(f) / (2 * g * data.curvature.min()))
+    time, most = float(np.exp(brentq(left, fast, slow, xtol=1e-13))), data.latest(f * data.excess, g)
+    exact = bool(data.exact.all())
+    return Fit(time if exact else min(time, most), exact, most)
+
+
+def _share(share: float) -> float:
+    f = _check.real("share", share, above=0)
+    if f >= 1:
+        raise InputError(f"share = {share} is not allowed: share must be above 0 and below 1.")
+    return f
+
+
+class _Data:
+    """The limit seen from the inputs: their singular values and, in the frame of their vectors, the limit's."""
+
+    def __init__(self, inputs: Any, limit: Any):
+        x, a = np.atleast_2d(np.asarray(inputs, dtype=float)), np.atleast_2d(np.asarray(limit, dtype=float))
+        _, scales, frame = np.linalg.svd(x, full_matrices=False)
+        rank = int(np.sum(scales > 1e-13 * scales[0]))
+        self.scales, self.limit = scales[:rank], a @ frame[:rank].T
+        _, values, right = np.linalg.svd(self.limit, full_matrices=False)
+        kept = values > 1e-13 * values[0]
+        self.values, self.right = values[kept], right[kept]
+        self.curvature = np.sum((self.right * self.scales) ** 2, axis=1)
+        self.excess = float(np.sum((self.limit * self.scales) ** 2) / 2)
+
+    @property
+    def exact(self) -> np.ndarray:
+        """Which v_i are eigenvectors of X^T X, so that their modes move on their own."""
+        moved = self.right * self.scales**2
+        return np.linalg.norm(moved - self.curvature[:, None] * self.right, axis=1) <= 1e-9 * self.curvature
+
+    def latest(self, level: float, gamma: float) -> float:
+        """By when L - L_inf is certainly at most `level`."""
+        by_curvature = max(np.log(self.excess / level), 0.0) / (4 * gamma * self.scales[-1] ** 2)
+        if self.limit.shape[0] > 1:
+            return float(by_curvature)
+        return float(min(by_curvature, float(rate(1.0, self.limit[0], gamma).sharp) / level))
+
+
+def _earliest(value: float, gamma: float, data: _Data) -> float:
+    """Before this time no singular value of A reaches `value`: the integral of dtheta over the largest theta'."""
+    top, square = np.sqrt(2 * data.excess) * data.scales[0], data.scales[0] ** 2
+    first = np.linalg.norm(data.limit * data.scales**2, 2)
+    end = np.arcsinh(value / gamma) / 2
+    bend = min(end, np.arcsinh(max(top - first, 0.0) / square / gamma) / 2)
+    early = quad(lambda theta: 1 / (first + square * gamma * np.sinh(2 * theta)), 0, bend, epsrel=1e-10)[0]
+    return float(early + (end - bend) / top) * (1 - 1e-9)
 
 
 # Mirror potentials ---------------------------------------------------------------------------------------------------
@@ -142,8 +262,19 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
     first = 2 * gamma * np.eye(a.shape[1]) + (vt.T * k) @ vt
     second = (u * k) @ u.T
     inner, gram = x @ first @ x.T, x @ x.T
-    hessian = np.kron(inner, np.eye(a.shape[0])) + np.kron(gram, second)
-    return float(2 / np.linalg.eigvalsh(hessian)[-1])
+    size = x.shape[0] * a.shape[0]
+    if size <= _DENSE:
+        hessian = np.kron(inner, np.eye(a.shape[0])) + np.kron(gram, second)
+        return float(2 / np.linalg.eigvalsh(hessian)[-1])
+
+    def apply(flat: np.ndarray) -> np.ndarray:
+        e = flat.reshape(x.shape[0], a.shape[0])
+        return (inner @ e + gram @ e @ second).ravel()
+
+    operator = LinearOperator((size, size), matvec=apply, dtype=float)
+    # a fixed generic start: a step size must not depend on a seed
+    start = np.random.default_rng(0).normal(size=size)
+    return float(2 / eigsh(operator, 1, which="LA", v0=start, return_eigenvectors=False, tol=1e-10)[0])
 
 
 # The variational problem ---------------------------------------------------------------------------------------------
