@@ -322,7 +322,7 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     if not exact:
         say(
             "[yellow]~ marks estimates:[/] exact where the predictor's directions are principal axes of the inputs, "
-            "mostly within 20 % at condition number 2, and a rough guide, often several times too early, from 5 on."
+            "good for condition numbers near 1, and a rough guide, often several times too early, from 5 on."
             + ("" if run else " --run makes the exact flow.")
         )
     if run:
