@@ -64,9 +64,13 @@ def spectrum(values: Any, widths: Sequence[int], kept: Sequence[int], *, curvatu
     ]
     if depth == 2:
         groups += [(q, widths[1] - k), (-q, widths[1] - k)]
-    found = np.concatenate([np.repeat(np.ravel(group), times) for group, times in groups])
-    total = sum(below * above for below, above in pairwise(widths))
-    distinct, counts = np.unique(np.concatenate([found, np.zeros(total - len(found))]), return_counts=True)
+    found = np.concatenate([np.ravel(group) for group, _ in groups])
+    times = np.concatenate([np.full(np.size(group), count) for group, count in groups])
+    parameters = sum(below * above for below, above in pairwise(widths))
+    found, times = np.append(found, 0.0), np.append(times, parameters - np.sum(times))
+    distinct, place = np.unique(found[times > 0], return_inverse=True)
+    counts = np.zeros(len(distinct), dtype=int)
+    np.add.at(counts, place, times[times > 0])
     return Spectrum(c * distinct[::-1], counts[::-1])
 
 
