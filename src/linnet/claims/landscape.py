@@ -42,11 +42,11 @@ class _Network(NamedTuple):
             yield kept, gauge(jax.random.key(sum(kept)), even)
 
 
-_HIDDEN = {2: ((2,), (3,)), 3: ((2, 4), (3, 3)), 4: ((4, 2, 3), (3, 4, 3))}
+_HIDDEN = {2: ((2,), (4,)), 3: ((2, 4), (5, 3)), 4: ((4, 2, 3), (4, 5, 4))}
 
 
 def _networks(size: str, depths: tuple[int, ...] = (2, 3, 4)) -> Iterator[_Network]:
-    """Coloured data with n > d_in = 4 and n < d_in, three outputs, bottlenecks 2 and 3."""
+    """Coloured data with n > d_in = 4 and n < d_in, three outputs, the bottleneck inside (2) or at the output (3)."""
     for seed in range(1 if size == "quick" else 6):
         for n in (7, 3):
             rng = np.random.default_rng(seed)

@@ -127,7 +127,8 @@ def put(path: Path, text: str) -> None:
 
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id, in the order of the papers."""
-    importlib.import_module("linnet.experiments.mixed")  # registers itself
+    for subject in ("mixed", "landscape"):
+        importlib.import_module(f"linnet.experiments.{subject}")  # registers itself
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 
 
