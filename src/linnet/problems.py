@@ -31,7 +31,7 @@ class Fit(NamedTuple):
     """A least-squares fit mode by mode, the most important first: A_I = sum over i in I of values_i left_i right_i.
 
     The cost at A_I is `floor` plus the `gains` of the modes that are not in I. `left` has orthonormal columns; the
-    rows of `right` are orthonormal for a factorisation, and in the metric X^T X for a regression.
+    rows of `right` are orthonormal for a factorisation, and in the metric output_scale^2 X^T X for a regression.
     """
 
     left: Float[Array, "d_out k"]

@@ -45,6 +45,7 @@ def classify(state: State, problem: Problem) -> Point:
     Any depth, widths and data (n < d_in allowed). Tested in the order gradient, curvature, excess, with tolerances that
     follow the scales of data and weights. For the label alone the layers are first multiplied by positive numbers of
     product 1 that make their norms equal: at a critical point that is a congruence of the Hessian and keeps all signs.
+    Between layers whose bases are skew by condition numbers of hundreds a saddle can still hide in the tolerance.
     The smallest eigenvalue is that of the whole Hessian up to 500 parameters and Lanczos' beyond. It cannot be traced.
     """
     if not isinstance(state, Weights):
