@@ -52,7 +52,7 @@ def test_every_constructed_point_of_forty_networks_has_its_label():
         rng, key = np.random.default_rng(seed), jax.random.key(seed)
         for k in range(min(*widths, len(values)) + 1):
             for kept in combinations(range(1, len(values) + 1), k):
-                even = ln.critical(problem, widths[1:-1], kept, key=key if seed % 2 else None)
+                even = ln.critical(problem, widths[1:-1], kept, key=key if seed % 4 == 1 else None)
                 skew = ln.gauge(key, even)
                 scales = 30.0 ** rng.uniform(-1, 1, size=skew.depth)
                 scales[-1] /= np.prod(scales)
@@ -81,12 +81,12 @@ def test_figures_are_those_of_the_given_weights():
     ):
         state = ln.Weights([30 * rng.normal(size=(3, 4)), rng.normal(size=(3, 3)), 0.1 * rng.normal(size=(2, 3))])
         local = landscape._Local([np.asarray(w) for w in state.layers], landscape._data(problem))
-        dense = np.asarray(observe.hessian_matrix(state, problem))
+        dense = np.asarray(jax.jit(observe.hessian_matrix)(state, problem))
         assert np.max(np.abs(local.hessian() - dense)) < 1e-12 * np.max(np.abs(dense))
         found = observe.classify(state, problem)
         assert found.label == "not_critical"
         assert np.isclose(found.smallest, np.linalg.eigvalsh(dense)[0], rtol=1e-9)
-        gradient = state.velocity(problem)
+        gradient = jax.jit(lambda s, p: s.velocity(p))(state, problem)
         assert np.isclose(found.gradient, np.sqrt(sum(float(jnp.sum(w**2)) for w in gradient.layers)), rtol=1e-12)
         assert np.isclose(found.excess, float(problem.cost(state.matrix) - problem.optimum(2).cost), rtol=1e-12)
         assert found.rank == 2
@@ -120,7 +120,7 @@ def test_lanczos_beyond_five_hundred_parameters():
     problem = ln.regression(x, rng.normal(size=(30, 10)))
     hidden = (15, 14)
     for kept in ((1, 2, 3), (1, 2, 4), tuple(range(1, 11)), ()):
-        state = ln.critical(problem, hidden, kept, key=jax.random.key(0))
+        state = ln.critical(problem, hidden, kept)
         local = landscape._Local([np.asarray(w) for w in state.layers], landscape._data(problem))
         dense = np.linalg.eigvalsh(local.hessian())
         assert len(dense) > landscape.DENSE

@@ -62,7 +62,7 @@ def test_the_reference_is_automatic_differentiation():
     rng = np.random.default_rng(0)
     problem = white(rng, 3, 2, np.array([2.0, 1.0]), 5)
     state = ln.critical(problem, (4, 2), (2,))
-    plain = np.linalg.eigvalsh(np.asarray(hessian_matrix(state, problem)))
+    plain = np.linalg.eigvalsh(np.asarray(jax.jit(hessian_matrix)(state, problem)))
     assert np.allclose(dense(state, problem), plain, atol=1e-12)
     assert np.allclose(landscape.spectrum([2.0, 1.0], (3, 4, 2, 2), (2,), curvature=5).all()[::-1], plain, atol=1e-10)
 

@@ -61,7 +61,8 @@ def classify(state: State, problem: Problem) -> Point:
     norms = [float(np.linalg.norm(w, 2)) for w in layers]
     here = _Local(layers, data)
     smallest = here.smallest(problem)
-    excess = float(here.cost - problem.optimum(min(state.widths)).cost)
+    fit = problem.fit()
+    excess = here.cost - float(fit.floor) - float(np.sum(np.asarray(fit.gains)[min(state.widths) :]))
     rank = int(np.sum(np.linalg.svd(here.matrix, compute_uv=False) > RANK * math.prod(norms)))
 
     even, curvature = here, smallest
