@@ -100,6 +100,26 @@ def test_rank_constrained_optimum(n, deficient, rank):
             assert problem.cost(jnp.asarray((u[:, :rank] * s[:rank]) @ vt[:rank])) >= best.cost - 1e-12
 
 
+@pytest.mark.parametrize("n", [7, 2])
+def test_fit_mode_by_mode(n):
+    """Cost at any set of modes, and criticality: G is orthogonal to the columns and to the rows of A_I."""
+    x, y = RNG.normal(size=(n, 4)), RNG.normal(size=(n, 3))
+    for problem in (ln.regression(x, y, average=True, output_scale=0.1), ln.factorisation(M, half=False)):
+        fit = problem.fit()
+        assert fit.rank == (2 if n == 2 and isinstance(problem, ln.Regression) else 3)
+        for kept in ((), (1,), (2,), (1, 2)):
+            a = fit.matrix(kept)
+            left_out = [i for i in range(fit.gains.shape[0]) if i + 1 not in kept]
+            assert np.isclose(problem.cost(a), fit.floor + np.sum(np.asarray(fit.gains)[left_out]), rtol=1e-12)
+            g = np.asarray(problem.gradient(a))
+            unit = np.linalg.norm(a) * np.linalg.norm(problem.gradient(0 * a))
+            assert max(np.max(np.abs(a.T @ g)), np.max(np.abs(a @ g.T))) <= 1e-12 * unit
+    with pytest.raises(ln.InputError, match="from 1 to 3"):
+        ln.factorisation(M).fit().matrix((4,))
+    with pytest.raises(ln.InputError, match="needs a matrix problem"):
+        ln.factorisation(np.ones(3)).fit()
+
+
 def test_factorisation_optimum_is_eckart_young():
     s = np.linalg.svd(M, compute_uv=False)
     best = ln.factorisation(M, half=False).optimum(2)

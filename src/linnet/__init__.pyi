@@ -11,6 +11,12 @@ from linnet.initial import (
     balanced as balanced,
 )
 from linnet.initial import (
+    critical as critical,
+)
+from linnet.initial import (
+    gauge as gauge,
+)
+from linnet.initial import (
     gaussian as gaussian,
 )
 from linnet.initial import (

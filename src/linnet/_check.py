@@ -98,6 +98,21 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None, reaso
     return int(value)
 
 
+def modes(name: str, value: Any, *, known: int, most: int | None = None) -> tuple[int, ...]:
+    """`value` as an increasing tuple of distinct mode numbers from 1 to `known`, at most `most` of them."""
+    given = list(value) if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str) else None
+    if given is None:
+        raise InputError(
+            f"{name} = {show(value)} is not allowed: {name} must be a list of mode numbers, such as (1, 3)."
+        )
+    numbers = [integer(f"a mode in {name}", mode, least=1, most=known, reason="the modes there are") for mode in given]
+    if len(set(numbers)) < len(numbers):
+        raise InputError(f"{name} = {show(value)} is not allowed: {name} must not repeat a mode.")
+    if most is not None and len(numbers) > most:
+        raise InputError(f"{name} = {show(value)} is not allowed: the bottleneck leaves room for {most} modes.")
+    return tuple(sorted(numbers))
+
+
 def floating(value: Any) -> Array:
     """`value` as a floating-point array: float32 stays, everything else that is real becomes float64."""
     # Python numbers would be weakly typed, and a weak and a strong scalar compile twice

@@ -11,12 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import bartlett, haar, stream
-from linnet.problems import Problem
+from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import Modes, Weights
 
 
@@ -102,9 +103,7 @@ def balanced(
     frames with a key. `rank` defaults to the number of singular values above 1e-12 of the largest.
     """
     a = _check.array("matrix", matrix, ndim=2)
-    if not isinstance(hidden, Sequence):
-        raise InputError(f"hidden = {_check.show(hidden)} is not allowed: hidden must be a sequence of widths.")
-    widths = _hidden(hidden)
+    widths = _widths(hidden)
     u, s, vt = jnp.linalg.svd(a, full_matrices=False)
     if rank is None and _check.traced(s):
         raise InputError("rank is missing: give it when the matrix is traced.")
@@ -120,14 +119,64 @@ def balanced(
         raise InputError(
             f"matrix has rank {rank}: hidden widths must be at least that, and the smallest is {min(widths)}."
         )
-    root = s[:rank] ** (1 / (len(widths) + 1))
+    return _balanced(u[:, :rank], s[:rank], vt[:rank], _frames(key, widths, rank))
+
+
+def _frames(key: Key[Array, ""] | None, widths: Sequence[int], rank: int) -> list[Any]:
+    """Orthonormal frames of the hidden layers: coordinate vectors, or Haar with a key."""
     if key is None:
-        frames = [jnp.eye(w, rank) for w in widths]
-    else:
-        keys = jax.random.split(_stream(key, "balanced"), max(1, len(widths)))
-        frames = [haar(k, w, rank) for k, w in zip(keys, widths, strict=False)]
-    sides = [vt[:rank].T, *frames, u[:, :rank]]
-    return Weights([(above * root) @ below.T for below, above in pairwise(sides)])
+        return [np.eye(w, rank) for w in widths]
+    keys = jax.random.split(_stream(key, "balanced"), max(1, len(widths)))
+    return [haar(k, w, rank) for k, w in zip(keys, widths, strict=False)]
+
+
+def _balanced(u: Any, s: Any, vt: Any, frames: Sequence[Any]) -> Weights:
+    """W_l = Q_l S^{1/L} Q_{l-1}^T."""
+    root = s ** (1 / (len(frames) + 1))
+    return Weights([(above * root) @ below.T for below, above in pairwise([vt.T, *frames, u])])
+
+
+def critical(
+    problem: Problem, hidden: Sequence[int], kept: Sequence[int], *, key: Key[Array, ""] | None = None
+) -> Weights:
+    """The balanced critical point that has learned the `kept` modes (numbered from 1) and no other.
+
+    A is the sum of these modes of the least-squares fit (`problem.fit`): singular triplets of the target, or, for a
+    regression on any data (n < d_in allowed), of the projection of Y onto the range of X. Then col(A) is orthogonal to
+    G = dC/dA and row(A) too, so all gradients of balanced layers vanish. At most min(hidden, d_in, d_out) modes.
+    Inner frames are coordinate vectors, or Haar frames with a key; `gauge` leads to critical points out of balance.
+    """
+    d_out, d_in = _matrix(problem)
+    if not isinstance(problem, Factorisation | Regression):
+        raise InputError(
+            f"problem = {type(problem).__name__} is not allowed: critical points by modes need a factorisation or a "
+            "regression."
+        )
+    widths, fit = _widths(hidden), problem.fit()
+    chosen = _check.modes("kept", kept, known=fit.rank, most=min(d_out, d_in, *widths))
+    rank = max(1, len(chosen))
+    # the kept set is concrete, so NumPy: every architecture would compile its products
+    u, s, vt = np.linalg.svd(np.asarray(fit.matrix(chosen)), full_matrices=False)
+    return _balanced(u[:, :rank], s[:rank], vt[:rank], [np.asarray(q) for q in _frames(key, widths, rank)])
+
+
+def gauge(key: Key[Array, ""], state: Weights, *, spread: float = 30.0) -> Weights:
+    """The same A and, at a critical point, still a critical point, in other bases: W_l -> g_l W_l g_{l-1}^{-1}.
+
+    The g_l of the hidden layers have Haar singular vectors and log-uniform singular values from spread^{-1/2} to
+    spread^{1/2}: a condition number of up to `spread` each.
+    """
+    if not isinstance(state, Weights):
+        raise InputError(f"state = {_check.show(state)} is not allowed: a change of basis needs Weights.")
+    size = math.log(_check.real("spread", spread, least=1)) / 2
+    layers = [np.asarray(w) for w in state.layers]  # NumPy, as in `critical`
+    for i, k in enumerate(jax.random.split(_stream(key, "gauge"), max(1, state.depth - 1))[: state.depth - 1]):
+        left, right, values = jax.random.split(k, 3)
+        d = layers[i].shape[0]
+        u, v = np.asarray(haar(left, d, d)), np.asarray(haar(right, d, d))
+        s = np.exp(size * np.asarray(jax.random.uniform(values, (d,), minval=-1.0, maxval=1.0)))
+        layers[i], layers[i + 1] = (u * s) @ (v.T @ layers[i]), (layers[i + 1] @ v) / s @ u.T
+    return Weights(layers)
 
 
 def identity(problem: Problem, alpha: float, depth: int) -> Weights | Modes:
@@ -231,6 +280,12 @@ def _matrix(problem: Problem) -> tuple[int, int]:
     if len(problem.shape) != 2:
         raise InputError(f"the problem has shape {problem.shape}: this start needs a matrix problem (d_out, d_in).")
     return problem.shape[0], problem.shape[1]
+
+
+def _widths(hidden: Any) -> tuple[int, ...]:
+    if not isinstance(hidden, Sequence):
+        raise InputError(f"hidden = {_check.show(hidden)} is not allowed: hidden must be a sequence of widths.")
+    return _hidden(hidden)
 
 
 def _hidden(widths: Sequence[int]) -> tuple[int, ...]:

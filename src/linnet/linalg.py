@@ -1,6 +1,7 @@
 """The few matrix routines that all rooms share."""
 
 import zlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,7 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
+@partial(jax.jit, static_argnames=("rows", "columns"))
 def haar(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
     """A uniformly distributed matrix with orthonormal columns (rows >= columns)."""
     q, r = jnp.linalg.qr(jax.random.normal(key, (rows, columns)))

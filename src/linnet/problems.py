@@ -5,7 +5,7 @@ here that makes sense for vectors takes one. Normalisations (1/2, 1/d^2, 1/(2n),
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -25,6 +25,38 @@ class Optimum(NamedTuple):
 
     matrix: Float[Array, "d_out d_in"]
     cost: Float[Array, ""]
+
+
+class Fit(NamedTuple):
+    """A least-squares fit mode by mode, the most important first: A_I = sum over i in I of values_i left_i right_i.
+
+    The cost at A_I is `floor` plus the `gains` of the modes that are not in I. `left` has orthonormal columns; the
+    rows of `right` are orthonormal for a factorisation, and in the metric output_scale^2 X^T X for a regression.
+    """
+
+    left: Float[Array, "d_out k"]
+    values: Float[Array, " k"]
+    right: Float[Array, "k d_in"]
+    gains: Float[Array, " k"]
+    floor: Float[Array, ""]
+
+    @property
+    def rank(self) -> int:
+        """How many modes are not zero."""
+        return int(jnp.sum(self.values > RANK_TOLERANCE * self.values[0]))
+
+    def matrix(self, kept: Sequence[int]) -> Float[Array, "d_out d_in"]:
+        """A_I for the kept modes, numbered from 1."""
+        chosen = _check.modes("kept", kept, known=self.values.shape[0])
+        share = jnp.array([float(i in chosen) for i in range(1, self.values.shape[0] + 1)])
+        return (self.left * (share * self.values)) @ self.right
+
+    def optimum(self, rank: int) -> Optimum:
+        """The best matrix of rank at most `rank` (Eckart and Young)."""
+        d_out, d_in = self.left.shape[0], self.right.shape[1]
+        rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
+        best = (self.left[:, :rank] * self.values[:rank]) @ self.right[:rank]
+        return Optimum(best, jnp.sum(self.gains[rank:]) + self.floor)
 
 
 class Problem(eqx.Module):
@@ -119,12 +151,15 @@ class Factorisation(Problem):
         d_out, d_in = _matrix_shape(self, "the noise covariance")
         return self.scale**2 * jnp.eye(d_in), d_out
 
+    def fit(self) -> Fit:
+        """The target's singular triplets."""
+        _matrix_shape(self, "a fit mode by mode")
+        u, s, vt = jnp.linalg.svd(self.goal, full_matrices=False)
+        return Fit(u, s, vt, self.scale / 2 * s**2, jnp.zeros_like(self.scale))
+
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
-        d_out, d_in = _matrix_shape(self, "a rank-constrained optimum")
-        rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
-        u, s, vt = jnp.linalg.svd(self.goal, full_matrices=False)
-        return Optimum((u[:, :rank] * s[:rank]) @ vt[:rank], self.scale / 2 * jnp.sum(s[rank:] ** 2))
+        return self.fit().optimum(rank)
 
     def aligned(self) -> "Factorisation":
         """The same problem for a network that shares the target's singular vectors: a vector of min(d) modes."""
@@ -201,16 +236,19 @@ class Regression(Problem):
         d_out, _ = _matrix_shape(self, "the noise covariance")
         return (self.scale * self.output_scale) ** 2 * self.gram, d_out
 
+    def fit(self) -> Fit:
+        """The singular triplets of the projection of Y onto the range of X (n < d_in allowed)."""
+        _matrix_shape(self, "a fit mode by mode")
+        q, s, vt = _range(self.root)
+        inside = self.labels @ q
+        outside = jnp.sum((self.labels - inside @ q.T) ** 2)
+        u, t, wt = jnp.linalg.svd(inside, full_matrices=False)
+        floor = self.scale / 2 * (outside + self.unexplained)
+        return Fit(u, t, wt / s @ vt / self.output_scale, self.scale / 2 * t**2, floor)
+
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank`: Eckart and Young on the projection of Y (n < d_in allowed)."""
-        d_out, d_in = _matrix_shape(self, "a rank-constrained optimum")
-        rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
-        q, s, vt = _range(self.root)
-        outside = jnp.sum(self.labels**2) - jnp.sum((self.labels @ q) ** 2)
-        u, t, wt = jnp.linalg.svd(self.labels @ q, full_matrices=False)
-        best = (u[:, :rank] * t[:rank]) @ wt[:rank] / s @ vt / self.output_scale
-        cost = self.scale / 2 * (jnp.sum(t[rank:] ** 2) + jnp.maximum(outside, 0.0) + self.unexplained)
-        return Optimum(best, cost)
+        return self.fit().optimum(rank)
 
     def project(self) -> "Projection":
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""

@@ -187,3 +187,37 @@ def bias(
     result = answer(gamma, data, spectrum, outputs, width, average, run=run, plot=plot, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
+
+
+@predict.command()
+def landscape(
+    widths: Annotated[str, typer.Option(help="Hidden widths, such as 3 or 3,4; one number serves all hidden layers.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
+    ] = None,
+    spectrum: Annotated[
+        str | None, typer.Option(help="Or whitened data whose target has these singular values, such as 3,2,1.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Layers of the network; default one more than the widths.")] = None,
+    inputs: Annotated[int | None, typer.Option(help="Input dimension; default the number of modes.")] = None,
+    outputs: Annotated[
+        int | None,
+        typer.Option(
+            help="Output dimension, default the number of modes; of a .npy or .csv its last columns, default 1."
+        ),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples n, which scale the loss; default the inputs.")] = None,
+    most: Annotated[int, typer.Option(help="Show all sets of modes up to so many, else the most important.")] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Where can training get stuck? The critical points of a deep linear network by the modes they have learned.
+
+    The loss is 1/2 |X A^T - Y|^2 summed over samples. A set of modes stands for its balanced critical point and what
+    changes of basis between layers make of it: they share loss, kind and index; lambda_min is the balanced one's.
+    """
+    from linnet.cli import predict_landscape as room
+
+    problem = room.regression_of(data, spectrum, inputs, outputs, samples)
+    result = room.landscape(problem, room.hidden_widths(depth, widths), most, quiet=as_json)
+    if as_json:
+        typer.echo(dumps(result))

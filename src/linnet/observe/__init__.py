@@ -14,6 +14,7 @@ from linnet.observe.hessian import (
     top_hessian,
 )
 from linnet.observe.kernel import kernel_drift, kernel_matrix, kernel_spectrum
+from linnet.observe.landscape import Point, classify
 from linnet.observe.layers import (
     grams,
     hidden_alignment,
@@ -42,9 +43,11 @@ from linnet.observe.spectra import (
 
 __all__ = [
     "Observable",
+    "Point",
     "aligned_blocks",
     "aligned_sharpness",
     "aligned_spectrum",
+    "classify",
     "closure_error",
     "effective_rank",
     "grams",

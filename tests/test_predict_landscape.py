@@ -1,0 +1,117 @@
+"""`linnet predict landscape` as a user meets it."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+
+import linnet as ln
+from linnet import cli
+from linnet.cli import predict_landscape
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    """Runs `linnet predict landscape ...` in this process: (exit code, standard output, standard error in one line)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "landscape", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.guarded()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, " ".join(err.replace("│", " ").split())
+
+    return run
+
+
+def test_the_table_and_the_json(typed):
+    network = ("--depth", "3", "--widths", "2", "--spectrum", "1,3,2", "--samples", "10")
+    code, told, _ = typed(*network)
+    assert code == 0
+    assert "3 -> 2 -> 2 -> 3 neurons, bottleneck 2: 7 sets of modes." in told
+    assert "Degenerate points are no minima" in told
+    answer = json.loads(typed(*network, "--json")[1])
+    assert answer["modes"] == pytest.approx([3, 2, 1])
+    assert answer["critical_sets"] == answer["shown"] == 7
+    points = {tuple(point["kept"]): point for point in answer["points"]}
+    assert points[1, 2]["label"] == "global_min"
+    assert points[()]["label"] == points[1,]["label"] == "degenerate_sosp"
+    assert points[1, 3] == {
+        "kept": [1, 3],
+        "loss": pytest.approx(20),  # n/2 z_2^2
+        "excess": pytest.approx(15),
+        "label": "strict_saddle",
+        "negative_eigenvalues": 1,
+        "smallest_eigenvalue": pytest.approx(-10),  # n z_3^{1/3} (z_3 - z_2)
+    }
+    assert [p["loss"] for p in answer["points"]] == sorted(p["loss"] for p in answer["points"])
+
+
+def test_two_layers_and_too_many_sets(typed):
+    code, told, _ = typed("--widths", "6", "--spectrum", "5,4,3,2,1,0.5", "--most", "9", "--inputs", "7")
+    assert code == 0
+    assert "64 sets of modes; here are 1 ... k and those of the smallest loss, 9 in all." in told.replace("\n", "")
+    assert "Every critical point but the global minima has a descent direction" in told
+    assert "1-6" in told  # runs are short
+    assert "\n1-4 6 " in told
+
+
+def test_width_is_a_number(typed):
+    answer = json.loads(typed("--widths", "1000000", "--spectrum", "2,1", "--samples", "5", "--json")[1])
+    assert [p["negative_eigenvalues"] for p in answer["points"]] == [0, 999_999, 1_000_000, 2_000_000]
+
+
+def test_any_data_can_be_asked_about():
+    """Coloured data with n < d_in, eigenvalues computed."""
+    rng = np.random.default_rng(0)
+    problem = ln.regression(rng.normal(size=(3, 4)), rng.normal(size=(3, 2)))
+    answer = predict_landscape.landscape(problem, (3,), 64, quiet=True)
+    assert not answer["whitened"]
+    assert [p["label"] for p in answer["points"]] == ["global_min"] + ["strict_saddle"] * 3
+    for point in answer["points"]:
+        found = ln.observe.classify(ln.critical(problem, (3,), point["kept"]), problem)
+        assert math.isclose(found.smallest, point["smallest_eigenvalue"], abs_tol=1e-12)
+        assert found.label == point["label"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--widths", "2"), "data or spectrum: give one of them"),
+        (("--widths", "0", "--spectrum", "1"), "widths = 0"),
+        (("--widths", "1.5", "--spectrum", "1"), "widths = 1.5"),
+        (("--widths", "a", "--spectrum", "1"), "widths = 'a'"),
+        (("--widths", "2", "--spectrum", "1,x"), "spectrum = '1,x'"),
+        (("--widths", "2", "--spectrum", "1,-2"), "must not be negative"),
+        (("--widths", "2", "--spectrum", "1,nan"), "spectrum = '1,nan'"),
+        (("--widths", "2", "--spectrum", "1,2", "--samples", "1"), "whitened data need n >= d_in"),
+        (("--widths", "2", "--spectrum", "1,2", "--inputs", "1"), "inputs = 1"),
+        (("--widths", "2,3", "--spectrum", "1,2", "--depth", "2"), "has 1 hidden width;"),
+        (("--widths", "2", "--spectrum", "1", "--depth", "1"), "depth = 1"),
+        (("--widths", "2", "--spectrum", "1", "--most", "0"), "most = 0"),
+        (("--widths", "2", "--spectrum", "1", "--inputs", "2000", "--samples", "900000"), "samples times inputs"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, words, typed):
+    code, _, told = typed(*arguments)
+    assert code == 2
+    assert words in told
+    assert "Traceback" not in told
+
+
+def test_data_of_ones_own(typed, tmp_path):
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(20, 4)), rng.normal(size=(20, 2))
+    file = tmp_path / "mine.csv"
+    np.savetxt(file, np.hstack([x, y]), delimiter=",")
+    answer = json.loads(typed("--widths", "2", "--data", str(file), "--outputs", "2", "--json")[1])
+    points = {tuple(point["kept"]): point for point in answer["points"]}
+    a = np.linalg.lstsq(x, y, rcond=None)[0]
+    assert points[1, 2]["loss"] == pytest.approx(np.sum((x @ a - y) ** 2) / 2)
+    assert points[1, 2]["smallest_eigenvalue"] == 0
+    assert points[()]["smallest_eigenvalue"] == pytest.approx(-np.linalg.norm(y.T @ x, 2))  # zero weights, C5
+    both = typed("--widths", "2", "--data", str(file), "--spectrum", "3,1")
+    assert (both[0], "give one of them" in both[2]) == (2, True)
+    assert "inputs = 4 is not allowed with --data" in typed("--widths", "2", "--data", str(file), "--inputs", "4")[2]
