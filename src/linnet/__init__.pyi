@@ -125,6 +125,9 @@ from linnet.states import (
     Pair as Pair,
 )
 from linnet.states import (
+    RankOne as RankOne,
+)
+from linnet.states import (
     ScalarMirror as ScalarMirror,
 )
 from linnet.states import (
