@@ -143,6 +143,8 @@ def test_limits(depth):
         late_at = convergence.modes(late, start, depth).at
         matrix = np.asarray(late_at.s)[0] * np.outer(late_at.a[0], late_at.b[0])
         assert np.max(np.abs(matrix - end.s * np.outer(end.a, end.b))) < (1e-12 if top else 0.02)
+        for_ever = convergence.modes(np.array([0.0, 1.0, 1e3, 1e30, 1e200]), start, depth).at.s
+        assert for_ever[-1] == pytest.approx(top, abs=1e-60 if depth < 6 else 1e-20)
     # a positive level is not reached from below by a start that dies
     assert convergence.passage_time(0.5, start, depth) == np.inf
     assert np.isfinite(convergence.passage_time(0.1, start, depth))

@@ -131,10 +131,11 @@ class _Plane(NamedTuple):
     weight: Array
     rate: Array
     top: Array  # the largest rate that is present
+    lag: Array  # rate - top, exactly 0 at the top whatever the compiler rounds, and where there is no weight
 
     def shares(self, theta: Array) -> Array:
         """weight exp(2 (rate - top) theta): nothing overflows."""
-        return self.weight * jnp.exp(2 * (self.rate - self.top) * theta)
+        return self.weight * jnp.exp(2 * self.lag * theta)
 
     def log_norm(self, theta: Array) -> Array:
         """log nu - top theta."""
@@ -145,16 +146,23 @@ class _Plane(NamedTuple):
         shares = self.shares(theta)
         return jnp.sum(self.rate * shares) / jnp.sum(shares)
 
+    def alive(self, theta: Array) -> Array:
+        """The largest |rate| that still matters: z_1, or less where a start without z_1 has forgotten -z_1."""
+        shares = self.shares(theta)
+        left = (shares > _SHARE * jnp.sum(shares)) | ((self.rate > self.f(theta)) & (self.weight > 0))
+        return jnp.max(jnp.where(left, jnp.abs(self.rate), 0.0))
+
     def settled(self, theta: Array) -> Array:
         """Whether only the largest rate is left."""
         shares = self.shares(theta)
-        return jnp.sum(jnp.where(self.rate < self.top, shares, 0.0)) < _SHARE * jnp.sum(shares)
+        return jnp.sum(jnp.where(self.lag < 0, shares, 0.0)) < _SHARE * jnp.sum(shares)
 
 
 def _plane(a: Array, b: Array, z: Array) -> _Plane:
     weight, rate = jnp.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4, jnp.concatenate([z, -z])
     top = jnp.max(jnp.where(weight > 0, rate, -jnp.inf))
-    return _Plane(weight, jnp.minimum(rate, top), top)  # what is absent must not overflow
+    lag = jnp.where(top - rate > 4e-16 * jnp.abs(top), rate - top, 0.0)
+    return _Plane(weight, jnp.minimum(rate, top), top, lag)
 
 
 class _Spot(NamedTuple):
@@ -180,9 +188,9 @@ def _panel(plane: _Plane, spot: _Spot, length: Array, depth: Array) -> _Spot:
     return _Spot(spot.theta + length, end, spot.t + length * (_WEIGHTS @ w ** (1 - 2 / depth)))
 
 
-def _length(spot: _Spot, z1: Array, depth: Array) -> Array:
-    """w^{1-2/L} has a branch point at a distance of about 1/(L s), nu^L varies over 1/(L z_1)."""
-    return 0.5 / (depth * jnp.maximum(z1, 1 / spot.w))
+def _step(plane: _Plane, spot: _Spot, depth: Array) -> _Spot:
+    """A panel over which w^{1-2/L}, with a branch point at about 1/(L s), and nu^L, over 1/(L z_1), are smooth."""
+    return _panel(plane, spot, 0.5 / (depth * jnp.maximum(plane.alive(spot.theta), 1 / spot.w)), depth)
 
 
 def _unit(s: Array, z: Array) -> Array:
@@ -194,15 +202,15 @@ def _unit(s: Array, z: Array) -> Array:
 def _march(times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Flow:
     unit = _unit(s, z)
     speed = samples * unit ** (2 - 2 / depth)
-    plane, z1 = _plane(a, b, z / unit), jnp.max(z) / unit
+    plane = _plane(a, b, z / unit)
 
     def step(spot: _Spot) -> _Spot:
-        return _panel(plane, spot, _length(spot, z1, depth), depth)
+        return _step(plane, spot, depth)
 
     def done(spot: _Spot) -> Array:
-        """From here on s = f and nothing changes any more."""
+        """From here on s = f and nothing changes any more, or s is zero."""
         level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
-        return plane.settled(spot.theta) & (plane.top > 0) & level
+        return (plane.settled(spot.theta) & (plane.top > 0) & level) | ~jnp.isfinite(spot.w)
 
     def visit(carry: tuple[_Spot, _Spot], goal: Array) -> tuple[tuple[_Spot, _Spot], _Spot]:
         spot, end = jax.lax.while_loop(
@@ -216,8 +224,10 @@ def _march(times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, s
 
         guess = length * jnp.clip(left / jnp.where(end.t > spot.t, end.t - spot.t, 1.0), 0.0, 1.0)
         inside = jax.lax.fori_loop(0, 7, newton, (guess, spot))[1]
-        still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), 1 / plane.f(spot.theta), goal)
-        seen = jax.tree.map(lambda p, q: jnp.where(done(spot), p, q), still, inside)
+        lost = ~jnp.isfinite(end.w)  # s is below the smallest number
+        size = jnp.where(lost, jnp.inf, 1 / plane.f(spot.theta))
+        still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), size, goal)
+        seen = jax.tree.map(lambda p, q: jnp.where(done(spot) | lost, p, q), still, inside)
         return (spot, end), seen
 
     start = _Spot(jnp.zeros(()), unit / s, jnp.zeros(()))
@@ -227,9 +237,8 @@ def _march(times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, s
     theta, w = seen.theta[back], seen.w[back]
 
     def turned(theta: Array) -> tuple[Array, Array]:
-        norm = jnp.exp(plane.log_norm(theta))
-        up = (a + b) / 2 * jnp.exp(jnp.minimum((z / unit - plane.top) * theta, 0.0)) / norm
-        down = (a - b) / 2 * jnp.exp(jnp.minimum((-z / unit - plane.top) * theta, 0.0)) / norm
+        grown = jnp.exp(plane.lag * theta - plane.log_norm(theta))
+        up, down = (a + b) / 2 * grown[: a.shape[0]], (a - b) / 2 * grown[a.shape[0] :]
         return up + down, up - down
 
     left, right = jax.vmap(turned)(theta)
@@ -273,7 +282,7 @@ def rank_one(
 @jax.jit
 def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Array:
     unit = _unit(s, z)
-    plane, z1 = _plane(a, b, z / unit), jnp.max(z) / unit
+    plane = _plane(a, b, z / unit)
     goal = unit / level  # in w
     start = _Spot(jnp.zeros(()), unit / s, jnp.zeros(()))
     rising = goal < start.w
@@ -283,10 +292,10 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
 
     def never(spot: _Spot) -> Array:
         level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
-        return plane.settled(spot.theta) & (level | (rising & (plane.top <= 0))) | ~jnp.isfinite(spot.t)
+        return plane.settled(spot.theta) & (level | (rising & (plane.top <= 0))) | ~jnp.isfinite(spot.w + spot.t)
 
     def step(spot: _Spot) -> _Spot:
-        return _panel(plane, spot, _length(spot, z1, depth), depth)
+        return _step(plane, spot, depth)
 
     spot, end = jax.lax.while_loop(
         lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (start, start)
