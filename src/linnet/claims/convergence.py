@@ -543,9 +543,11 @@ def exponent_of_the_fast_phase(size: str, shift: float = 0.0) -> Iterator[Findin
 )
 def almost_every_balanced_start(size: str, sign: float = 1.0) -> Iterator[Finding]:
     """One input, one output, two layers: of the balanced starts w_2 = +-w_1 half end at the strict saddle 0."""
-    strength = np.random.default_rng(0).uniform(0.1, 2, 50)
-    ends = np.asarray(convergence.aligned(50.0, strength, np.resize([1.0, -1.0], 50), 2))
-    yield as_printed(at_least(np.mean(ends > 0.5), 1.0, starts=50, what="share that ends at a second-order point"))
+    strength, ones = np.random.default_rng(0).uniform(0.1, 2, _COUNT), np.ones(_COUNT)
+    first = np.outer(ones, np.arange(_DIMENSION) == 0)
+    start = Coordinates(strength, first * np.resize([1.0, -1.0], _COUNT)[:, None], first, first)
+    ends = np.asarray(_run(_Instances(start, 2 * ones, ones), np.full((_COUNT, _TIMES), 50.0)).at.s)[:, -1]
+    yield as_printed(at_least(np.mean(ends > 0.5), 1.0, starts=_COUNT, what="share that ends at a second-order point"))
     yield from balanced_starts_in_the_set_converge.check(size, sign=sign)
 
 
