@@ -134,6 +134,9 @@ from linnet.states import (
     Pair as Pair,
 )
 from linnet.states import (
+    RankOne as RankOne,
+)
+from linnet.states import (
     ReluNetwork as ReluNetwork,
 )
 from linnet.states import (

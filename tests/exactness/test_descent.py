@@ -178,6 +178,68 @@ def test_balanced_rank_k_start_needs_only_k_neurons(key):
     assert relative(*runs) < 1e-10
 
 
+@given(
+    depth=st.integers(2, 8),
+    shape=shapes,
+    cost=st.sampled_from(["squared", "huber", "regression"]),
+    scale=st.sampled_from([1e-6, 0.1, 1.0]),
+    seed=st.integers(0, 10**6),
+)
+def test_rank_one_is_the_balanced_network_of_any_widths(depth, shape, cost, scale, seed):
+    """Nonlocal S4: coloured data, n < d_in, anti-correlated starts; layers of uneven widths in random frames."""
+    rng = np.random.default_rng(seed)
+    problem = make_problem(cost, *shape, rng)
+    u, v = rng.normal(size=shape[0]), rng.normal(size=shape[1])
+    small = ln.RankOne.balanced(scale, u, v, depth)
+    hidden = rng.integers(1, 5, size=depth - 1).tolist()
+    full = ln.balanced(small.matrix, hidden, rank=1, key=jax.random.key(seed))
+    lr = 0.02
+    end = ln.simulate(problem, small, ln.GradientDescent(lr), steps=300).final
+    reference = numpy_descent(problem, full.layers, lr, 300)
+    product = reference[0]
+    for w in reference[1:]:
+        product = w @ product
+    assert relative(end.matrix, product) < 1e-10
+    norms = [np.linalg.norm(w) for w in reference]
+    assert relative([np.linalg.norm(w) for w in end.weights().layers], norms) < 1e-10
+    force = rng.normal(size=shape)
+    assert relative(small.tangent(force), small.weights().tangent(force)) < 1e-12
+    assert small.size == pytest.approx(scale ** (1 / depth))
+
+
+def test_rank_one_away_from_balance_and_its_curvature():
+    """Any x, w, y are layers of one form; a Hessian inside the family holds the top curvature of the minimum."""
+    rng = np.random.default_rng(5)
+    z = np.diag([1.5, 0.6, 0.2])
+    problem = ln.factorisation(z)
+    state = ln.RankOne(rng.normal(size=3), -0.4, rng.normal(size=3), 5)
+    runs = [ln.simulate(problem, s, ln.GradientDescent(0.01), steps=500).final for s in (state, state.weights())]
+    assert relative(runs[0].matrix, runs[1].matrix) < 1e-12
+    assert runs[0].w == pytest.approx(float(runs[1].layers[2][0, 0]), rel=1e-12)
+    ends = ln.RankOne.balanced(1.5, np.eye(3)[0], np.eye(3)[0], 5)
+    values = [np.asarray(ln.observe.hessian_spectrum(s, problem)) for s in (ends, ends.weights())]
+    top = 2 / float(ln.theory.convergence.largest_lr(1.5, 5, float(problem.scale)))
+    assert values[0][0] == pytest.approx(top, rel=1e-12)
+    assert values[1][0] == pytest.approx(top, rel=1e-12)
+    single = ln.simulate(problem, ln.cast(state, jnp.float32), ln.GradientDescent(0.01), steps=500).final
+    assert single.middle.dtype == jnp.float32
+    assert relative(single.matrix, runs[0].matrix) < 1e-4
+
+
+def test_rank_one_refuses():
+    e = np.eye(2)[0]
+    for message, call in {
+        "depth = 1 ": lambda: ln.RankOne(e, None, e, 1),
+        "two layers have none": lambda: ln.RankOne(e, 1.0, e, 2),
+        "w = None ": lambda: ln.RankOne(e, None, e, 3),
+        "must be a vector": lambda: ln.RankOne(np.eye(2), 1.0, e, 3),
+        "right is zero": lambda: ln.RankOne.balanced(1.0, e, 0 * e, 3),
+        "strength = -1.0 ": lambda: ln.RankOne.balanced(-1.0, e, e, 3),
+    }.items():
+        with pytest.raises(ln.InputError, match=message):
+            call()
+
+
 @pytest.mark.parametrize("n", [3, 6, 20])
 def test_projection_onto_the_samples_is_exact(n, key):
     rng = np.random.default_rng(n)

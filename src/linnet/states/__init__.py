@@ -4,6 +4,7 @@ from linnet.states.end_to_end import Balanced, Closure, EndToEnd, Lazy, Mixed
 from linnet.states.mirror import ScalarMirror, SpectralMirror
 from linnet.states.modes import Modes
 from linnet.states.pair import Pair
+from linnet.states.rank_one import RankOne
 from linnet.states.relu import ReluNetwork
 from linnet.states.state import State
 from linnet.states.weights import Weights
@@ -16,6 +17,7 @@ __all__ = [
     "Mixed",
     "Modes",
     "Pair",
+    "RankOne",
     "ReluNetwork",
     "ScalarMirror",
     "SpectralMirror",
