@@ -62,8 +62,8 @@ def rates(
         escape = convergence.escape_time(start, depth, n)
     near = convergence.near_rate(values, shape, depth, n)
     ab = float(start.a[0] * start.b[0])
-    alpha, beta = 0.999 * min(ab, scale + gamma), 1.001 * max(1.0, scale)
-    proved = convergence.envelope(start, alpha, beta, depth, n, form="sharpest")
+    alpha, beta = min(0.999 * min(ab, scale + gamma), 0.999), 1.001 * max(1.0, scale)
+    proved = convergence.envelope(start, alpha, beta, depth, n, form="sharpest") if ab > gamma else None
     answer: dict[str, Any] = {
         "depth": depth,
         "d_in": shape[1],
@@ -84,7 +84,7 @@ def rates(
         "near_rate_of_one_layer_more": convergence.near_rate(values, shape, depth + 1, n),
         "largest_stable_lr": float(convergence.largest_lr(z1, depth, n)),
         "proved_rates": {"fast": float(proved.fast) / 2, "slow": float(proved.slow) / 2}
-        if ab > gamma and bool(proved.applies)
+        if proved is not None and bool(proved.applies)
         else None,
     }
     curves = None
