@@ -74,12 +74,15 @@ def verify(
     ids: Annotated[list[str] | None, typer.Argument(help="Claims or errata, such as mixed/C6; default all.")] = None,
     paper: Annotated[str | None, typer.Option(help="Only this paper, such as mixed.")] = None,
     size: Annotated[str, typer.Option(help="quick (seconds each) or full (minutes).")] = "quick",
+    out: Annotated[
+        Path | None, typer.Option(help="Put the verdicts on the page index.html of this folder too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
 ) -> None:
     """Check claims and errata on this machine; exit with 1 if any is not as stated."""
     from linnet.cli.verify import exit_code, run
 
-    result = run(ids or [], paper, size, quiet=as_json)
+    result = run(ids or [], paper, size, out, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
     raise typer.Exit(exit_code(result))
