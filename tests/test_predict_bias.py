@@ -119,6 +119,7 @@ def test_every_number_of_data_against_full_weights(average, ask, tmp_path):
     )
     assert answer["first_layer"]["rank"] == np.sum(spectrum >= 2 * np.sqrt(2 * gamma))
     assert answer["first_layer"]["stable_rank"] == pytest.approx(np.sum(spectrum**2) / spectrum[0] ** 2, rel=1e-6)
+    np.testing.assert_allclose(answer["predictor"], end, rtol=1e-5, atol=1e-6)
     for i, mode in enumerate(modes):
         true, when = solution.t_events[i][0], mode["half_learned"]
         assert not when["exact"]
@@ -351,7 +352,7 @@ BAD = {
         ("binary.csv", "cannot be used"),
         ("zeros.csv", "inputs are all zero"),
         ("flat.csv", "labels are all zero"),
-        ("orthogonal.csv", "labels are orthogonal to the inputs"),
+        ("orthogonal.csv", "labels are orthogonal to its inputs"),
         ("huge.csv", "inputs reach 1e+80"),
         ("empty.npy", "empty, damaged"),
         ("empty.npz", "empty, damaged"),
@@ -411,8 +412,8 @@ def test_bad_files_are_one_sentence(name, words, call, tmp_path):
         (("--gamma", "1", "--spectrum", ""), "spectrum = ''"),
         (("--gamma", "1", "--spectrum", "1,0"), "must be positive"),
         (("--gamma", "1", "--spectrum", "1,-2"), "must be positive"),
-        (("--gamma", "1", "--spectrum", "inf"), "must be positive and finite"),
-        (("--gamma", "1", "--spectrum", "1e60"), "from 1e-50 to 1e50"),
+        (("--gamma", "1", "--spectrum", "inf"), "give numbers with commas"),
+        (("--gamma", "1", "--spectrum", "1e60"), "keep numbers between 1e-50 and 1e+50"),
         (("--gamma", "1", "--spectrum", "1,2,3", "--width", "2"), "width = 2 is not allowed"),
         (("--gamma", "1", "--spectrum", "1", "--outputs", "1"), "outputs = 1 is not allowed with --spectrum"),
         (("--gamma", "1", "--spectrum", "1", "--sum"), "average = False is not allowed with --spectrum"),

@@ -99,6 +99,14 @@ def test_what_is_told(typed, tmp_path):
     assert "far phase ends" in out
     assert "proved" in out
     assert (tmp_path / "r.png").stat().st_size > 10_000
+    code, out, _ = typed("--depth", 3, "--spectrum", "3,1", "--alignment", -0.5)
+    assert "It gets there" in out  # both signs do, but for a null set of directions
+    answer = json.loads(typed("--depth", 2, "--spectrum", "1,1", "--scale", 1e-6, "--json")[1])
+    assert answer["near_rate"] == pytest.approx(2)  # along the fits that are equally good nothing moves
+    assert answer["learned"] == pytest.approx(np.log(1e6 * 100) / 2, rel=0.1)
+    at_rest = json.loads(typed("--depth", 2, "--spectrum", "3,1", "--alignment", 1, "--scale", 1, "--run", "--json")[1])
+    assert at_rest["far_rate"] is None
+    assert at_rest["learned"] == 0
     code, out, _ = typed("--depth", 4, "--spectrum", "0.5", "--alignment", -1)
     assert code == 0
     assert "It does not get there: the flow ends at size 0" in out
@@ -119,11 +127,19 @@ def test_what_is_told(typed, tmp_path):
         (("--depth", "3", "--spectrum", "2", "--outputs", "1"), "outputs = 1 is not allowed with --spectrum"),
         (("--depth", "3", "--data", "few.csv"), "cannot be whitened: 2 samples for 3 inputs; give at least as many"),
         (("--depth", "3", "--data", "few.csv", "--samples", "3"), "samples = 3 is not allowed with --data"),
+        (("--depth", "3", "--data", "twice.csv"), "its 2 inputs have rank 1; leave out columns that depend on others"),
+        (("--depth", "3", "--data", "across.csv"), "its labels are orthogonal to its inputs"),
+        (("--depth", "3", "--spectrum", "1e300,1"), "keep numbers between 1e-50 and 1e+50"),
+        (("--depth", "3", "--spectrum", "1", "--alignment", "0.5"), "one input and one output are aligned by +-1"),
+        (("--depth", "3", "--spectrum", "1", "--scale", "1e-90", "--run"), "scale = 1e-90 is not allowed with --run"),
+        (("--depth", "3", "--spectrum", "1", "--seed", "1" + "0" * 400), "seed = 1000"),
         (("--depth", "3", "--spectrum", "2", "--plot", "a.txt"), "plot = 'a.txt'"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, words, typed, tmp_path):
     (tmp_path / "few.csv").write_text("1,2,3,4\n5,6,7,9\n")
+    (tmp_path / "twice.csv").write_text("1,2,3\n2,4,6\n5,10,1\n")
+    (tmp_path / "across.csv").write_text("1,1\n1,-1\n")
     code, _, told = typed(*arguments)
     assert code == 2
     assert words in told

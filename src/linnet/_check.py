@@ -90,8 +90,7 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None, reaso
         and not isinstance(value, bool)
         and not traced(value)
         and jnp.ndim(value) == 0
-        and math.isfinite(float(value))
-        and float(value).is_integer()
+        and (isinstance(value, int) or (math.isfinite(float(value)) and float(value).is_integer()))
     )
     if not whole or int(value) < least or (most is not None and int(value) > most):
         raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")

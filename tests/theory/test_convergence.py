@@ -245,7 +245,6 @@ def test_envelopes_of_a_run():
         for wrong in (
             convergence.envelope(start, 0.9, 4.5, 3, form=form),  # not so well aligned
             convergence.envelope(start, 0.005, 4.5, 3, form=form),  # alpha below gamma
-            convergence.envelope(start, 0.8, 0.9, 3, form=form),
         ):
             assert not wrong.applies
     assert not convergence.envelope(start, 0.8, 3.0, 3).applies  # beta below s
@@ -375,6 +374,19 @@ def test_batches_are_vmap():
 # Input ---------------------------------------------------------------------------------------------------------------
 
 
+def test_a_level_that_is_only_grazed():
+    """s dips below its start and comes back inside one panel."""
+    start = Coordinates(0.5, np.array([1.0, 0.0]), np.array([-0.5, 0.75**0.5]), np.array([1.0, 0.1]))
+    times = np.linspace(0, 5, 4001)
+    s = np.asarray(convergence.modes(times, start, 3).at.s)
+    low = int(np.argmin(s))
+    for share in (1.2, 1.001, 1.00001):
+        when = float(convergence.passage_time(share * s[low], start, 3))
+        assert when < times[low]
+        assert float(convergence.modes(when, start, 3).at.s) == pytest.approx(share * s[low], rel=1e-9)
+    assert np.isinf(convergence.passage_time(0.999 * s[low], start, 3))
+
+
 def test_mistakes_are_one_sentence():
     target, u, v = np.eye(2), np.array([1.0, 0.0]), np.array([0.0, 1.0])
     wrong = {
@@ -383,6 +395,11 @@ def test_mistakes_are_one_sentence():
         r"right has shape \(3,\)": lambda: convergence.rank_one(1.0, 1.0, u, np.ones(3), target, 3),
         "depth = 1 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 1),
         "depth = 2.5 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 2.5),
+        "times must be finite and": lambda: convergence.two_layers(np.nan, target, target),
+        "start = -1.0": lambda: convergence.aligned(1.0, -1.0, 1.0, 3),
+        "target of zero": lambda: convergence.escape_time(Coordinates(1.0, u, v, 0 * u), 3),
+        "depth = 1 is not allowed: depth must be above 1": lambda: convergence.largest_lr(1.0, 1),
+        "sizes of shape": lambda: convergence.passage_time(1.0, random_states(3), 3),
         "times must be finite": lambda: convergence.rank_one(-1.0, 1.0, u, v, target, 2),
         "samples = -1.0 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 2, -1.0),
         "start has shapes": lambda: convergence.modes(1.0, random_states(3), 2),

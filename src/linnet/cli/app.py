@@ -210,7 +210,9 @@ def landscape(
         ),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Samples n, which scale the loss; default the inputs.")] = None,
-    most: Annotated[int, typer.Option(help="Show all sets of modes up to so many, else the most important.")] = 64,
+    most: Annotated[
+        int, typer.Option(help="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
+    ] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Where can training get stuck? The critical points of a deep linear network by the modes they have learned.

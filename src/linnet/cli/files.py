@@ -10,6 +10,7 @@ import numpy as np
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.cli.typed import LARGEST, SMALLEST
 
 SUFFIXES = (".npz", ".npy", ".csv")
 _NAMES = (("inputs", "labels"), ("X", "Y"))
@@ -47,6 +48,13 @@ def read_regression(path: Path, *, outputs: int | None = None) -> tuple[np.ndarr
             raise _unreadable(path, f"its {name} hold {bad} NaN or infinite entries")
         if not np.any(array):
             raise _unreadable(path, f"its {name} are all zero, so there is nothing to learn")
+        if not SMALLEST < np.max(np.abs(array)) < LARGEST:
+            why = f"its {name} reach {np.max(np.abs(array)):.3g}: give them in units that keep them"
+            raise _unreadable(path, f"{why} between {SMALLEST:g} and {LARGEST:g}")
+    # what the inputs see of the labels, in the frame of the inputs
+    q, s, _ = np.linalg.svd(inputs, full_matrices=False)
+    if np.linalg.norm(q[:, s > 1e-13 * s[0]].T @ labels) <= 1e-13 * np.linalg.norm(labels):
+        raise _unreadable(path, "its labels are orthogonal to its inputs, so there is nothing to learn")
     return inputs, labels
 
 

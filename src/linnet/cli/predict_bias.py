@@ -28,6 +28,7 @@ from linnet.theory import spectral
 _SHARE, _FIT = 0.5, 0.01  # a mode is learned at half its value, the data are fitted at 1 % of the excess loss
 _GROWN = 2.0  # a singular value of W_1 counts into its rank once it is this many times where it started
 _SHOWN = 10  # modes in the table; JSON has all
+_LISTED = 100_000  # entries up to which JSON has the predictor itself
 _RECORDS, _FITTED, _STEPS, _LARGEST = 240, 1e-16, 50_000, 600
 _STIFF = 3000  # steps of descent to the fit
 
@@ -36,14 +37,19 @@ class Frame(NamedTuple):
     """A regression in the frame of its samples, where d_in and n drop out (7.4), and what was left outside.
 
     `scales` are the nonzero singular values of X and `limit` is A_inf, in the frame of X's right singular vectors; X
-    and Y already carry the normalisation of the loss.
+    and Y already carry the normalisation of the loss. `basis` (orthonormal rows) leads back: A = limit @ basis.
     """
 
     scales: np.ndarray
     limit: np.ndarray
     unexplained: float
     samples: int | None
-    d_in: int
+    basis: np.ndarray
+
+    @property
+    def d_in(self) -> int:
+        """Inputs, those that the samples do not span included."""
+        return self.basis.shape[1]
 
 
 def bias(
@@ -105,6 +111,7 @@ def bias(
         "regime": "rich" if rich.all() else "mixed" if rich.any() else "lazy",
         "loss": {"start": excess + frame.unexplained, "end": frame.unexplained},
         "predictor_norm": float(np.linalg.norm(limit)),
+        "predictor": (limit @ frame.basis).tolist() if limit.shape[0] * frame.d_in <= _LISTED else None,
         "first_layer": {
             "start": start,
             "rank": grown,
@@ -156,27 +163,19 @@ def _whitened(text: str) -> Frame:
     values = np.sort(numbers("spectrum", text))[::-1]
     if np.any(values <= 0):
         raise InputError(f"spectrum = {text!r} is not allowed: singular values must be positive and finite.")
-    if values[0] > 1e50 or values[-1] < max(1e-50, 1e-12 * values[0]):
-        raise InputError(f"spectrum = {text!r} is not allowed: keep from 1e-50 to 1e50 and within a ratio of 1e12.")
-    return Frame(np.ones(values.size), np.diag(values), 0.0, None, values.size)
+    if values[-1] < 1e-12 * values[0]:
+        raise InputError(f"spectrum = {text!r} is not allowed: keep singular values within a ratio of 1e12.")
+    return Frame(np.ones(values.size), np.diag(values), 0.0, None, np.eye(values.size))
 
 
 def _frame(inputs: np.ndarray, labels: np.ndarray, average: bool) -> Frame:
-    for name, array in (("inputs", inputs), ("labels", labels)):
-        if not 1e-50 < np.max(np.abs(array)) < 1e50:
-            raise InputError(
-                f"{name} reach {np.max(np.abs(array)):.3g}: give them in units that keep them from 1e-50 to 1e50."
-            )
-    samples, d_in = inputs.shape
-    problem = regression(inputs, labels, average=average).project().problem
+    problem, basis = regression(inputs, labels, average=average).project()
     scale = float(problem.scale)
     scales, target = np.diagonal(np.asarray(problem.root)), np.asarray(problem.labels)
-    if np.linalg.norm(target) <= 1e-13 * np.linalg.norm(labels):
-        raise InputError("labels are orthogonal to the inputs: the predictor is zero and there is nothing to learn.")
     unexplained = scale * float(problem.unexplained) / 2
     if unexplained <= 1e-26 * scale * np.sum(labels**2):  # rounding
         unexplained = 0.0
-    return Frame(math.sqrt(scale) * scales, target / scales, unexplained, samples, d_in)
+    return Frame(math.sqrt(scale) * scales, target / scales, unexplained, inputs.shape[0], np.asarray(basis))
 
 
 def _measure(frame: Frame, gamma: float, answer: dict[str, Any], quiet: bool) -> dict[str, Any]:
@@ -223,7 +222,10 @@ def _measure(frame: Frame, gamma: float, answer: dict[str, Any], quiet: bool) ->
         first, second = np.asarray(result["first"]), np.asarray(result["second"])[-1, :modes]
         predicted = np.asarray(spectral.layer_values(values, gamma, frame.scales.size).first)
         errors = {
-            "first_layer_error": float(np.max(np.abs(first[-1] / predicted - 1))),
+            # what is below the rounding of the largest value cannot be measured
+            "first_layer_error": float(
+                np.max(np.abs(first[-1] - predicted) / np.maximum(predicted, 1e-12 * predicted[0]))
+            ),
             "second_layer_error": float(np.max(np.abs(second / lower - 1))),
         }
     final = np.asarray(result.final.matrix)
@@ -289,11 +291,11 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     # what is measured needs no bounds
     beside = ("exact flow", "error") if run else () if exact else ("not before", "not after")
-    for column in ("mode", "value", "/ gamma", "", "in W_1", "in W_2", "half learned at", *beside):
+    for column in ("mode", "value", "", "in W_1", "in W_2", "half at", *beside):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for i, mode in enumerate(modes[:_SHOWN]):
         when = mode["half_learned"]
-        cells = [str(i + 1), f"{mode['value']:.4g}", f"{mode['over_gamma']:.3g}", mode["regime"]]
+        cells = [str(i + 1), f"{mode['value']:.4g}", mode["regime"]]
         cells += [f"{mode[name]:.4g}" for name in ("first_layer", "second_layer")]
         cells.append(f"{'' if when['exact'] else '~ '}{when['time']:.4g}")
         if run:

@@ -58,7 +58,8 @@ def _smallest(problem: Regression, hidden: tuple[int, ...], point: theory.Critic
     """In closed form for whitened data, else from the balanced point's Hessian; changes of basis make 0 the least."""
     if not math.isnan(point.smallest) or not point.negative:
         return 0.0 if math.isnan(point.smallest) else point.smallest
-    return classify(critical(problem, hidden, point.kept), problem).smallest
+    room = len(point.kept) + 1  # one neuron without a mode stands for all of them
+    return classify(critical(problem, tuple(min(w, room) for w in hidden), point.kept), problem).smallest
 
 
 def regression_of(
@@ -118,7 +119,7 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     total, shown, modes = answer["critical_sets"], answer["shown"], answer["modes"]
     which = "." if shown == total else f"; here are 1 ... k and those of the smallest loss, {shown} in all."
     console.print(
-        f"{' -> '.join(map(str, answer['widths']))} neurons, bottleneck {answer['bottleneck']}: "
+        f"{_layers(answer['widths'])} neurons, bottleneck {answer['bottleneck']}: "
         f"{total:,} set{'s' if total > 1 else ''} of modes{which}\n"
         f"Modes: {', '.join(f'{z:.4g}' for z in modes[:12])}{' ...' if len(modes) > 12 else ''} "
         f"({'whitened data' if answer['whitened'] else 'singular values of the projected labels'}).",
@@ -145,6 +146,12 @@ def _show(answer: dict[str, Any], console: Console) -> None:
         )
     else:
         console.print("Every critical point but the global minima has a descent direction of second order.")
+
+
+def _layers(widths: list[int]) -> str:
+    """The widths with arrows, those of very deep networks shortened."""
+    names = [str(w) for w in widths]
+    return " -> ".join(names if len(names) <= 12 else [*names[:5], "...", *names[-2:]])
 
 
 def _set(kept: list[int]) -> str:

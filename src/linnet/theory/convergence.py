@@ -252,12 +252,11 @@ def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0
 
     In the clock theta the directions follow a linear flow that knows nothing of depth, a_i +- b_i growing as
     exp(+- z_i theta) under one norm nu, and 1/s = nu^{-L} (1/s_0 + L int nu^L). The integrals are marched over panels
-    of 16 Legendre nodes and t(theta) is inverted by Newton: the price does not depend on depth or width, and nothing
-    overflows or cancels, from s_0 = 1e-300 to 1e300. Batch starts, depths and samples with `jax.vmap`.
+    of 16 Legendre nodes and t(theta) is inverted by Newton: the price does not depend on the width and grows with the
+    number of panels, at most in proportion to L; nothing overflows or cancels, from s_0 = 1e-300 to 1e300. Batch
+    starts, depths and samples with `jax.vmap`.
     """
-    t = jnp.asarray(time, dtype=jnp.float64)
-    if not _check.traced(t) and not bool(jnp.all((t >= 0) & (t < jnp.inf))):
-        raise InputError(f"time = {_check.show(time)} is not allowed: times must be finite and at least 0.")
+    t = _times(time)
     length = _check.number("depth", depth, least=2)
     count = _check.number("samples", samples, above=0)
     s, a, b, z = (jnp.asarray(x, dtype=jnp.float64) for x in start)
@@ -296,8 +295,26 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
         level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
         return plane.settled(spot.theta) & (level | (rising & (plane.top <= 0))) | ~jnp.isfinite(spot.w + spot.t)
 
+    def slope(spot: _Spot) -> Array:
+        return 1 - plane.f(spot.theta) * spot.w
+
+    def turning(spot: _Spot, length: Array) -> _Spot:
+        """Where s turns inside a panel, by bisection."""
+
+        def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bracket
+            middle = (low + high) / 2
+            same = slope(_panel(plane, spot, middle, depth)) * slope(spot) > 0
+            return jnp.where(same, middle, low), jnp.where(same, high, middle)
+
+        low, _ = jax.lax.fori_loop(0, 50, halve, (jnp.zeros(()), length))
+        return _panel(plane, spot, low, depth)
+
     def step(spot: _Spot) -> _Spot:
-        return _step(plane, spot, depth)
+        """The next panel, or the part of it up to a turning point that has passed the level."""
+        end = _step(plane, spot, depth)
+        top = jax.lax.cond(slope(spot) * slope(end) < 0, lambda: turning(spot, end.theta - spot.theta), lambda: spot)
+        return jax.tree.map(lambda p, q: jnp.where(before(top), q, p), top, end)
 
     spot, end = jax.lax.while_loop(
         lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (start, start)
@@ -320,7 +337,9 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
 
 
 def passage_time(level: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, ""]:
-    """The first time at which s passes `level`, up or down; infinite if it never does."""
+    """The first time at which s passes `level`, up or down; infinite if it never does. Turning points are located."""
+    if np.ndim(start.s) != 0:
+        raise InputError(f"start has sizes of shape {np.shape(start.s)}: it must be one start; batch with jax.vmap.")
     given = (_check.number("level", level, above=0), *start, _check.number("depth", depth, least=2))
     return _passage(*(jnp.asarray(x, dtype=jnp.float64) for x in given), _check.number("samples", samples, above=0))
 
@@ -340,7 +359,9 @@ def transition_time(
 
 def aligned(time: Number, start: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
     """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign (P10)."""
-    t, s, z = jnp.broadcast_arrays(*(jnp.asarray(x, dtype=jnp.float64) for x in (time, start, target)))
+    if not _check.traced(start) and not np.all(np.asarray(start) > 0):
+        raise InputError(f"start = {_check.show(start)} is not allowed: start must be above 0.")
+    t, s, z = jnp.broadcast_arrays(_times(time), *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target)))
     one = jnp.ones(1)
     length, count = jnp.asarray(float(_depth(depth))), _check.number("samples", samples, above=0)
 
@@ -396,7 +417,7 @@ def two_layers(
     if a0.shape != z.shape:
         raise InputError(f"start has shape {a0.shape}: it must have the target's shape {z.shape}.")
     count = _check.number("samples", samples, above=0)
-    t = jnp.asarray(time, dtype=jnp.float64)
+    t = _times(time)
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
     found = max(1, int(np.sum(s > 1e-12 * s[0])))
     kept = found if rank is None else _check.integer("rank", rank, least=1, most=min(z.shape))
@@ -515,6 +536,7 @@ def envelope(
     form = _check.choice("form", form, FORMS)
     _inside("alpha", alpha, 0.0, 1.0)
     _inside("beta", beta, 1.0, math.inf)
+    _inside("depth", depth, 1.0, math.inf)
     x, depth = _terms(start), jnp.asarray(depth, dtype=jnp.float64)
     alpha, beta, n = (jnp.asarray(value, dtype=jnp.float64) for value in (alpha, beta, samples))
     e, near = 2 - 2 / depth, jnp.maximum(alpha - x.gamma, 0.0)
@@ -589,13 +611,15 @@ def near_rates(values: Any, shape: tuple[int, int], depth: int, samples: float =
 def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1) -> float:
     """The rate at which |A - Z_r| decays in the end from generic starts: n z_1^e (1 - gamma) for r = 1 (P6).
 
-    In units of 1/(n z_1^e) it does not depend on depth; in t it is slower with depth if z_1 < 1, faster if z_1 > 1.
+    In units of 1/(n z_1^e) it does not depend on depth; in t it is slower with depth if z_1 < 1, faster if z_1 > 1. One
+    input and one output have the radial direction only: n L z_1^e.
     """
     return float(near_rates(values, shape, depth, samples, rank)[0])
 
 
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e) (P8)."""
+    _inside("depth", depth, 1.0, math.inf)
     depth = jnp.asarray(depth)
     return 2 / (jnp.asarray(samples) * depth * jnp.asarray(z1) ** (2 - 2 / depth))
 
@@ -611,6 +635,8 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
     depth = _check.integer("depth", depth, least=3, reason="two layers leave in logarithmic time: use passage_time")
     n = _check.real("samples", samples, above=0)
     s, a, b, z = (np.asarray(x, dtype=float) for x in start)
+    if not z[0] > 0:
+        raise InputError("start has a target of zero: there is nothing to escape to.")
     rate, weight = np.concatenate([z, -z]) / z[0], np.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4
     top = rate[weight > 0].max()
     if top <= 0:
@@ -650,6 +676,13 @@ def escape_time_one_output(
     # angle / sine -> 1 at b = 1
     integral = 1 / (1 + b) if depth == 4 else jnp.where(sine > 0, angle / jnp.where(sine > 0, sine, 1.0), 1.0)
     return jnp.asarray(strength) ** (2 / depth - 1) * integral / (jnp.asarray(samples) * jnp.asarray(z1))
+
+
+def _times(time: Number) -> Array:
+    t = jnp.asarray(time, dtype=jnp.float64)
+    if not _check.traced(t) and not bool(jnp.all((t >= 0) & (t < jnp.inf))):
+        raise InputError(f"time = {_check.show(time)} is not allowed: times must be finite and at least 0.")
+    return t
 
 
 def _depth(depth: Any) -> int:

@@ -56,9 +56,10 @@ def spectrum(values: Any, widths: Sequence[int], kept: Sequence[int], *, curvatu
     j = np.arange(depth)
     pairs = np.sum(p[:, None, None] ** (2 * (depth - 1 - j) / depth) * p[None, :, None] ** (2 * j / depth), axis=-1)
     slope = p[:, None] ** (1 - 2 / depth)
+    gap = np.where(np.abs(p[:, None] - q) > RANK_TOLERANCE * z[0], p[:, None] - q, 0.0)  # as `index` counts them
     groups = [
         ((pairs + pairs.T) / 2, 1),  # equal in both orders to the last digit, so that they count as one value
-        (slope * (p[:, None] - q), 1),
+        (slope * gap, 1),
         (slope * (p[:, None] + q), 1),
         (p ** (2 - 2 / depth), abs(widths[0] - widths[-1])),
     ]
@@ -135,7 +136,7 @@ def critical_points(problem: Factorisation | Regression, hidden: Sequence[int], 
 
     Loss, label and index hold for any data; the smallest eigenvalue of the balanced point has a closed form if
     X^T X is a multiple of the identity. All sets if there are at most `most` (or it is None); else the sets
-    {1 ... k}, which training from small weights visits, and then those of the smallest loss, until there are `most`.
+    {1 ... k}, which training from small weights visits, always, and then those of the smallest loss up to `most`.
     """
     if not isinstance(problem, Factorisation | Regression):
         raise InputError(

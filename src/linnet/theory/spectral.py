@@ -122,7 +122,7 @@ def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activatio
     return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, data.curvature)
 
 
-class Fit(NamedTuple):
+class FitTime(NamedTuple):
     """When L - L_inf has fallen to a share of its start: exact or an estimate as in `Activation`, and a bound."""
 
     time: float
@@ -130,7 +130,7 @@ class Fit(NamedTuple):
     most: float
 
 
-def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> Fit:
+def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`; bounds P3 and P8."""
     f, g = _share(share), _check.real("gamma", gamma, above=0)
     data = _Data(inputs, limit)
@@ -145,7 +145,7 @@ def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> Fit:
     slow = np.log(-np.log(f) / (2 * g * data.curvature.min()))
     time, most = float(np.exp(brentq(left, fast, slow, xtol=1e-13))), data.latest(f * data.excess, g)
     exact = bool(data.exact.all())
-    return Fit(time if exact else min(time, most), exact, most)
+    return FitTime(time if exact else min(time, most), exact, most)
 
 
 def _share(share: float) -> float:
