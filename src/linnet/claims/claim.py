@@ -264,7 +264,8 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
 def registry() -> dict[str, Claim | Erratum]:
     """All claims and errata by id, in the order of the papers."""
     import linnet.claims.mixed
-    import linnet.claims.spectral  # noqa: F401  (they register themselves)
+    import linnet.claims.spectral
+    import linnet.claims.stability  # noqa: F401  (they register themselves)
 
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 
