@@ -342,6 +342,18 @@ def test_cross_thresholds():
         assert abs(stability.cross_ratio(depth) - ratio) < 1e-4
 
 
+def test_two_oscillating_modes_are_unstable_across():
+    """In phase and in antiphase, wherever both modes are beyond the edge: numerical evidence, no theorem."""
+    for depth in (2, 3, 5):
+        last = stability.stages(depth).doublings[1]
+        for ratio in (0.88, 0.95, 0.999):
+            first = 2 * ratio ** (2 / depth - 2)  # where mode 2 passes its own edge
+            assert first < last
+            for kappa in np.linspace(first, last, 6)[1:]:
+                for second in ("phase", "antiphase"):
+                    assert np.abs(stability.cross_multipliers(ratio, depth, kappa, second)[0]) > 1
+
+
 def test_sorting():
     for depth, expected in (
         (2, (2.018504, 2.071068, 2.287136)),
