@@ -80,7 +80,14 @@ def exact_cycle(depth, kappa):
 
 def test_two_cycles_against_high_precision_iteration_and_closed_form():
     depths = np.arange(2, 51)
-    last = {2: 2.472135954999579, 3: 2.4892147865}
+    low, high = np.full(49, 2.1), np.full(49, 3.0)  # kappa_4, where the multiplier passes -1, by bisection
+    for _ in range(60):
+        middle = (low + high) / 2
+        stable = dynamics.two_cycle(depths, middle).multiplier > -1
+        low, high = np.where(stable, middle, low), np.where(stable, high, middle)
+    last = low
+    assert abs(last[0] - 2 * (np.sqrt(5) - 1)) < 1e-12
+    assert abs(last[1] - 2.489215) < 1e-6
     with mp.workdps(40):
         for kappa in (2 + 1e-12, 2 + 1e-6, 2.001, 2.1):
             found = dynamics.two_cycle(depths, kappa)
@@ -90,14 +97,14 @@ def test_two_cycles_against_high_precision_iteration_and_closed_form():
                 assert abs(mp.mpf(float(found.low[i])) - low) < 1e-14
                 assert abs(mp.mpf(float(found.high[i])) - high) < 1e-14
                 assert abs(mp.mpf(float(found.ratio[i])) - high / low) < 1e-14
-    for kappa in (2 + 1e-6, 2.01, 2.3, last[2]):
+    for kappa in (2 + 1e-6, 2.01, 2.3, last):
         found = dynamics.two_cycle(depths, kappa)
-        low, high = np.asarray(found.low), np.asarray(found.high)
+        low, high = found.low, found.high
         step = lambda x, k=kappa: x + k / depths * (1 - x**depths) * x ** (depths - 1)  # noqa: E731
         assert np.max(np.abs(step(low) - high)) < 1e-12
         assert np.max(np.abs(step(high) - low)) < 1e-12
     for depth in (2, 3, 7, 50):  # and where iteration itself goes
-        kappas = np.linspace(2.01, last[2] - 0.01, 40)
+        kappas = np.linspace(2.01, last[depth - 2] - 0.01, 40)
         run = dynamics.orbits(dynamics.balanced(depth), 0.9, kappas, skip=20_000, keep=2)
         ends = np.sort(np.asarray(run.values), axis=1)
         found = dynamics.two_cycle(depth, kappas)

@@ -9,20 +9,24 @@ from hypothesis import strategies as st
 
 import linnet as ln
 from linnet import dynamics
-from linnet.linalg import haar
 from linnet.theory import stability
 
 
 def network(values, seed=0):
     """Weights with these layer values, in random frames."""
     d = values.shape[1]
-    frames = [np.asarray(haar(key, d, d)) for key in jax.random.split(jax.random.key(seed), values.shape[0] + 1)]
+    frames = np.linalg.qr(np.random.default_rng(seed).normal(size=(values.shape[0] + 1, d, d)))[0]
     layers = [up @ np.diag(y) @ down.T for y, down, up in zip(values, frames, frames[1:], strict=False)]
     return ln.Weights(layers)
 
 
 def dense(state):
-    return np.asarray(ln.observe.hessian_spectrum(state, ln.factorisation(state.matrix)))
+    return np.asarray(spectrum_here(state))
+
+
+@jax.jit
+def spectrum_here(state):
+    return ln.observe.hessian_spectrum(state, ln.factorisation(state.matrix))
 
 
 # Curvature -----------------------------------------------------------------------------------------------------------
@@ -70,14 +74,18 @@ def test_cross_eigenvectors():
         weights = stability.cross_eigenvector(10.0, 9.0, depth)
         value = float(stability.cross_curvature(10.0, 9.0, depth))
         direction = ln.Weights([np.array([[0.0, w], [0.0, 0.0]]) for w in weights])
-        image = ln.observe.hessian_product(ln.Weights(layers), ln.factorisation(np.diag([10.0, 9.0])), direction)
+        product = jax.jit(ln.observe.hessian_product)
+        image = product(ln.Weights(layers), ln.factorisation(np.diag([10.0, 9.0])), direction)
         for got, w in zip(image.layers, direction.layers, strict=True):
             assert np.max(np.abs(np.asarray(got - value * w))) < 1e-12
 
 
+aligned_blocks = jax.jit(ln.observe.aligned_blocks)
+
+
 @given(st.integers(1, 5), st.floats(0.3, 1.6), st.floats(0.2, 3))
 def test_curvature_of_a_balanced_mode_anywhere(depth, rho, s):
-    blocks, _ = ln.observe.aligned_blocks(ln.Modes(np.full((depth, 1), rho)), ln.factorisation(np.array([s])))
+    blocks, _ = aligned_blocks(ln.Modes(np.full((depth, 1), rho)), ln.factorisation(np.array([s])))
     found = np.linalg.eigvalsh(np.asarray(blocks[0]))
     h = float(stability.mode_curvature(rho, s, depth))
     assert np.min(np.abs(found - h)) < 1e-10
@@ -262,10 +270,11 @@ def test_lines_against_automatic_differentiation():
         return jnp.sum((total - goal) ** 2) / 2
 
     found = stability.line(layers, direction)
-    function = jax.grad(loss)
-    for expected in found:
-        function = jax.grad(function)
-        assert abs(function(0.0) / expected - 1) < 1e-10
+    second = jax.grad(jax.grad(loss))
+    third = jax.grad(second)
+    measured = jax.jit(lambda t: (second(t), third(t), jax.grad(third)(t)))(0.0)
+    for got, expected in zip(measured, found, strict=True):
+        assert abs(got / expected - 1) < 1e-10
 
 
 def test_flip_condition():
@@ -302,8 +311,9 @@ def test_cross_multipliers_are_those_of_the_whole_network():
             return jnp.stack(state.layers).ravel()
 
         point = jnp.asarray(np.stack([start] * depth).ravel())
-        assert np.max(np.abs(np.asarray(twice(point) - point))) < 1e-13
-        everything = np.linalg.eigvals(np.asarray(jax.jacfwd(twice)(point)))
+        end, jacobian = jax.jit(lambda p, f=twice: (f(p), jax.jacfwd(f)(p)))(point)
+        assert np.max(np.abs(np.asarray(end - point))) < 1e-13
+        everything = np.linalg.eigvals(np.asarray(jacobian))
         found = stability.cross_multipliers(ratio, depth, kappa)
         assert found.shape == (depth + 1,)
         for value in found:
@@ -330,6 +340,18 @@ def test_cross_thresholds():
     assert stability.cross_threshold(0.5, 3) == np.inf
     for depth, ratio in ((2, (np.sqrt(5) - 1) / 2), (3, 0.7146), (4, 0.7502), (5, 0.7683)):
         assert abs(stability.cross_ratio(depth) - ratio) < 1e-4
+
+
+def test_two_oscillating_modes_are_unstable_across():
+    """In phase and in antiphase, wherever both modes are beyond the edge: numerical evidence, no theorem."""
+    for depth in (2, 3, 5):
+        last = stability.stages(depth).doublings[1]
+        for ratio in (0.88, 0.95, 0.999):
+            first = 2 * ratio ** (2 / depth - 2)  # where mode 2 passes its own edge
+            assert first < last
+            for kappa in np.linspace(first, last, 6)[1:]:
+                for second in ("phase", "antiphase"):
+                    assert np.abs(stability.cross_multipliers(ratio, depth, kappa, second)[0]) > 1
 
 
 def test_sorting():

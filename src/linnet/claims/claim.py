@@ -266,7 +266,8 @@ def registry() -> dict[str, Claim | Erratum]:
     import linnet.claims.convergence
     import linnet.claims.landscape
     import linnet.claims.mixed
-    import linnet.claims.spectral  # noqa: F401  (they register themselves)
+    import linnet.claims.spectral
+    import linnet.claims.stability  # noqa: F401  (they register themselves)
 
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 

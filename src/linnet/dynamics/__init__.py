@@ -10,6 +10,7 @@ from linnet.dynamics.lyapunov import Lyapunov, lyapunov
 from linnet.dynamics.maps import Map, balanced, descent, exponential, one_zero
 from linnet.dynamics.orbit import Orbits, orbits
 from linnet.dynamics.period import APERIODIC, DIVERGED, label, period
+from linnet.dynamics.root import roots
 
 __all__ = [
     "APERIODIC",
@@ -32,5 +33,6 @@ __all__ = [
     "one_zero",
     "orbits",
     "period",
+    "roots",
     "two_cycle",
 ]

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix
 from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
 from linnet.dynamics.maps import Map
+from linnet.dynamics.root import roots
 
 
 class TwoCycle(NamedTuple):
@@ -19,10 +21,10 @@ class TwoCycle(NamedTuple):
     Where kappa <= 2 there is none: z = 1, both points are the minimum and the multiplier is its square (1 - kappa)^2.
     """
 
-    ratio: Float[Array, "..."]
-    low: Float[Array, "..."]
-    high: Float[Array, "..."]
-    multiplier: Float[Array, "..."]
+    ratio: Float[np.ndarray, "..."]
+    low: Float[np.ndarray, "..."]
+    high: Float[np.ndarray, "..."]
+    multiplier: Float[np.ndarray, "..."]
 
 
 def two_cycle(depth: Any, kappa: Any) -> TwoCycle:
@@ -30,64 +32,66 @@ def two_cycle(depth: Any, kappa: Any) -> TwoCycle:
 
     With z = e^{2a}: mu(a) = 2 sinh(a) cosh((2L-1)a)/sinh(La) c^{-(L-2)/L}, c = cosh((L-1)a)/cosh((2L-1)a),
     x = e^{-+a} c^{1/L}. log(L mu/2) increases from 0 with a and is summed from terms that vanish there, so a keeps its
-    digits down to kappa = 2. Newton from above.
+    digits down to kappa = 2.
     """
-    depths = _check.double("depth", depth, ndim=(0, 1, 2))
-    given = _check.double("kappa", kappa, ndim=(0, 1, 2))
-    if not _check.traced(depths) and bool(jnp.any((depths < 2) | (depths != jnp.round(depths)))):
+    depths, given = np.broadcast_arrays(
+        np.asarray(_check.double("depth", depth, ndim=(0, 1, 2))),
+        np.asarray(_check.double("kappa", kappa, ndim=(0, 1, 2))),
+    )
+    if np.any((depths < 2) | (depths != np.round(depths))):
         raise InputError(f"depth = {_check.show(depth)} is not allowed: a 2-cycle needs whole depths of at least 2.")
-    if not _check.traced(given) and bool(jnp.any(given <= 0)):
+    if np.any(given <= 0):
         raise InputError(f"kappa = {_check.show(kappa)} is not allowed: kappa must be positive.")
-    return _two_cycle(*jnp.broadcast_arrays(depths, given))
+    above = given > 2
+    goal = np.log1p((np.where(above, given, 3.0) - 2) / 2)
+
+    # in t = a^2 the function is straight at the onset, and concave: Newton from below climbs to the root
+    def miss(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        a = np.sqrt(t)
+        return _log_excess(a, depths) - goal, _log_excess_slope(a, depths) / (2 * a)
+
+    onset = 3 * goal / (2 * (depths - 1) * (5 * depths - 4))
+    a = np.where(above, np.sqrt(roots(miss, onset)), 0.0)
+    shrink = (_log_cosh((depths - 1) * a) - _log_cosh((2 * depths - 1) * a)) / depths
+
+    def slope(log_x: np.ndarray) -> np.ndarray:
+        inner = (depths - 1) * np.exp((depths - 2) * log_x) - (2 * depths - 1) * np.exp((2 * depths - 2) * log_x)
+        return 1 + given / depths * inner
+
+    return TwoCycle(np.exp(2 * a), np.exp(shrink - a), np.exp(shrink + a), slope(shrink - a) * slope(shrink + a))
 
 
-def _log_cosh(x: Array) -> Array:
-    small = jnp.log1p(2 * jnp.sinh(jnp.minimum(x, 1.0) / 2) ** 2)
-    return jnp.where(x < 1, small, x + jnp.log1p(jnp.exp(-2 * x)) - jnp.log(2.0))
+def _log_cosh(x: np.ndarray) -> np.ndarray:
+    small = np.log1p(2 * np.sinh(np.minimum(x, 1.0) / 2) ** 2)
+    return np.where(x < 1, small, x + np.log1p(np.exp(-2 * x)) - np.log(2.0))
 
 
-def _log_sinhc(x: Array) -> Array:
+def _log_sinhc(x: np.ndarray) -> np.ndarray:
     """log(sinh(x)/x)."""
-    t = jnp.minimum(x, 1.0) ** 2
-    terms = [6.0, 20.0, 42.0, 72.0, 110.0, 156.0, 210.0, 272.0]  # (2k)(2k+1): sinh(x)/x - 1 by Horner
-    series = jnp.zeros_like(t)
-    for divisor in reversed(terms):
-        series = t / divisor * (1 + series)
-    big = jnp.maximum(x, 1.0)
-    return jnp.where(x < 1, jnp.log1p(series), big + jnp.log1p(-jnp.exp(-2 * big)) - jnp.log(2 * big))
+    t = np.minimum(x, 1.0) ** 2
+    series = np.zeros_like(t)
+    for k in range(8, 0, -1):  # sinh(x)/x - 1 by Horner
+        series = t / (2 * k * (2 * k + 1)) * (1 + series)
+    big = np.maximum(x, 1.0)
+    return np.where(x < 1, np.log1p(series), big + np.log1p(-np.exp(-2 * big)) - np.log(2 * big))
 
 
-def _log_excess(a: Array, depth: Array) -> Array:
+def _log_sinhc_slope(x: np.ndarray) -> np.ndarray:
+    """coth(x) - 1/x, good enough for Newton near 0."""
+    big = np.maximum(x, 0.05)
+    return np.where(x < 0.05, x / 3 - x**3 / 45, 1 / np.tanh(big) - 1 / big)
+
+
+def _log_excess(a: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """log(L mu(a) / 2)."""
     wide, narrow = _log_cosh((2 * depth - 1) * a), _log_cosh((depth - 1) * a)
     return _log_sinhc(a) - _log_sinhc(depth * a) + wide + (depth - 2) / depth * (wide - narrow)
 
 
-@jax.jit
-def _two_cycle(depth: Array, kappa: Array) -> TwoCycle:
-    def solve(depth: Array, kappa: Array) -> Array:
-        goal = jnp.log1p((kappa - 2) / 2)
-
-        # in t = a^2 the function is straight at the onset, and concave: Newton from below climbs to the root
-        def miss(t: Array, _: Any) -> Array:
-            return _log_excess(jnp.sqrt(t), depth) - goal
-
-        onset = 3 * goal / (2 * (depth - 1) * (5 * depth - 4))
-        solver: Any = optimistix.Newton(rtol=1e-13, atol=0.0)
-        found: Any = optimistix.root_find(miss, solver, jnp.maximum(onset, 1e-300), max_steps=64, throw=False)
-        return jnp.sqrt(found.value)
-
-    above = kappa > 2
-    flat = jax.vmap(solve)(depth.ravel(), jnp.where(above, kappa, 3.0).ravel()).reshape(kappa.shape)
-    a = jnp.where(above, flat, 0.0)
-    shrink = (_log_cosh((depth - 1) * a) - _log_cosh((2 * depth - 1) * a)) / depth
-    low, high = jnp.exp(shrink - a), jnp.exp(shrink + a)
-
-    def slope(log_x: Array) -> Array:
-        inner = (depth - 1) * jnp.exp((depth - 2) * log_x) - (2 * depth - 1) * jnp.exp((2 * depth - 2) * log_x)
-        return 1 + kappa / depth * inner
-
-    return TwoCycle(jnp.exp(2 * a), low, high, slope(shrink - a) * slope(shrink + a))
+def _log_excess_slope(a: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    wide, narrow = (2 * depth - 1) * np.tanh((2 * depth - 1) * a), (depth - 1) * np.tanh((depth - 1) * a)
+    ends = _log_sinhc_slope(a) - depth * _log_sinhc_slope(depth * a)
+    return ends + wide + (depth - 2) / depth * (wide - narrow)
 
 
 @partial(jax.jit, static_argnums=0)

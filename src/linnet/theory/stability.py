@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jaxtyping import Array, Complex, Float
 from scipy.optimize import brentq
 from scipy.special import gammaln
@@ -147,7 +146,7 @@ def orbit(s: Any, depth: int, lr: Any, *, half: bool = True) -> Orbit:
     """
     steps = kappa(s, depth, lr, half=half)
     found = dynamics.two_cycle(_check.integer("depth", depth, least=2), steps)
-    z, low, high, multiplier = (np.asarray(v) for v in found)
+    z, low, high, multiplier = found
     s = np.broadcast_to(_positive("s", s), steps.shape)
     root = s ** (1 / depth)
     return Orbit(
@@ -266,23 +265,22 @@ def flow_values(start: Any, s: Any) -> Float[np.ndarray, "depth *batch"]:
     goal = np.broadcast_to(_positive("s", s), given.shape[1:])
     squares = given**2
     excess = squares - np.min(squares, axis=0)
-    return np.sqrt(np.asarray(_lowest_square(jnp.asarray(excess), jnp.asarray(goal))) + excess)
+    return np.sqrt(_lowest_square(excess, np.ones(len(excess)), goal) + excess)
 
 
-@jax.jit
-def _lowest_square(excess: Array, s: Array) -> Array:
-    """e with prod_l sqrt(e + excess_l) = s: in log e convex and increasing, so Newton from above descends to it."""
-    depth = excess.shape[0]
+def _lowest_square(excess: np.ndarray, counts: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """The e with prod_l (e + excess_l)^{counts_l / 2} = s, for every column."""
+    counts = counts.reshape(-1, *[1] * s.ndim)
 
-    def solve(excess: Array, s: Array) -> Array:
-        def miss(log_e: Array, _: Any) -> Array:
-            return jnp.sum(jnp.log(jnp.exp(log_e) + excess)) / 2 - jnp.log(s)
+    # convex and increasing in log e: Newton from above descends to the root
+    def miss(log_e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        e = np.exp(log_e)
+        return (
+            np.sum(counts * np.log(e + excess), axis=0) / 2 - np.log(s),
+            np.sum(counts * e / (e + excess), axis=0) / 2,
+        )
 
-        solver: Any = optimistix.Newton(rtol=1e-13, atol=1e-14)
-        return jnp.exp(optimistix.root_find(miss, solver, 2 / depth * jnp.log(s), max_steps=100, throw=False).value)
-
-    flat = excess.reshape(depth, -1)
-    return jax.vmap(solve, in_axes=(1, 0))(flat, s.ravel()).reshape(s.shape)
+    return np.exp(dynamics.roots(miss, 2 / np.sum(counts) * np.log(s)))
 
 
 def flow_sharpness(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
@@ -307,12 +305,11 @@ def _one_zero_flow(alpha: Any, s: Any, depth: int) -> tuple[np.ndarray, np.ndarr
     alpha, s = np.broadcast_arrays(np.asarray(alpha, dtype=float), _positive("s", s))
     if np.any(alpha < 0):
         raise InputError(f"alpha = {_check.show(alpha)} is not allowed: alpha must not be negative.")
-    flat = np.zeros((depth, alpha.size))
-    flat[:-1] = alpha.ravel()
-    root = s.ravel() ** (1 / depth)  # in units of s^{1/L}: squares of tiny numbers must not underflow
-    lowest = np.asarray(_lowest_square(jnp.asarray((flat / root) ** 2), jnp.ones(alpha.size)))
-    x = root * np.sqrt(lowest)
-    return x.reshape(s.shape), np.hypot(x, alpha.ravel()).reshape(s.shape)
+    # in units of s^{1/L}: squares of tiny numbers must not underflow
+    unit = s ** (1 / depth)
+    squares = np.stack([np.zeros_like(unit), (alpha / unit) ** 2])
+    x = unit * np.sqrt(_lowest_square(squares, np.array([1.0, depth - 1.0]), np.ones_like(unit)))
+    return x, np.hypot(x, alpha)
 
 
 def top_alpha(s: Any, depth: int) -> Float[np.ndarray, "..."]:
