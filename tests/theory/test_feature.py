@@ -28,6 +28,15 @@ def diagonal_task(spectrum, labels, width):
     return problem, feature.task(problem)
 
 
+def random_start(seed, problem, width, sigma0, v0):
+    """What `readout` draws, compressed, in NumPy: sampling from Gamma laws would have to compile."""
+    rng = np.random.default_rng(seed)
+    d = problem.shape[1]
+    first, second = sigma0 * rng.normal(size=(width, d)), v0 * rng.choice([-1.0, 1.0], size=(width, 1))
+    r = np.asarray(np.linalg.qr(np.concatenate([first, second], axis=1), mode="r"))
+    return ln.Weights((r[:, :d], r[:, d:].T))
+
+
 def parallel_start(rng, task, width, v0, sigma0):
     """Every w_r(0) parallel to g: alpha_r and signs."""
     alpha, v = sigma0 * rng.normal(size=width), v0 * rng.choice([-1.0, 1.0], size=width)
@@ -142,6 +151,7 @@ def test_isotropic_training_is_the_aligned_model():
     rng = np.random.default_rng(5)
     n, w, kappa = 4, 9, 3.0
     problem, task = diagonal_task(np.full(n, kappa), rng.normal(size=n), w)
+    root, labels = np.asarray(task.root), np.asarray(task.labels)
     for v0, sigma0 in ((1e-3, 1e-2), (0.5, 0.5), (2.0, 1.0), (0.4, 0.0)):
         v, alpha, start = parallel_start(rng, task, w, v0, sigma0)
         sizes = feature.amplitudes(*start.layers, task)
@@ -157,9 +167,9 @@ def test_isotropic_training_is_the_aligned_model():
         rho = (run.final.layers[0] - start.layers[0]) @ task.feature
         np.testing.assert_allclose(rho, end.rho, rtol=1e-10, atol=1e-10)
 
-        def velocity(_, state, v=v, w=w):
+        def velocity(_, state):
             first, second = state[: w * n].reshape(w, n), state[w * n :]
-            force = (task.labels - task.root @ (first.T @ second) / w) @ task.root / (n * w)
+            force = (labels - root @ (first.T @ second) / w) @ root / (n * w)
             return np.concatenate([np.outer(second, force).ravel(), first @ force])
 
         thetas = np.array([0.3, 1.5, 6.0])
@@ -203,11 +213,11 @@ def test_lazy_and_rich():
         assert float(flow.up) == pytest.approx(np.exp(float(feature.total_rapidity(r))), rel=1e-10)
 
 
-def test_growth_of_the_kernel_on_gaussian_data(key):
+def test_growth_of_the_kernel_on_gaussian_data():
     problem, task = gaussian_task(w=4096)
     for v0, sigma0 in ((1.0, 1.0), (0.1, 0.05), (3.0, 0.3)):
         size = float(jnp.sqrt(task.vstar2))
-        start = ln.readout(key, problem, 4096, sigma0=sigma0 * size, v0=v0 * size)
+        start = random_start(0, problem, 4096, sigma0 * size, v0 * size)
         lr = 0.02 * float(feature.step_limits(task, v0 * size, sigma0 * size).isotropic)
         run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=3000, observe=["label_kernel", "loss"])
         assert float(run["loss"][-1]) < 1e-6 * float(run["loss"][0])
@@ -219,10 +229,10 @@ def test_growth_of_the_kernel_on_gaussian_data(key):
         )
 
 
-def test_the_whole_training_on_gaussian_data(key):
+def test_the_whole_training_on_gaussian_data():
     """The aligned model follows the exact run: loss, half-loss step, alignment step."""
     problem, task = gaussian_task(seed=2, d=10_000, w=1024)
-    start = ln.readout(key, problem, 1024, sigma0=0.01, v0=0.001)
+    start = random_start(1, problem, 1024, 0.01, 0.001)
     lr = 0.3 / float(task.rate)
     run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=60, observe=["loss", "slope"])
     model = feature.aligned_descent(feature.amplitudes(*start.layers, task), task.step(lr), task.vstar2, 60)
@@ -238,7 +248,7 @@ def test_the_whole_training_on_gaussian_data(key):
     np.testing.assert_allclose(slope, predicted, atol=5e-3)
     aligned = int(np.argmax(slope >= 0.95))
     assert aligned == int(np.argmax(np.asarray(predicted) >= 0.95))
-    # the average over starts, 13.997, is passed one step later by this one
+    # the average over starts is 13.997 steps
     assert abs(feature.alignment_steps(0.95, 0.3, 0.001, 0.01) - aligned) < 1.1
 
 
@@ -260,14 +270,14 @@ def test_mean_field_map_against_the_exact_run():
 
 
 @pytest.mark.parametrize("spectrum", [[4.0, 4.0, 4.0], [10.0, 3.0, 1.0], [5.0, 1.0, 0.0]])
-def test_end_state_limits_and_late_rate(key, spectrum):
+def test_end_state_limits_and_late_rate(spectrum):
     labels = np.array([1.0, 0.7, -0.4])
     problem, task = diagonal_task(spectrum, labels, 50)
     end = feature.end_state(task)
     fitted = labels * (np.asarray(spectrum) > 0)
     v = np.sqrt(np.sum(fitted[fitted != 0] ** 2 / np.asarray(spectrum)[fitted != 0]))
     assert float(end.mean_square) == pytest.approx(v, rel=1e-12)
-    start = ln.readout(key, problem, 50, sigma0=1e-7, v0=1e-7)
+    start = random_start(2, problem, 50, 1e-7, 1e-7)
     limits = feature.step_limits(task)
     lr = 0.01 * float(limits.end)
     run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=40_000, record=ln.every(20_000), observe=["loss"])
@@ -289,7 +299,7 @@ def test_end_state_limits_and_late_rate(key, spectrum):
     assert measured == pytest.approx(expected, rel=1e-2)
 
 
-def test_the_limit_of_spread_data_is_that_of_the_end_state(key):
+def test_the_limit_of_spread_data_is_that_of_the_end_state():
     """P7: K = diag(100, 1, 1), y = (.05, 1, .5): x = 1 is far too large."""
     problem, task = diagonal_task([100.0, 1.0, 1.0], [0.05, 1.0, 0.5], 40)
     limits = feature.step_limits(task)
@@ -297,7 +307,7 @@ def test_the_limit_of_spread_data_is_that_of_the_end_state(key):
     for x, settles in ((0.02, True), (0.05, False)):
         lr = x / float(task.rate)
         assert (lr < float(limits.end)) == settles
-        start = ln.readout(key, problem, 40, sigma0=1e-3, v0=1e-3)
+        start = random_start(3, problem, 40, 1e-3, 1e-3)
         run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=6000, record=ln.every(3000))
         fitted = run.status == "horizon" and float(run["loss"][-1]) < 1e-9
         mean_square = float(jnp.sum(run.final.layers[1] ** 2)) / 40
@@ -305,7 +315,7 @@ def test_the_limit_of_spread_data_is_that_of_the_end_state(key):
         assert kept == settles
 
 
-def test_invariants_of_flow_and_descent(key):
+def test_invariants_and_how_descent_changes_them(key):
     problem, _ = gaussian_task(seed=8, d=50, w=12)
     start = ln.readout(key, problem, (12,), sigma0=0.1, v0=0.2)
     small = start.compress()
@@ -331,11 +341,6 @@ def test_invariants_of_flow_and_descent(key):
 
     chi = lr * float(jnp.linalg.norm(force))
     assert determinant(moved) / determinant(start) == pytest.approx((1 - chi**2) ** 2, rel=1e-9)
-    flow = ln.simulate(problem, small, ln.GradientFlow(rtol=1e-12), time=2000.0, record=ln.linear(3)).final
-    assert float(jnp.max(jnp.abs(flow.layers[1]))) > 1.5 * float(jnp.max(jnp.abs(small.layers[1])))
-    np.testing.assert_allclose(
-        feature.boost_spectrum(*flow.layers), spectrum, atol=1e-9 * float(jnp.max(flow.layers[0] ** 2))
-    )
 
 
 def test_assumptions_of_the_synthetic_experiment():
