@@ -90,6 +90,9 @@ from linnet.problems import (
     factorisation as factorisation,
 )
 from linnet.problems import (
+    gaussian_samples as gaussian_samples,
+)
+from linnet.problems import (
     logistic as logistic,
 )
 from linnet.problems import (

@@ -48,17 +48,28 @@ def gaussian(
     return Weights((first * r[:, :d_in], second * r[:, d_in:].T))
 
 
-def readout(key: Key[Array, ""], problem: Problem, width: float, *, sigma0: float, v0: float) -> Weights:
-    """W_1 ~ N(0, sigma0^2), W_2 = +-v0 with random signs, one output (feature learning, section 2); compressed.
+def readout(
+    key: Key[Array, ""], problem: Problem, width: float | Sequence[int], *, sigma0: float, v0: float
+) -> Weights:
+    """W_1 ~ N(0, sigma0^2), W_2 = +-v0 with random signs, one output (feature learning, section 2).
 
-    The neurons are rotated so that W_2 = v0 sqrt(width) e_1; W_1 is then one Gaussian row above a Bartlett factor of
-    width - 1 rows (S4). The law of every rotation-invariant quantity is exact.
+    A number as `width` draws it compressed: the neurons are rotated so that W_2 = v0 sqrt(width) e_1, and W_1 is one
+    Gaussian row above a Bartlett factor of width - 1 rows (S4). The law of every rotation-invariant quantity is exact;
+    it depends on the samples through X X^T alone, so `problem` may hold any inputs with that Gram matrix. A sequence
+    of one width draws every neuron.
     """
     d_out, d_in = _matrix(problem)
     if d_out != 1:
         raise InputError(f"the problem has d_out = {d_out}: a +-v0 readout has one output.")
     deviation = _check.number("sigma0", sigma0, least=0)
     value = _check.number("v0", v0, above=0)
+    if isinstance(width, Sequence) and not isinstance(width, str):
+        if len(width) != 1:
+            raise InputError(f"width = {_check.show(width)} is not allowed: a readout start has one hidden layer.")
+        first, signs = jax.random.split(_stream(key, "readout"))
+        shape = (*_hidden(width), d_in)
+        second = jax.random.rademacher(signs, (1, shape[0]), dtype=jnp.float64)
+        return Weights((deviation * jax.random.normal(first, shape, dtype=jnp.float64), value * second))
     rest = _width(width, d_in + 1) - 1
     row, below = jax.random.split(_stream(key, "readout"))
     w = _check.number("width", width, least=1)

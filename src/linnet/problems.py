@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import haar, product, stream
+from linnet.linalg import bartlett, haar, product, stream
 
 RANK_TOLERANCE = 1e-13  # singular values of data below this share of the largest count as zero
 
@@ -443,6 +443,60 @@ def mean_field_regression(inputs: Any, labels: Any, *, width: float) -> Regressi
     """
     scale = 1.0 / _check.number("width", width, above=0)
     return regression(inputs, labels, average=True, output_scale=scale)
+
+
+class Samples(NamedTuple):
+    """Samples as rows, and their labels."""
+
+    inputs: Float[Array, "n k"]
+    labels: Float[Array, " n"]
+
+
+def gaussian_samples(
+    key: Key[Array, ""], samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
+) -> Samples:
+    """n samples x ~ N(0, Sigma) with labels y = x^T beta + noise, as at most n inputs with their exact law (S5).
+
+    `groups` is d for Sigma = I, or (eigenvalue, multiplicity) pairs for its distinct eigenvalues. With z_j the samples
+    along the teacher's part in group j, X X^T = sum_j lambda_j (z_j z_j^T + Wishart_n(d_j - 1)) and X beta =
+    sum_j sqrt(lambda_j) b_j z_j: the price does not depend on d. `teacher` holds the norms b_j (one number for one
+    group); without it beta is standard normal. Only X X^T and y have the law of the full samples: enough for training
+    from a rotation-invariant start.
+    """
+    n = _check.integer("samples", samples, least=1)
+    parts = _groups(groups)
+    variance = _check.number("noise2", noise2, least=0)
+    given = None if teacher is None else _check.double("teacher", teacher, ndim=(0, 1)).reshape(-1)
+    if given is not None and given.shape != (len(parts),):
+        raise InputError(f"teacher has {given.shape[0]} numbers: it must have one for each of the {len(parts)} groups.")
+    noise, *keys = jax.random.split(stream(_check.key("key", key), "gaussian_samples"), len(parts) + 1)
+    rows, signal = [], jnp.zeros(n)
+    for j, (k, (value, d)) in enumerate(zip(keys, parts, strict=True)):
+        along, across, norm = jax.random.split(k, 3)
+        z = jnp.sqrt(value) * jax.random.normal(along, (n,), dtype=jnp.float64)
+        rows.append(z[None, :])
+        if d > 1:
+            rows.append(jnp.sqrt(value) * bartlett(across, float(d - 1), min(d - 1, n), n))
+        # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
+        b = jnp.sqrt(2 * jax.random.gamma(norm, d / 2, dtype=jnp.float64)) if given is None else given[j]
+        signal = signal + b * z
+    stacked = jnp.concatenate(rows)
+    inputs = (jnp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
+    return Samples(inputs, signal + jnp.sqrt(variance) * jax.random.normal(noise, (n,), dtype=jnp.float64))
+
+
+def _groups(groups: Any) -> list[tuple[Array, int]]:
+    if not isinstance(groups, Sequence):
+        return [(jnp.asarray(1.0), _check.integer("groups", groups, least=1))]
+    if not groups or not all(isinstance(group, Sequence) and len(group) == 2 for group in groups):
+        raise InputError(
+            f"groups = {_check.show(groups)} is not allowed: groups must be a dimension or pairs (eigenvalue, "
+            "multiplicity)."
+        )
+    return [
+        (_check.number("an eigenvalue in groups", v, above=0), _check.integer("a multiplicity in groups", d, least=1))
+        for v, d in groups
+    ]
 
 
 def diagonal_regression(inputs: Any, labels: Any, *, average: bool = False) -> Regression:

@@ -82,7 +82,7 @@ def test_an_erratum_needs_both_sides():
 def test_finding_entries():
     assert [e.id for e in claims.find(["mixed/C2", "mixed/C1"])] == ["mixed/C2", "mixed/C1"]
     assert all(e.check is not None for e in claims.find([], paper="mixed"))
-    assert claims.find([], paper="feature") == []
+    assert {e.paper for e in claims.find([], paper="feature")} == {"feature"}
     with pytest.raises(ln.InputError, match="'mixed/C99' is not known"):
         claims.find(["mixed/C99"])
     with pytest.raises(ln.InputError, match="paper = 'blurred'"):

@@ -264,6 +264,7 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
 def registry() -> dict[str, Claim | Erratum]:
     """All claims and errata by id, in the order of the papers."""
     import linnet.claims.convergence
+    import linnet.claims.feature
     import linnet.claims.landscape
     import linnet.claims.mixed
     import linnet.claims.spectral

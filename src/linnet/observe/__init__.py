@@ -13,7 +13,20 @@ from linnet.observe.hessian import (
     sharpness,
     top_hessian,
 )
-from linnet.observe.kernel import kernel_drift, kernel_matrix, kernel_spectrum
+from linnet.observe.kernel import (
+    kernel_cosine,
+    kernel_distance,
+    kernel_drift,
+    kernel_matrix,
+    kernel_spectrum,
+    label_kernel,
+    refined_distance,
+    refined_kernel,
+    sample_kernel,
+    slope,
+    target_distance,
+    target_kernel,
+)
 from linnet.observe.landscape import Point, classify
 from linnet.observe.layers import (
     grams,
@@ -57,9 +70,12 @@ __all__ = [
     "hidden_alignment",
     "imbalance",
     "input_gram",
+    "kernel_cosine",
+    "kernel_distance",
     "kernel_drift",
     "kernel_matrix",
     "kernel_spectrum",
+    "label_kernel",
     "layer_gaps",
     "layer_modes",
     "layer_singular_values",
@@ -71,11 +87,17 @@ __all__ = [
     "observable",
     "of_shadow",
     "output_gram",
+    "refined_distance",
+    "refined_kernel",
     "rotated",
+    "sample_kernel",
     "sharpness",
     "singular_values",
+    "slope",
     "stable_rank",
     "subspace_distance",
+    "target_distance",
+    "target_kernel",
     "test_error",
     "top_hessian",
 ]

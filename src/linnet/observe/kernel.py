@@ -1,16 +1,21 @@
-"""The tangent kernel Theta = J J^T as an operator on the entries of A: its spectrum and how far it drifts.
+"""The tangent kernel Theta = J J^T: on the entries of A, its spectrum and drift; on samples, and what it aligns with.
 
-Data and output scales are the problem's and do not enter.
+On the entries of A, data and output scales are the problem's and do not enter. On samples both do: `sample_kernel` is
+the kernel of the predictions output_scale X A^T, in the coordinates that a `Regression` keeps of its samples (X = Q
+root, so root takes the place of X; multiply by Q to have the samples one by one).
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from linnet import _check
 from linnet._check import InputError
-from linnet.observe.observable import observable
-from linnet.problems import Problem
-from linnet.states import State, Weights
+from linnet.observe.observable import Observable, observable
+from linnet.problems import Problem, Regression
+from linnet.states import ReluNetwork, State, Weights
 
 DENSE_KERNEL = 4096  # entries of A up to which Theta is formed as a matrix
 
@@ -74,3 +79,148 @@ def _square(terms: list[tuple[Array, Array]]) -> Float[Array, ""]:
     lefts = jnp.stack([left for left, _ in terms]).reshape(len(terms), -1)
     rights = jnp.stack([right for _, right in terms]).reshape(len(terms), -1)
     return jnp.sum((lefts @ lefts.T) * (rights @ rights.T))
+
+
+# On samples ----------------------------------------------------------------------------------------------------------
+
+
+@observable("sample", "other")
+def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
+    """Tangent kernel of the predictions on the samples, normalisation included
+
+    Two layers and one output in width w: (1/w^2) (|v|^2 K + X W_1^T W_1 X^T) with K = X X^T (feature learning, section
+    2). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself.
+    """
+    if isinstance(state, ReluNetwork):
+        return kernel_matrix(state)
+    root, scale, _ = _samples(problem)
+    if isinstance(state, Weights):
+        kernel = sum(jnp.kron(left, root @ right @ root.T) for left, right in _factors(state))
+    else:
+        spread = jnp.kron(jnp.eye(state.matrix.shape[0]), root)
+        kernel = spread @ kernel_matrix(state) @ spread.T
+    return scale**2 * kernel
+
+
+def target_kernel(gram: Any, labels: Any, scale: Any = 1.0) -> Float[Array, "n n"]:
+    """T(c) = c (K + K y y^T K / gamma), gamma = y^T K y: where the tangent kernel of feature learning goes."""
+    k, y = _gram(gram, labels)
+    pulled = k @ y
+    return scale * (k + jnp.outer(pulled, pulled) / (y @ pulled))
+
+
+def refined_kernel(
+    gram: Any, labels: Any, *, squares: Any, projections: Any, variance: Any, width: Any
+) -> Float[Array, "n n"]:
+    """The aligned kernel with its random start, to leading order in width^{-1/2} (feature learning, section 2).
+
+    (1/w) [mean(v^2) K + mean(omega^2) K y y^T K / gamma^2 + variance (K - K y y^T K / gamma)]: `squares` = mean(v^2),
+    `projections` = mean(omega^2) with omega = W_1 X^T y, `variance` = sigma0^2.
+    """
+    k, y = _gram(gram, labels)
+    pulled = k @ y
+    gamma = y @ pulled
+    aligned = jnp.outer(pulled, pulled) / gamma
+    return (squares * k + projections / gamma * aligned + variance * (k - aligned)) / width
+
+
+def kernel_distance(kernel: Any, other: Any) -> Float[Array, ""]:
+    """|kernel - other| / |kernel| in the spectral norm, symmetric kernels: relative to the first, the true one."""
+    true, guess = _kernels(kernel, other)
+    return _spectral_norm(true - guess) / _spectral_norm(true)
+
+
+def kernel_cosine(kernel: Any, other: Any) -> Float[Array, ""]:
+    """The cosine of two kernels as vectors, tr(A^T B) / (|A|_F |B|_F)."""
+    a, b = (k / jnp.max(jnp.abs(k)) for k in _kernels(kernel, other))  # squares of a tiny kernel would underflow
+    return jnp.sum(a * b) / (jnp.linalg.norm(a) * jnp.linalg.norm(b))
+
+
+@observable()
+def target_distance(state: State, problem: Problem) -> Float[Array, ""]:
+    """Relative spectral distance of the tangent kernel on samples from the target-aligned one of scale mean(v^2)/w"""
+    (root, scale, y), (_, v) = _samples(problem), _one_output(state)
+    target = target_kernel(root @ root.T, y[0], scale**2 * jnp.sum(v**2))
+    return kernel_distance(sample_kernel(state, problem), target)
+
+
+def refined_distance(sigma0: Any) -> Observable:
+    """Relative spectral distance from the refined aligned kernel of a start W_1 ~ N(0, sigma0^2), width 1/output_scale
+
+    An observable; the refined kernel needs the mean-field scaling of `mean_field_regression`.
+    """
+    variance = _check.number("sigma0", sigma0, least=0) ** 2
+
+    def distance(state: State, problem: Problem) -> Float[Array, ""]:
+        (root, scale, y), (first, v) = _samples(problem), _one_output(state)
+        refined = refined_kernel(
+            root @ root.T,
+            y[0],
+            squares=scale * jnp.sum(v**2),
+            projections=scale * jnp.sum((first @ (y[0] @ root)) ** 2),
+            variance=variance,
+            width=1 / scale,
+        )
+        return kernel_distance(sample_kernel(state, problem), refined)
+
+    return Observable("refined_distance", distance, ())
+
+
+@observable()
+def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
+    """Tangent kernel on samples in the direction of the labels, y^T Theta y"""
+    (first, v), feature = _one_output(state), _feature(state, problem)
+    if isinstance(state, ReluNetwork):
+        return problem.target[0] @ kernel_matrix(state) @ problem.target[0]
+    scale = _samples(problem)[1]
+    return scale**2 * (jnp.sum(v**2) * jnp.sum(feature**2) + jnp.sum((first @ feature) ** 2))
+
+
+@observable(preparation=_start)
+def slope(state: State, problem: Problem, start: State) -> Float[Array, ""]:
+    """Alignment slope sum(rho v) / (sqrt(gamma) sum(v^2)), rho_r = <w_r - w_r(0), X^T y> (1 once features are aligned)
+
+    The least-squares ratio of rho_r to v_r over all neurons, the same in full and in compressed width (feature
+    learning, P2).
+    """
+    (first, v), (before, _), feature = _one_output(state), _one_output(start), _feature(state, problem)
+    # units of v, so that the squares of a tiny start do not underflow
+    unit = jnp.max(jnp.abs(v))
+    v, rho = v / unit, (first - before) @ (feature / jnp.linalg.norm(feature)) / unit
+    return jnp.sum(rho * v) / jnp.sum(v**2)
+
+
+def _samples(problem: Problem) -> tuple[Array, Array, Array]:
+    if not isinstance(problem, Regression) or len(problem.shape) != 2:
+        raise InputError(f"problem = {type(problem).__name__} is not allowed: a kernel on samples needs a regression.")
+    return problem.root, problem.output_scale, problem.labels
+
+
+def _one_output(state: State) -> tuple[Float[Array, "w d_in"], Float[Array, " w"]]:
+    """W_1 and v."""
+    layers = state.layers if isinstance(state, Weights | ReluNetwork) else ()
+    if len(layers) != 2 or layers[1].shape[0] != 1:
+        raise InputError(f"state = {type(state).__name__} is not allowed: use two layers with one output.")
+    return layers[0], layers[1][0]
+
+
+def _feature(state: State, problem: Problem) -> Float[Array, " d_in"]:
+    """X^T y."""
+    if isinstance(state, ReluNetwork):
+        return problem.target[0] @ state.inputs
+    root, _, y = _samples(problem)
+    return y[0] @ root
+
+
+def _gram(gram: Any, labels: Any) -> tuple[Array, Array]:
+    k = _check.array("gram", gram, ndim=2)
+    return k, _check.array("labels", labels, ndim=1, shape=(k.shape[0],))
+
+
+def _kernels(kernel: Any, other: Any) -> tuple[Array, Array]:
+    a = _check.array("kernel", kernel, ndim=2)
+    return a, _check.array("other", other, ndim=2, shape=a.shape)
+
+
+def _spectral_norm(kernel: Float[Array, "n n"]) -> Float[Array, ""]:
+    return jnp.max(jnp.abs(jnp.linalg.eigvalsh(kernel)))

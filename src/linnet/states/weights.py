@@ -93,6 +93,25 @@ class Weights(State):
                     cut = True
         return Weights(tuple(layers))
 
+    def expand(self, start: "Weights") -> "Weights":
+        """The way back from `compress`, two layers: every neuron of `start`, where this network has taken it.
+
+        [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R (feature
+        learning, S3). `self` is a network that has started at `start.compress()`.
+        """
+        if not isinstance(start, Weights) or start.depth != 2:
+            raise InputError(
+                f"start = {_check.show(start)} is not allowed: start must be the two layers before compress."
+            )
+        frame = _span(jnp.concatenate([start.layers[0], start.layers[1].T], axis=1), None)
+        d_in, w, d_out = start.widths
+        small = (d_in, w if frame is None else frame.shape[1], d_out)
+        if self.depth != 2 or self.widths != small:
+            raise InputError(f"this network has widths {self.widths}: what start compresses to has {small}.")
+        if frame is None:
+            return self
+        return Weights((product(frame, self.layers[0]), product(self.layers[1], frame.T)))
+
     def carried(self, phi: "Weights") -> "Weights":
         """Where a motion with the flow map `phi` (see `propagator`) takes this network: S = Phi S(0), two layers."""
         if self.depth != 2 or not isinstance(phi, Weights) or phi.depth != 2:

@@ -1,0 +1,739 @@
+"""Feature learning in two-layer linear networks of one output: two stages, what decides lazy or rich, and the end.
+
+f = (1/w) X W_1^T v with loss |f - y|^2 / (2n) (`mean_field_regression`), W_1 ~ N(0, sigma0^2), v_r = +-v0 (`readout`).
+Letters as in the paper: K = X X^T, g = X^T y, gamma = |g|^2, phi = |K y|^2, rho_r = <w_r - w_r(0), g>,
+alpha_r = <w_r(0), g> / sqrt(gamma), omega_r = <w_r, g>. The dimensionless step is x = lr sqrt(gamma) / (n w), and the
+rapidity of a flow theta = sqrt(gamma) t / (n w). "Isotropic" says K = kappa I; d >> n is near it.
+"""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import optimize, stats
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.problems import RANK_TOLERANCE, Regression
+
+Number = float | Array | np.ndarray
+
+
+# What of the data matters --------------------------------------------------------------------------------------------
+
+
+class Task(NamedTuple):
+    """The samples (in coordinates with X X^T = root root^T), n and w: all that feature learning knows of its data."""
+
+    root: Float[Array, "k d_in"]
+    labels: Float[Array, " k"]
+    square: Float[Array, ""]  # |y|^2, with what lies outside the range of X
+    samples: Float[Array, ""]
+    width: Float[Array, ""]
+
+    @property
+    def gram(self) -> Float[Array, "k k"]:
+        """K = X X^T."""
+        return self.root @ self.root.T
+
+    @property
+    def feature(self) -> Float[Array, " d_in"]:
+        """g = X^T y."""
+        return self.labels @ self.root
+
+    @property
+    def gamma(self) -> Float[Array, ""]:
+        """y^T K y = |g|^2."""
+        return jnp.sum(self.feature**2)
+
+    @property
+    def phi(self) -> Float[Array, ""]:
+        """y^T K^2 y = |K y|^2."""
+        return jnp.sum((self.root @ self.feature) ** 2)
+
+    @property
+    def kbar(self) -> Float[Array, ""]:
+        """phi / gamma: the curvature along y, kappa for isotropic data."""
+        return self.phi / self.gamma
+
+    @property
+    def vstar2(self) -> Float[Array, ""]:
+        """gamma^{3/2} / phi: where v^2 saturates."""
+        return jnp.sqrt(self.gamma) / self.kbar
+
+    @property
+    def rhostar2(self) -> Float[Array, ""]:
+        """gamma^{5/2} / phi: where rho^2 saturates."""
+        return self.gamma * self.vstar2
+
+    @property
+    def rate(self) -> Float[Array, ""]:
+        """sqrt(gamma) / (n w): the growth rate of stage one under gradient flow, x per unit of lr."""
+        return jnp.sqrt(self.gamma) / (self.samples * self.width)
+
+    def step(self, lr: Any) -> Float[Array, ""]:
+        """x = lr sqrt(gamma) / (n w), the dimensionless step."""
+        return _check.number("lr", lr, above=0) * self.rate
+
+    @property
+    def start_loss(self) -> Float[Array, ""]:
+        """L = |y|^2 / (2n): the loss of an output of zero."""
+        return self.square / (2 * self.samples)
+
+    @property
+    def floor(self) -> Float[Array, ""]:
+        """The least loss of any output b K y, (|y|^2 - gamma^2 / phi) / (2n), reached at b = gamma / phi (P3)."""
+        pulled = self.root @ self.feature
+        left = self.labels - self.gamma / self.phi * pulled
+        outside = self.square - jnp.sum(self.labels**2)
+        return (jnp.sum(left**2) + jnp.maximum(outside, 0.0)) / (2 * self.samples)
+
+
+def task(problem: Regression) -> Task:
+    """What feature learning needs to know of a regression with one output, such as `mean_field_regression`."""
+    if not isinstance(problem, Regression) or len(problem.shape) != 2 or problem.shape[0] != 1:
+        raise InputError(
+            f"problem = {_check.show(problem)} is not allowed: use a regression with one output, such as "
+            "mean_field_regression(X, y, width=w)."
+        )
+    found = Task(problem.root, problem.labels[0], problem.square, 1 / problem.scale, 1 / problem.output_scale)
+    if not _check.traced(found) and not float(found.gamma) > 0:
+        raise InputError(
+            "X^T y is zero: there is no feature to learn; the labels must not be orthogonal to the inputs."
+        )
+    return found
+
+
+# Stage one -----------------------------------------------------------------------------------------------------------
+
+
+class Growth(NamedTuple):
+    """C = (lp + lm)/2, S = (lp - lm)/2 and C - 1 with lp = (1+x)^k, lm = (1-x)^k; cosh, sinh and cosh - 1 in a flow."""
+
+    even: Float[Array, "..."]
+    odd: Float[Array, "..."]
+    gain: Float[Array, "..."]
+
+
+@jax.jit
+def growth(steps: Number, x: Number) -> Growth:
+    """The growth of stage one after k steps of dimensionless size x > 0, no digits lost at small k x (P1).
+
+    lp and lm are m exp(+-q) with q = k atanh x and m = (1 - x^2)^{k/2}; where q is large or x >= 1 they are formed
+    directly, lm with the sign (-1)^k for x > 1.
+    """
+    k, x = jnp.broadcast_arrays(*(jnp.asarray(value, dtype=jnp.float64) for value in (steps, x)))
+    inside = jnp.where(x < 1, x, 0.5)
+    q = k * jnp.arctanh(inside)
+    small = (x < 1) & (q < 1)
+    half = k / 2 * jnp.log1p(-(inside**2))
+    near = jnp.where(small, q, 0.0)
+    scale = jnp.exp(jnp.where(small, half, 0.0))
+    # C - 1 = m (cosh q - 1) + (m - 1), exactly 0 for one step
+    gain = jnp.where(k == 1, 0.0, 2 * scale * jnp.sinh(near / 2) ** 2 + jnp.expm1(jnp.where(small, half, 0.0)))
+
+    up = jnp.exp(k * jnp.log1p(x))
+    beyond = jnp.exp(k * jnp.log(jnp.where(x > 1, x - 1, 1.0)))
+    down = jnp.where(x < 1, jnp.exp(k * jnp.log1p(-inside)), jnp.where(x > 1, beyond, jnp.where(k == 0, 1.0, 0.0)))
+    down = jnp.where((x > 1) & (k % 2 == 1), -down, down)
+    return Growth(
+        jnp.where(small, scale * jnp.cosh(near), (up + down) / 2),
+        jnp.where(small, scale * jnp.sinh(near), (up - down) / 2),
+        jnp.where(small, gain, (up + down) / 2 - 1),
+    )
+
+
+def flow_growth(theta: Number) -> Growth:
+    """The growth of stage one under gradient flow at the rapidity theta: cosh, sinh, cosh - 1."""
+    theta = jnp.asarray(theta, dtype=jnp.float64)
+    return Growth(jnp.cosh(theta), jnp.sinh(theta), 2 * jnp.sinh(theta / 2) ** 2)
+
+
+class Neurons(NamedTuple):
+    """rho_r = <w_r - w_r(0), g> and v_r of every neuron."""
+
+    rho: Float[Array, " w"]
+    v: Float[Array, " w"]
+
+
+def stage_one(grown: Growth, v: Number, alpha: Number, gamma: Number) -> Neurons:
+    """The neurons while the output is small, from v_r(0) and alpha_r (P1).
+
+    rho = sqrt(gamma) [alpha (C - 1) + v(0) S], v = v(0) C + alpha S: late signs are those of v(0) + alpha.
+    """
+    before, tilt = (jnp.asarray(value, dtype=jnp.float64) for value in (v, alpha))
+    rho = jnp.sqrt(jnp.asarray(gamma)) * (tilt * grown.gain + before * grown.odd)
+    return Neurons(rho, before * grown.even + tilt * grown.odd)
+
+
+def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
+    """sum(rho v) / (sqrt(gamma) sum(v^2)) in stage one, averaged over signs and W_1(0) (P2).
+
+    [v0^2 C S + sigma0^2 (C - 1) S] / [v0^2 C^2 + sigma0^2 S^2]: tanh(theta) in a flow with sigma0 << v0, tanh(theta/2)
+    with sigma0 >> v0. In descent tanh(k atanh x), sigma0 << v0.
+    """
+    share = _share(v0, sigma0)
+    odd = grown.odd / grown.even
+    return odd * (1 - share + share * (grown.gain / grown.even)) / (1 - share + share * odd**2)
+
+
+def _share(v0: Number, sigma0: Number) -> Array:
+    """sigma0^2 / (v0^2 + sigma0^2)."""
+    v, sigma = jnp.asarray(v0, dtype=jnp.float64), jnp.asarray(sigma0, dtype=jnp.float64)
+    size = jnp.hypot(v, sigma)
+    return (sigma / size) ** 2
+
+
+def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
+    """The rapidity theta at which the slope reaches `level` under gradient flow (P5)."""
+    p, share = _level(level), _start(v0, sigma0)[2]
+
+    def gap(theta: float) -> float:
+        tanh = math.tanh(theta)
+        gain = math.tanh(theta / 2) * tanh  # 1 - 1/cosh
+        return tanh * (1 - share + share * gain) / (1 - share + share * tanh**2) - p
+
+    return float(optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
+
+
+def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
+    """The number of descent steps (not rounded) after which the slope reaches `level`; x < 1 (P4).
+
+    atanh(level) / atanh(x) for sigma0 << v0.
+    """
+    p = _level(level)
+    v, sigma, _ = _start(v0, sigma0)
+    step = _inside("x", x)
+
+    def gap(k: float) -> float:
+        return float(slope(growth(k, step), v, sigma)) - p
+
+    high = 2.0
+    while gap(high) < 0:
+        high *= 2
+    return float(optimize.brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-14))
+
+
+def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
+    """Steps until rho = 1, the end of stage one in the paper, for sigma0 << v0 (P10 corrected).
+
+    asinh(1 / (sqrt(gamma) v0)) / log(1+x); where x sqrt(gamma) v0 >= 1 the first step passes it.
+    """
+    v = _check.number("v0", v0, above=0)
+    return jnp.arcsinh(1 / (jnp.sqrt(task.gamma) * v)) / jnp.log1p(task.step(lr))
+
+
+# Stage two -----------------------------------------------------------------------------------------------------------
+
+
+def mean_field(omega: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
+    """omega_r and v_r at steps 0..k by the mean-field map of both stages (P3, for any start).
+
+    omega_r += s gamma v_r - (s phi / gamma) v_r c, v_r += s omega_r - (s phi / gamma^2) omega_r c, with
+    c = mean(v omega) before the step and s = lr / (n w).
+    """
+    start = _pair("omega", omega, "v", v)
+    return _mean_field(*start, _natural(task, lr), task.gamma, task.kbar, _check.integer("steps", steps, least=1))
+
+
+def pair_map(rho: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
+    """rho_r and v_r at steps 0..k by the paper's map of one neuron, right where all v_r rho_r are equal (eq. 10)."""
+    start = _pair("rho", rho, "v", v)
+    count = _check.integer("steps", steps, least=1)
+    return _mean_field(*start, _natural(task, lr), task.gamma, task.kbar, count, each=True)
+
+
+@partial(jax.jit, static_argnames=("steps", "each"))
+def _mean_field(
+    omega: Array, v: Array, s: Array, gamma: Array, kbar: Array, steps: int, each: bool = False
+) -> tuple[Array, Array]:
+    def step(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        omega, v = now
+        product = v * omega
+        left = 1 - kbar / gamma * (product if each else jnp.mean(product))
+        new = omega + s * gamma * v * left, v + s * omega * left
+        return new, new
+
+    _, path = jax.lax.scan(step, (omega, v), None, length=steps)
+    return jnp.concatenate([omega[None], path[0]]), jnp.concatenate([v[None], path[1]])
+
+
+@partial(jax.jit, static_argnames="steps")
+def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "... _"]:
+    """rho / rho_star at steps 0..k by eq. 11, r <- r (1 + x (1 - r^2)), from r(0) = `u`; batches go first."""
+    u, x = jnp.broadcast_arrays(jnp.asarray(u, dtype=jnp.float64), jnp.asarray(x, dtype=jnp.float64))
+
+    def step(r: Array, _: None) -> tuple[Array, Array]:
+        new = r * (1 + x * (1 - r) * (1 + r))
+        return new, new
+
+    path = jax.lax.scan(step, u, None, length=steps)[1]
+    return jnp.moveaxis(jnp.concatenate([u[None], path]), 0, -1)
+
+
+def cubic_flow(theta: Number, u: Number) -> Float[Array, "..."]:
+    """rho / rho_star under the flow of eq. 11 at the rapidity theta, from rho(0) / rho_star = `u`; the sign stays."""
+    r = jnp.asarray(u, dtype=jnp.float64)
+    theta = jnp.asarray(theta, dtype=jnp.float64)
+    # r^2 / (r^2 + (1 - r^2) exp(-2 theta)) without the square of a tiny start
+    return r / jnp.hypot(r * jnp.sqrt(-jnp.expm1(-2 * theta)), jnp.exp(-theta))
+
+
+def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
+    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap` (P3)."""
+    u, gap = jnp.asarray(u, dtype=jnp.float64), jnp.asarray(gap, dtype=jnp.float64)
+    return 0.5 * (jnp.log1p(-gap) - jnp.log(gap) + jnp.log1p(-(u**2))) - jnp.log(jnp.abs(u))
+
+
+def proxy(u: Number) -> Float[Array, "..."]:
+    """r / sqrt(1 - r^2) of r = rho / rho_star: grows exactly like exp(theta) in the flow of eq. 11; |r| < 1."""
+    r = jnp.asarray(u, dtype=jnp.float64)
+    return r / jnp.sqrt((1 - r) * (1 + r))
+
+
+def proxy_growth(square: Number, x: Number) -> Float[Array, "..."]:
+    """The factor by which the proxy grows in a step of eq. 11 at rho^2 / rho_star^2 = `square`.
+
+    From 1 + x at 0 up to (1 - 2x)^{-1/2} at 1, defined everywhere for x < 1/2.
+    """
+    u, x = jnp.asarray(square, dtype=jnp.float64), jnp.asarray(x, dtype=jnp.float64)
+    return (1 + x * (1 - u)) / jnp.sqrt(1 - 2 * x * u - x**2 * u * (1 - u))
+
+
+def loss_gap(eps: Number, task: Task) -> Float[Array, "..."]:
+    """The gap 1 - rho^2 / rho_star^2 at which the loss of the aligned output is `eps` (P3, isotropic)."""
+    return jnp.sqrt(2 * task.samples * jnp.asarray(eps) / task.square)
+
+
+# The whole training, aligned -----------------------------------------------------------------------------------------
+
+
+class Amplitudes(NamedTuple):
+    """Mean squares of v_r(0) + alpha_r and of v_r(0) - alpha_r, both about v0^2 + sigma0^2 (P4)."""
+
+    plus: Float[Array, ""]
+    minus: Float[Array, ""]
+
+
+def amplitudes(first: Any, second: Any, task: Task) -> Amplitudes:
+    """The amplitudes of a start (W_1, W_2), in full or compressed width, in the coordinates of `task`."""
+    w1, w2 = _check.array("first", first, ndim=2), _check.array("second", second, ndim=2)
+    if w1.shape[1] != task.root.shape[1] or w2.shape != (1, w1.shape[0]):
+        raise InputError(
+            f"first has shape {w1.shape} and second {w2.shape}: they must be w x {task.root.shape[1]} and 1 x w."
+        )
+    alpha = w1 @ (task.feature / jnp.sqrt(task.gamma))
+    return Amplitudes(*(jnp.sum((w2[0] + sign * alpha) ** 2) / task.width for sign in (1, -1)))
+
+
+def expected_amplitudes(v0: Any, sigma0: Any) -> Amplitudes:
+    """v0^2 + sigma0^2, twice."""
+    square = _check.number("v0", v0, above=0) ** 2 + _check.number("sigma0", sigma0, least=0) ** 2
+    return Amplitudes(square, square)
+
+
+class Aligned(NamedTuple):
+    """The aligned model: factors P and N of v_r(0) +- alpha_r, and the share a of the output that is learned.
+
+    v_r = [(v+alpha) P + (v-alpha) N]/2, omega_r = sqrt(gamma) [(v+alpha) P - (v-alpha) N]/2, f = a (gamma/phi) K y.
+    """
+
+    up: Float[Array, "..."]
+    down: Float[Array, "..."]
+    learned: Float[Array, "..."]
+
+    def neurons(self, v: Any, alpha: Any, gamma: Any) -> Neurons:
+        """rho_r and v_r from v_r(0) and alpha_r."""
+        plus, minus = v + alpha, v - alpha
+        omega = (plus * self.up - minus * self.down) / 2
+        return Neurons(jnp.sqrt(gamma) * (omega - alpha), (plus * self.up + minus * self.down) / 2)
+
+    def loss(self, task: Task) -> Float[Array, "..."]:
+        """The loss of f, floor included."""
+        return task.floor + (1 - self.learned) ** 2 * task.gamma / task.kbar / (2 * task.samples)
+
+    def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
+        """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
+        return (start.plus * self.up**2 + start.minus * self.down**2) / (start.plus + start.minus)
+
+
+@partial(jax.jit, static_argnames="steps")
+def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
+    """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (P4).
+
+    a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
+    parallel to g up to the null space of X (S7).
+    """
+    one = jnp.ones(())
+    plus, minus = (jnp.asarray(a, dtype=jnp.float64) / (4 * jnp.asarray(vstar2)) for a in start)
+
+    def learned(up: Array, down: Array) -> Array:
+        return plus * up**2 - minus * down**2
+
+    def step(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        up, down = now
+        h = x * (1 - learned(up, down))
+        new = up * (1 + h), down * (1 - h)
+        return new, new
+
+    up, down = (jnp.concatenate([one[None], p]) for p in jax.lax.scan(step, (one, one), None, length=steps)[1])
+    return Aligned(up, down, learned(up, down))
+
+
+class _Riccati(NamedTuple):
+    """b, b', D and 1 + D - 2b of the Riccati equation of z = P/N."""
+
+    plus: Array
+    minus: Array
+    root: Array
+    lead: Array
+    low: Array
+
+
+def _riccati(start: Amplitudes, vstar2: Number) -> _Riccati:
+    b, c = (jnp.asarray(a, dtype=jnp.float64) / (4 * jnp.asarray(vstar2)) for a in start)
+    root = jnp.sqrt(1 + 4 * b * c)
+    return _Riccati(b, c, root, 1 + root, -2 * c / (1 + root))
+
+
+@jax.jit
+def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
+    """The aligned model of gradient flow at the rapidity theta: a Riccati equation of z = P/N, N = 1/P (P4).
+
+    z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included.
+    """
+    b, c, root, lead, low = _riccati(start, vstar2)
+    left = jnp.exp(-2 * root * jnp.asarray(theta, dtype=jnp.float64))
+    z = (lead * (1 - low) + low * (lead - 2 * b) * left) / (2 * b * (1 - low) + (lead - 2 * b) * left)
+    up = jnp.sqrt(z)
+    return Aligned(up, 1 / up, jnp.where(b > 0, b * z, 0.0) - c / z)
+
+
+def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
+    """The rapidity at which the flow has learned a = `share` of the output (P4); NaN where it never does."""
+    b, c, root, lead, low = _riccati(start, vstar2)
+    q = jnp.asarray(share, dtype=jnp.float64)
+    z = _level_of(q, b, c)
+    ratio = (z - low) * (lead - 2 * b) / ((lead - 2 * b * z) * (1 - low))
+    return jnp.where(ratio > 0, jnp.log(jnp.where(ratio > 0, ratio, 1.0)), jnp.nan) / (2 * root)
+
+
+def _level_of(q: Array, b: Array, c: Array) -> Array:
+    """The z > 0 with b z - b'/z = q, by the root that does not cancel."""
+    width = jnp.sqrt(q**2 + 4 * b * c)
+    return jnp.where(q >= 0, (q + width) / (2 * b), 2 * c / (width - q))
+
+
+def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
+    """Descent steps (not rounded) until the loss is `share` of its start, K near kappa I and a small start (P4).
+
+    a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
+    """
+    a = 1 - math.sqrt(_level(share))
+    size = expected_amplitudes(v0, sigma0).plus
+    return 0.5 * jnp.log(4 * a / (1 - a) * task.vstar2 / size) / jnp.log1p(jnp.asarray(x))
+
+
+# Lazy or rich --------------------------------------------------------------------------------------------------------
+
+
+def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
+    """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (P5)."""
+    return 2 * jnp.asarray(vstar2) / expected_amplitudes(v0, sigma0).plus
+
+
+def kernel_growth(richness: Number) -> Float[Array, "..."]:
+    """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (P5; flow, K near kappa I)."""
+    return jnp.hypot(1.0, jnp.asarray(richness, dtype=jnp.float64))
+
+
+def total_rapidity(richness: Number) -> Float[Array, "..."]:
+    """asinh(R) / 2, the rapidity of the whole training (P5)."""
+    return jnp.arcsinh(jnp.asarray(richness, dtype=jnp.float64)) / 2
+
+
+def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
+    """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1 (P5)."""
+    b, c, *_ = _riccati(start, vstar2)
+    z = _level_of(jnp.asarray(1.0), b, c)
+    return (start.plus * z + start.minus / z) / (start.plus + start.minus)
+
+
+def rich_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
+    """G in the rich limit of any K, (V + |y|^4 / (V gamma)) / (v0^2 + sigma0^2) with V of the end state (P5, P9)."""
+    end = end_state(task)
+    size = expected_amplitudes(v0, sigma0).plus
+    return (end.mean_square + jnp.sum(end.fitted**2) ** 2 / (end.mean_square * task.gamma)) / size
+
+
+def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Task | None = None) -> Float[Array, ""]:
+    """L / L(0) when the slope reaches `level`, small steps (P5): (1 - a)^2 with a = sinh(2 theta) / R.
+
+    With a task, 1 - (gamma^2 / (phi |y|^2)) (2a - a^2): any K. NaN where the training ends before (a > 1).
+    """
+    a = math.sinh(2 * alignment_rapidity(level, v0, sigma0)) / jnp.asarray(richness, dtype=jnp.float64)
+    part = jnp.asarray(1.0) if task is None else task.gamma / (task.kbar * task.square)
+    return jnp.where(a <= 1, 1 - part * a * (2 - a), jnp.nan)
+
+
+def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
+    """Growth of y^T Theta y until the slope reaches `level`: cosh(2 theta), 19.5 to 760 at 0.95 (P6; flow)."""
+    return math.cosh(2 * alignment_rapidity(level, v0, sigma0))
+
+
+# Step size, end state, late rate -------------------------------------------------------------------------------------
+
+
+class EndState(NamedTuple):
+    """Where gradient flow from a vanishing start ends, any K (P9): w_r = v_r X^T K^+ y / V and mean(v^2) = V."""
+
+    mean_square: Float[Array, ""]
+    direction: Float[Array, " d_in"]
+    fitted: Float[Array, " k"]
+    kernel: Float[Array, "k k"]
+
+
+def end_state(task: Task) -> EndState:
+    """V = sqrt(y^T K^+ y), the unit vector X^T K^+ y / V, f = K K^+ y and Theta = (V K + f f^T / V) / w (P9)."""
+    least = jnp.linalg.pinv(task.root, rtol=RANK_TOLERANCE) @ task.labels
+    size = jnp.linalg.norm(least)
+    fitted = task.root @ least
+    return EndState(size, least / size, fitted, (size * task.gram + jnp.outer(fitted, fitted) / size) / task.width)
+
+
+class StepLimits(NamedTuple):
+    """Step sizes: below `monotone` no overshoot, below `isotropic` convergence (both K near kappa I), `end` any K."""
+
+    monotone: Float[Array, ""]
+    isotropic: Float[Array, ""]
+    end: Float[Array, ""]
+
+
+def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
+    """Largest step sizes (P7).
+
+    `monotone`: x = 1/2, small start. `isotropic`: x = R / sqrt(1 + R^2) of the start (v0, sigma0), 1 without one.
+    `end`: 2n / lambda_max(Theta) at the end state of a small start, necessary for any K and the one to use where K is
+    spread; it may be far below x = 1.
+    """
+    share = jnp.asarray(1.0)
+    if v0 is not None:
+        r = richness(task.vstar2, v0, sigma0)
+        share = r / kernel_growth(r)
+    top = jnp.linalg.eigvalsh(end_state(task).kernel)[-1]
+    return StepLimits(0.5 / task.rate, share / task.rate, 2 * task.samples / top)
+
+
+def late_factor(task: Task, lr: Any) -> Float[Array, ""]:
+    """By which the residual shrinks a step after stage two, 1 - lr lambda_min(Theta) / n on the range of K (P8)."""
+    values = jnp.linalg.eigvalsh(end_state(task).kernel)
+    kept = jnp.where(values > RANK_TOLERANCE * values[-1], values, jnp.inf)
+    return 1 - _check.number("lr", lr, above=0) * jnp.min(kept) / task.samples
+
+
+def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
+    """1 - x lambda_min(K) / kbar: the late factor for K near kappa I (P8)."""
+    values = jnp.linalg.svd(task.root, compute_uv=False) ** 2
+    least = jnp.min(jnp.where(values > RANK_TOLERANCE**2 * values[0], values, jnp.inf))
+    return 1 - task.step(lr) * least / task.kbar
+
+
+# Lorentz structure ---------------------------------------------------------------------------------------------------
+
+
+def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
+    """Eigenvalues of Q J, Q the Gram matrix of [W_1, W_2^T] and J = diag(1, -1): constants of gradient flow (S6).
+
+    Those of the imbalance W_1 W_1^T - W_2^T W_2 on the neurons, sorted; in full or compressed width.
+    """
+    w1, w2 = (np.asarray(_check.array(name, w, ndim=2)) for name, w in (("first", first), ("second", second)))
+    p = np.concatenate([w1, w2.T], axis=1)
+    signs = np.concatenate([np.ones(w1.shape[1]), -np.ones(w2.shape[0])])
+    # the nonzero spectrum of P^T P J is that of the symmetric P J P^T
+    values = np.linalg.eigvalsh((p * signs) @ p.T)
+    largest = np.argsort(-np.abs(values))[: p.shape[1]]
+    return np.sort(np.pad(values[largest], (0, max(0, p.shape[1] - len(largest)))))
+
+
+def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:
+    """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA (S6)."""
+    w1, w2, f = (_check.array(name, w, ndim=2) for name, w in (("first", first), ("second", second), ("force", force)))
+    v, pushed = w2[0], w1 @ f[0]
+    return _check.number("lr", lr, above=0) ** 2 * (jnp.sum(f**2) * jnp.outer(v, v) - jnp.outer(pushed, pushed))
+
+
+# What the paper assumes and estimates --------------------------------------------------------------------------------
+
+
+class Covariance(NamedTuple):
+    """Trace, spectral and Frobenius norm of Sigma."""
+
+    trace: float
+    top: float
+    frobenius: float
+
+
+def covariance(groups: Any) -> Covariance:
+    """Of Sigma given as in `gaussian_samples`: a dimension, or (eigenvalue, multiplicity) pairs."""
+    pairs = [(1.0, groups)] if not isinstance(groups, list | tuple) else list(groups)
+    values = np.array([_check.real("an eigenvalue in groups", v, above=0) for v, _ in pairs])
+    counts = np.array([_check.integer("a multiplicity in groups", d, least=1) for _, d in pairs])
+    return Covariance(float(counts @ values), float(values.max()), float(np.sqrt(counts @ values**2)))
+
+
+class Times(NamedTuple):
+    """The paper's times in steps, with its constants (P10): end of stage one, end of training."""
+
+    first: float
+    total: float
+
+
+def source_times(
+    samples: int,
+    width: float,
+    sigma: Covariance,
+    beta_bar: float,
+    *,
+    v0: float,
+    lr: float,
+    eps: float,
+    constants: tuple[float, float] = (1.0, 1.0),
+) -> Times:
+    """C1 (w sqrt(n) / (lr sqrt(tr) beta)) log(1/v0), and the same with C and log(1/v0) + log(n beta tr / eps)."""
+    n, w = _check.integer("samples", samples, least=1), _check.real("width", width, above=0)
+    beta, v = _check.real("beta_bar", beta_bar, above=0), _check.real("v0", v0, above=0)
+    unit = w * math.sqrt(n) / (_check.real("lr", lr, above=0) * math.sqrt(sigma.trace) * beta)
+    start = math.log(1 / v)
+    late = math.log(n * beta * sigma.trace / _check.real("eps", eps, above=0))
+    return Times(constants[0] * unit * start, constants[1] * unit * (start + late))
+
+
+class Failures(NamedTuple):
+    """Probabilities that the paper's concentration bounds fail for Gaussian isotropic data (P11)."""
+
+    gamma: float  # gamma / (n tr beta^2) outside [1/2, 3/2]
+    quadratic: float  # |X alpha|^2 / (n |alpha|_Sigma^2) outside [1/2, 2]
+    largest: float  # max_r a_r below sigma0 sqrt(gamma) / 2
+
+
+def failures(samples: int, width: float) -> Failures:
+    """chi2_n / n outside its intervals (d -> infinity, no noise), and Phi(1/2)^w."""
+    n, w = _check.integer("samples", samples, least=1), _check.real("width", width, least=1)
+    chi2 = stats.chi2(n)
+    return Failures(
+        float(chi2.cdf(n / 2) + chi2.sf(1.5 * n)),
+        float(chi2.cdf(n / 2) + chi2.sf(2 * n)),
+        float(stats.norm.cdf(0.5) ** w),
+    )
+
+
+def start_bound(gamma: float, sigma0: float, width: float, delta: float) -> float:
+    """sigma0 sqrt(2 gamma log(8 w / delta)), above all |<w_r(0), g>| with probability 1 - delta (P11)."""
+    size = _check.real("sigma0", sigma0, least=0) * math.sqrt(_check.real("gamma", gamma, above=0))
+    share = _check.real("delta", delta, above=0)
+    return size * math.sqrt(2 * math.log(8 * _check.real("width", width, least=1) / share))
+
+
+def spread_unit(samples: int, sigma: Covariance, sigma_x: float = 1.0) -> float:
+    """sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F): |K - tr(Sigma) I| is at most a constant times it (P11)."""
+    n = _check.integer("samples", samples, least=1)
+    return _check.real("sigma_x", sigma_x, above=0) ** 2 * (n * sigma.top + math.sqrt(n) * sigma.frobenius)
+
+
+class Condition(NamedTuple):
+    """A hypothesis of the paper, value <= constant or value >= constant: the value is the constant that it needs."""
+
+    id: str
+    text: str
+    value: float
+    sense: str
+    limit: float | None  # the constant, where one is known or was given
+    holds: bool | None  # None where the paper leaves the constant open
+
+
+def assumptions(
+    samples: int,
+    dimension: int,
+    width: float,
+    sigma: Covariance,
+    *,
+    beta_bar: float,
+    sigma0: float,
+    v0: float,
+    lr: float,
+    eps: float,
+    noise2: float = 0.0,
+    sigma_x: float = 1.0,
+    constants: dict[str, float] | None = None,
+) -> list[Condition]:
+    """The paper's assumption, condition by condition, with the constant that each would need.
+
+    The paper leaves its constants open, so a condition is judged only where theory knows the constant (c2b, c6's
+    dependence on eps, `extra`) or `constants` gives it by id. Corrected where the print is wrong: c5 has no n, c6 needs
+    beta_bar / sqrt(eps), and `extra`, missing in print, is what every statement about single neurons needs.
+    """
+    n, d = _check.integer("samples", samples, least=1), _check.integer("dimension", dimension, least=1)
+    w, beta = _check.real("width", width, above=0), _check.real("beta_bar", beta_bar, above=0)
+    s0, v = _check.real("sigma0", sigma0, least=0), _check.real("v0", v0, above=0)
+    eta, target = _check.real("lr", lr, above=0), _check.real("eps", eps, above=0)
+    noise = _check.real("noise2", noise2, least=0)
+    trace = sigma.trace
+    given = dict(constants or {})
+    spread = trace / spread_unit(n, sigma, sigma_x)
+    # (id, what, value, sense, constant that is known)
+    rows: list[tuple[str, str, float, str, float | None]] = [
+        ("c1", "w / log(2n)", w / math.log(2 * n), ">=", None),
+        ("c2a", "sigma0 sqrt(n d tr) beta", s0 * math.sqrt(n * d * trace) * beta, "<=", None),
+        ("c2b", "sigma0 (n tr)^(1/4) sqrt(beta / eps)", s0 * (n * trace) ** 0.25 * math.sqrt(beta / target), "<=", 1.0),
+        ("c3", "v0 sqrt(n tr) beta", v * math.sqrt(n * trace) * beta, "<=", None),
+        ("c4", "lr sqrt(tr) beta / (w sqrt(n))", eta * math.sqrt(trace) * beta / (w * math.sqrt(n)), "<=", None),
+        ("c5", "noise2 / beta^2 (n removed)", noise / beta**2, "<=", None),
+        ("c6", "tr / (sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F))", spread, ">=", beta / math.sqrt(target)),
+        ("c6b", "tr beta^2", trace * beta**2, ">=", None),
+        ("extra", "sigma0 sqrt(2 log(8 w n^2)) / v0", s0 * math.sqrt(2 * math.log(8 * w * n**2)) / v, "<=", 1.0),
+    ]
+    unknown = sorted(set(given) - {row[0] for row in rows})
+    if unknown:
+        raise InputError(f"constants has {unknown[0]!r}: it must name conditions, {', '.join(row[0] for row in rows)}.")
+    out = []
+    for name, text, value, sense, known in rows:
+        limit = given.get(name, known)
+        if name == "c6" and name in given:
+            limit = max(given[name], beta / math.sqrt(target))
+        holds = None if limit is None else bool(value >= limit if sense == ">=" else value <= limit)
+        out.append(Condition(name, text, value, sense, limit, holds))
+    return out
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _level(level: Any) -> float:
+    return _inside("level", level)
+
+
+def _inside(name: str, value: Any) -> float:
+    x = _check.real(name, value)
+    if not 0 < x < 1:
+        raise InputError(f"{name} = {_check.show(value)} is not allowed: {name} must be between 0 and 1.")
+    return x
+
+
+def _start(v0: Any, sigma0: Any) -> tuple[float, float, float]:
+    """v0, sigma0 and sigma0^2 / (v0^2 + sigma0^2)."""
+    v, sigma = _check.real("v0", v0, above=0), _check.real("sigma0", sigma0, least=0)
+    return v, sigma, (sigma / math.hypot(v, sigma)) ** 2
+
+
+def _natural(task: Task, lr: Any) -> Array:
+    """s = lr / (n w)."""
+    return _check.number("lr", lr, above=0) / (task.samples * task.width)
+
+
+def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:
+    a = _check.double(name, value, ndim=1)
+    return a, _check.double(other, second, ndim=1, shape=a.shape)
