@@ -38,7 +38,9 @@ def two_cycle(depth: Any, kappa: Any) -> TwoCycle:
         raise InputError(f"depth = {_check.show(depth)} is not allowed: a 2-cycle needs whole depths of at least 2.")
     if not _check.traced(given) and bool(jnp.any(given <= 0)):
         raise InputError(f"kappa = {_check.show(kappa)} is not allowed: kappa must be positive.")
-    return _two_cycle(*jnp.broadcast_arrays(depths, given))
+    depths, given = jnp.broadcast_arrays(depths, given)
+    found = _two_cycle(depths.ravel(), given.ravel())  # one program for a number, a vector of one and a matrix of one
+    return TwoCycle(*(value.reshape(given.shape) for value in found))
 
 
 def _log_cosh(x: Array) -> Array:
@@ -78,8 +80,7 @@ def _two_cycle(depth: Array, kappa: Array) -> TwoCycle:
         return jnp.sqrt(found.value)
 
     above = kappa > 2
-    flat = jax.vmap(solve)(depth.ravel(), jnp.where(above, kappa, 3.0).ravel()).reshape(kappa.shape)
-    a = jnp.where(above, flat, 0.0)
+    a = jnp.where(above, jax.vmap(solve)(depth, jnp.where(above, kappa, 3.0)), 0.0)
     shrink = (_log_cosh((depth - 1) * a) - _log_cosh((2 * depth - 1) * a)) / depth
     low, high = jnp.exp(shrink - a), jnp.exp(shrink + a)
 
