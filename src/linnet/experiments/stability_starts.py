@@ -347,8 +347,8 @@ class Fig9(Experiment):
     id: ClassVar[str] = "stability/fig9"
     place: ClassVar[str] = "Figure 9 (a stand-in on synthetic data, not the published images)"
     title: ClassVar[str] = "Mild sharpening on easy data (synthetic stand-in)"
-    quick: ClassVar[dict[str, Any]] = {"draws": 1, "steps": 12_000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 1.5}
+    quick: ClassVar[dict[str, Any]] = {"draws": 1, "steps": 12_000, "samples": (10, 100, 400)}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 2.0}
 
     samples: tuple[int, ...] = Field(default=(10, 30, 100, 400), min_length=2, description="Samples, ascending.")
     classes: int = Field(default=5, ge=2, le=100, description="Classes: one-hot labels.")
@@ -377,7 +377,7 @@ class Fig9(Experiment):
         return x[:n] / size, np.eye(self.classes)[kind[:n]] / size, first, second
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        record = at(np.unique(np.linspace(0, self.steps, 61).round()))
+        record = at(np.unique(np.linspace(0, self.steps, 41).round()))
         looks = {"sharpness": Observable("sharpness", _layer_sharpness, ()), "loss": observe.loss}
 
         def one(x: Any, y: Any, first: Any, second: Any) -> Any:
@@ -407,7 +407,7 @@ class Fig9(Experiment):
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         edge = 2 / self.lr
-        plateau = data["sharpness"].values[:, :, -6:].mean(axis=2)
+        plateau = data["sharpness"].values[:, :, -5:].mean(axis=2)
         found = {
             f"{n} samples: plateau / (2 / lr), highest draw": at_most(row.max() / edge, 0.8)
             for n, row in zip(self.samples[:-1], plateau[:-1], strict=True)
@@ -758,18 +758,18 @@ class Fig14(_Beyond):
 
 
 class Fig15(_Beyond):
-    """The same from three starts. Identity and orthogonal starts give identical orbits; a random one comes to the same
-    orbit, while the singular subspaces of its layers stay a little apart.
+    """The same from three starts. Identity and orthogonal starts give identical orbits; random ones come to the same
+    orbit, while the singular subspaces of their layers stay a little apart: how far differs from draw to draw (faint).
     """
 
     id: ClassVar[str] = "stability/fig15"
     place: ClassVar[str] = "Figure 15"
     title: ClassVar[str] = "Three starts, one orbit"
-    quick: ClassVar[dict[str, Any]] = {"steps": 4000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+    quick: ClassVar[dict[str, Any]] = {"steps": 4000, "draws": 16}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.4}
 
     alpha: float = Field(default=0.01, gt=0, le=1, description="Scale of the starts.")
-    names: ClassVar[tuple[str, ...]] = ("identity", "orthogonal", "random")
+    draws: int = Field(default=48, ge=1, le=1000, description="Random starts; the modes of the first are shown.")
 
     @model_validator(mode="after")
     def _below(self) -> Self:
@@ -780,12 +780,14 @@ class Fig15(_Beyond):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         progress(0, 1)
         problem, key = self.problem(), jax.random.key(self.seed + 1)
-        starts = [
+        starts: list[Any] = [
             one_zero(problem, self.alpha, self.depth),
             orthogonal(key, problem, self.alpha, self.depth),
-            random_one_zero(key, problem, self.alpha, self.depth),
         ]
-        data = self.runs(problem, starts, list(self.names), "start")
+        for each in jax.random.split(key, self.draws):
+            starts.append(random_one_zero(each, problem, self.alpha, self.depth))
+        names = ["identity", "orthogonal", "random", *(f"random {k + 1}" for k in range(1, self.draws))]
+        data = self.runs(problem, starts, names, "start")
         progress(1, 1)
         return data
 
@@ -802,12 +804,17 @@ class Fig15(_Beyond):
                 np.max(np.abs(one - two)), 1e-10
             )
         }
-        for i, name in enumerate(self.names[:2]):
+        for i, name in enumerate(("identity", "orthogonal")):
             found |= self.orbit_findings(name, modes[i], 1e-9)
             found[f"{name}: largest subspace distance in the end"] = at_most(distance[i].max(), 1e-7)
-        found |= self.orbit_findings("random", modes[2], 1e-3)
-        found["random: smallest subspace distance in the end"] = at_least(distance[2].min(), 0.004)
-        found["random: largest subspace distance in the end"] = at_most(distance[2].max(), 0.015)
+        found |= self.orbit_findings(f"{self.draws} random starts", np.concatenate(modes[2:]), 1e-9)
+        plateau = distance[2:].mean(axis=1).max(axis=1)  # of the farther pair of layers
+        middle = data["distance"].sel(step=slice(self.steps // 2, None)).isel(step=0).values[2:].max(axis=1)
+        found["random: subspace distance in the end, median of the draws"] = within(np.median(plateau), 1e-3, 1e-2)
+        found["random: subspace distance in the end, largest"] = at_most(plateau.max(), 0.015)
+        found["random: it stays, largest relative change in the second half"] = at_most(
+            np.max(np.abs(middle / plateau - 1)), 1e-3
+        )
         return found
 
 
@@ -818,8 +825,8 @@ STABLE, OSCILLATES, SADDLE, LEFT = range(4)
 
 class Fig16(Experiment):
     """Which step sizes oscillate, by depth, from a small start: descent of the first mode, one chain a cell. The
-    boundary (line) is 2/(L s^{2-2/L}); it falls with depth where L > 2 ln(1/s). A run that has not left the saddle has a colour
-    of its own: it is not stable.
+    boundary (line) is 2/(L s^{2-2/L}); it falls with depth where L > 2 ln(1/s). A run that has not left the saddle has
+    a colour of its own: it is not stable.
     """
 
     id: ClassVar[str] = "stability/fig16"
@@ -929,8 +936,8 @@ class _FlowMinimum(Experiment):
 
 class Fig22(_FlowMinimum):
     """Sharpness Psi of the minimum that gradient flow finds, by the scale of the start, over its value at alpha = 0,
-    with the published bound and with the sharper one, g(L) in place of L^2 2^{2(L-1)/L}. Dots are flows integrated to their
-    end.
+    with the published bound and with the sharper one, g(L) in place of L^2 2^{2(L-1)/L}. Dots are flows integrated to
+    their end.
     """
 
     id: ClassVar[str] = "stability/fig22"

@@ -61,8 +61,8 @@ def directions(data: xarray.Dataset, shown: int) -> Figure:
             spread, rate = float(np.ptp(part["orbit"].values)), float(part["lyapunov"])
             word = "at rest" if spread < 1e-9 else "chaos" if rate > 1e-3 else "2-cycle"
             axes.set_title(f"lr {lr:g}: ${name}$, {word} (threshold {edge:.5g})", fontsize=11)
-            middle = float(part["orbit"].mean())
-            half = max(0.6 * spread, 0.01)
+            low, high = float(part["orbit"].min()), float(part["orbit"].max())
+            middle, half = (low + high) / 2, max(0.6 * spread, 0.01)
             axes.set_ylim(middle - half, middle + half)
             axes.ticklabel_format(useOffset=False)
             axes.set_ylabel(f"${name}$")
@@ -82,7 +82,7 @@ def catapults(data: xarray.Dataset) -> Figure:
     left.plot([], [], ".", color=SIGNAL, label="sharpness")
     left.step(time[::steps], 2 / rates, where="post", color=THEORY, lw=1.2, ls="--", label="2 / lr")
     left.hlines(2 / rates[-1], time[-steps], time[-1], color=THEORY, lw=1.2, ls="--")
-    left.set(xlabel="step", title=f"lr from {rates[0]:g} to {rates[-1]:g}", ylim=(-1, 3))
+    left.set(xlabel="step", title=f"lr from {rates[0]:g} to {rates[-1]:g}", ylim=(-0.1, 2.7))
     left.legend(frameon=False, fontsize=9)
     middle.plot(time, data["loss"].values.ravel(), ".", color=TRAIN, ms=2)
     middle.set(xlabel="step", title="loss")
@@ -216,8 +216,11 @@ def scales(data: xarray.Dataset, shown: int, spectrum: Sequence[float]) -> Figur
 def starts(data: xarray.Dataset, shown: int, spectrum: Sequence[float]) -> Figure:
     """Modes and sorted values in the end, and subspace distances in time, for each start."""
     figure = canvas(11, 8.4)
-    panels = figure.subplots(data.sizes["start"], 2)
-    for row, name in zip(panels, data["start"].values, strict=True):
+    panels = figure.subplots(3, 2)
+    for name in data["start"].values[3:]:
+        other = data.sel(start=name)
+        panels[2, 1].plot(other["step"][1:], other["distance"].values[1:].max(axis=1), color=QUIET, lw=0.5, alpha=0.6)
+    for row, name in zip(panels, data["start"].values[:3], strict=True):
         part = data.sel(start=name)
         _orbits(row[0], part, shown, spectrum)
         row[0].set(ylabel=r"$u_i^T A\, v_i$", title=f"{name} start: the last steps")
@@ -298,7 +301,7 @@ def growth(data: xarray.Dataset) -> Figure:
             axes.axvline(float(part["critical"]), color=colour, lw=1, ls=":")
     axes.plot([], [], color=THEORY, lw=1, ls=":", label=r"$\alpha_{crit}$")
     axes.set(xlabel=r"$\alpha / s^{1/L}$", ylabel=r"$P(\alpha) / P(0)$")
-    axes.set_yscale("log")
+    axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
     return figure
