@@ -265,3 +265,45 @@ def rates(
     result = answer(depth, spectrum, data, outputs, scale, alignment, samples, seed, run=run, plot=plot, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
+
+
+@predict.command()
+def stability(
+    depth: Annotated[int, typer.Option(help="Layers of the network, 1 or more.")],
+    spectrum: Annotated[str, typer.Option(help="Singular values of the target, such as 10,9,6; zeros left out.")],
+    lr: Annotated[
+        float | None, typer.Option(help="Step size; default one between the edge of stability and what comes next.")
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            help="one-zero (layers alpha I, the last 0), orthogonal (alpha times rotations, the last 0) or balanced "
+            "(alpha I in all layers, for a symmetric target)."
+        ),
+    ] = "one-zero",
+    alpha: Annotated[
+        float | None, typer.Option(help="Scale of the start, below the smallest singular value; default a small one.")
+    ] = None,
+    d: Annotated[int | None, typer.Option(help="Dimension of the matrices in --run; default the modes.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the singular vectors in --run.")] = 0,
+    half: Annotated[
+        bool, typer.Option("--half/--whole", help="Loss 1/2 |A - A*|^2, or |A - A*|^2 as in the paper's figures.")
+    ] = True,
+    run: Annotated[
+        bool, typer.Option("--run", help="Make the exact run of the matrices too and show the errors.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the bifurcation diagram to this file (.png, .svg or .pdf).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """What does a step size do beyond the edge of stability? For a deep factorisation, mode by mode.
+
+    Which modes converge, which oscillate between which values, double their period, become chaotic or diverge; whether
+    modes mix and when rounding shows it; whether the layers balance; the largest step that is stable.
+    """
+    from linnet.cli.predict_stability import stability as answer
+
+    result = answer(depth, spectrum, lr, start, alpha, d, seed, half=half, run=run, plot=plot, quiet=as_json)
+    if as_json:
+        typer.echo(dumps(result))

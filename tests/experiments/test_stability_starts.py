@@ -1,0 +1,156 @@
+"""Figures of the edge of stability about landscapes, starts and balance at toy size: they run, draw, and can fail."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linnet as ln
+from linnet.experiments.stability_starts import (
+    SADDLE,
+    Fig8,
+    Fig9,
+    Fig10,
+    Fig11,
+    Fig12,
+    Fig13,
+    Fig14,
+    Fig15,
+    Fig16,
+    Fig22,
+    Fig23,
+)
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+def run(kind, folder, **changes):
+    figure = kind.of_size("quick", changes)
+    data, _ = figure.data(folder, quiet)
+    return figure, data, figure.accept(data)
+
+
+def broken(figure, data):
+    return {name for name, finding in figure.accept(data).items() if not finding.holds}
+
+
+def test_landscapes(tmp_path):
+    figure, data, _ = run(Fig8, tmp_path / "8", grid=41, steps=400)
+    assert not broken(figure, data)
+    assert len(figure.draw(data).axes) == 4  # with their colour bars
+    assert len(broken(figure, data.assign(minima=data["minima"] + 1e-3))) == 4
+    assert broken(figure, data.assign(around=data["around"] * 0 + 1, thrown=data["thrown"] * 0))
+    figure, data, findings = run(Fig10, tmp_path / "10", average=5000)
+    assert not broken(figure, data)
+    assert len(findings) == 12
+    assert len(figure.draw(data).axes) == 4
+    exchanged = data.assign(orbit=data["orbit"].copy(data=data["orbit"].values[:, :, ::-1]))  # as in the caption
+    assert len(broken(figure, exchanged)) >= 6
+    figure, data, findings = run(Fig11, tmp_path / "11", others=2)
+    assert not broken(figure, data)
+    assert len(findings) == 10
+    assert len(figure.draw(data).axes) == 3
+    assert len(broken(figure, data.assign(sharpness=2 * data["sharpness"]))) == 5
+
+
+def test_sharpening(tmp_path):
+    toy = {"samples": (4, 60), "d": 4, "width": 8, "classes": 3, "steps": 400, "draws": 2}
+    figure, data, findings = run(Fig9, tmp_path, **toy)
+    assert len(findings) == 2
+    assert len(figure.draw(data).axes) == 2
+    assert "stand-in" in Fig9.place
+    assert "stand-in" in Fig9.__doc__
+    assert not figure.accept(data.assign(sharpness=0 * data["sharpness"] + 4.1))[
+        "4 samples: plateau / (2 / lr), highest draw"
+    ].holds
+    # the curvature against the dense Hessian of the layers
+    x, y, first, second = figure._draw(0, 60)
+
+    def cost(flat):
+        a, b = flat[:32].reshape(8, 4), flat[32:].reshape(3, 8)
+        return jnp.sum((b @ jax.nn.relu(a @ x.T) - y.T) ** 2) / 2
+
+    dense = jax.jit(jax.hessian(cost))(jnp.concatenate([first.ravel(), second.ravel()]))
+    top = float(np.linalg.eigvalsh(dense)[-1])
+    assert float(data["sharpness"][1, 0, 0]) == pytest.approx(top, rel=1e-9)
+
+
+def test_aligned_starts(tmp_path):
+    figure, data, _ = run(Fig12, tmp_path / "12", d=6, spectrum=(3.0, 1.0), alpha=0.1)
+    assert not broken(figure, data)
+    assert len(figure.draw(data).axes) == 3
+    assert len(broken(figure, data.assign(deviation=data["deviation"] + 1e-11, distance=data["distance"] + 1))) == 2
+    figure, data, findings = run(Fig13, tmp_path / "13", alphas=(0.01, 0.5))
+    assert not broken(figure, data)
+    assert len(findings) == 8
+    assert len(figure.draw(data).axes) == 3
+    assert len(broken(figure, data.assign(last=data["first"]))) >= 5  # balanced, as the print has it
+
+
+def test_starts_beyond_the_edge(tmp_path):
+    figure, data, findings = run(Fig14, tmp_path / "14", d=4, steps=2500, shown=20)
+    assert not broken(figure, data)
+    assert len(findings) == 13
+    assert len(figure.draw(data).axes) == 4
+    unsorted = data.assign(sorted=data["modes"].rename(mode="index"))
+    assert {name.split(": ")[1] for name in broken(figure, unsorted)} == {"sorted second value, low"}
+    figure, data, _ = run(Fig15, tmp_path / "15", d=4, steps=2500, shown=20, draws=3)
+    # so few draws in four dimensions are no statistics, but the orbits are the same
+    assert not {name for name in broken(figure, data) if not name.startswith("random")}
+    assert len(figure.draw(data).axes) == 6
+    assert "identity: largest subspace distance in the end" in broken(
+        figure, data.assign(distance=data["distance"] + 1e-3)
+    )
+    assert len(broken(figure, data.assign(modes=data["modes"] * 1.001))) >= 6
+
+
+def test_depth(tmp_path):
+    figure, data, _ = run(Fig16, tmp_path, rates=13, depths=(2, 3), alpha=0.1)
+    assert not broken(figure, data)
+    assert len(figure.draw(data).axes) == 1
+    assert "cells still at the saddle" in broken(figure, data.assign(kind=data["kind"] * 0 + SADDLE))
+    assert len(broken(figure, data.isel(lr=slice(None, None, -1)).assign_coords(lr=data["lr"].values))) >= 2
+
+
+def test_the_minimum_of_the_flow(tmp_path):
+    figure, data, findings = run(Fig22, tmp_path / "22", points=60, depths=(2, 3), flows=2, s=3.0)
+    assert not broken(figure, data)
+    assert len(findings) == 7
+    assert len(figure.draw(data).axes) == 2
+    assert len(broken(figure, data.assign(published=1 + 0 * data["psi"], flow=1.001 * data["flow"]))) >= 3
+    figure, data, findings = run(Fig23, tmp_path / "23", points=60, depths=(2, 3), s=3.0)
+    assert not broken(figure, data)
+    assert len(findings) == 5
+    assert len(figure.draw(data).axes) == 1
+    assert len(broken(figure, data.assign(p=data["p"].copy(data=data["p"].values[:, ::-1])))) >= 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        (Fig10, {"rates": (0.08, 0.07)}, "rates = (0.08, 0.07) must ascend"),
+        (Fig9, {"samples": (30, 10)}, "samples = (30, 10) must ascend"),
+        (Fig12, {"d": 3}, "d = 3 must be at least the rank of the target, 5"),
+        (Fig12, {"spectrum": (1.0, 2.0)}, "spectrum = (1.0, 2.0) must be positive and descend"),
+        (Fig12, {"alpha": 1e-6}, "alpha = 1e-06 must be larger: this start leaves the saddle too late"),
+        (Fig13, {"alphas": (0.1, 3.0)}, "must ascend between 0 and the smallest value 2"),
+        (Fig14, {"lr": 0.03}, "lr = 0.03 must lie between the edge of stability and the first doubling"),
+        (Fig15, {"d": 2}, "d = 2 must be at least the rank of the target, 3"),
+        (Fig16, {"alpha": 1e-3, "depths": (2, 6)}, "alpha = 0.001 must be larger: leaving the saddle would take"),
+        (Fig16, {"low": 3.0}, "low = 3 must be below high = 2.2"),
+        (Fig22, {"depths": (2, 20), "reach": 2.0}, "reach = 2 must be smaller"),
+        (Fig23, {"depths": (1, 2)}, "depths = (1, 2) must ascend between 2 and 20"),
+    ],
+)
+def test_parameters_are_checked(kind, changes, words):
+    with pytest.raises(ln.InputError) as error:
+        kind.of_size("paper", changes)
+    assert words in str(error.value)
+
+
+def test_quick_is_not_the_paper_size():
+    for kind in (Fig8, Fig9, Fig10, Fig11, Fig12, Fig13, Fig14, Fig15, Fig16, Fig22, Fig23):
+        assert kind().at_paper_size
+        assert not kind.of_size("quick", {}).at_paper_size
