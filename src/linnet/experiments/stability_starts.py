@@ -760,6 +760,7 @@ class Fig14(_Beyond):
 class Fig15(_Beyond):
     """The same from three starts. Identity and orthogonal starts give identical orbits; random ones come to the same
     orbit, while the singular subspaces of their layers stay a little apart: how far differs from draw to draw (faint).
+    Jumps to 2 are a matter of order: mode 1, when low, passes below mode 2 in some layers only.
     """
 
     id: ClassVar[str] = "stability/fig15"
@@ -808,13 +809,16 @@ class Fig15(_Beyond):
             found |= self.orbit_findings(name, modes[i], 1e-9)
             found[f"{name}: largest subspace distance in the end"] = at_most(distance[i].max(), 1e-7)
         found |= self.orbit_findings(f"{self.draws} random starts", np.concatenate(modes[2:]), 1e-9)
-        plateau = distance[2:].mean(axis=1).max(axis=1)  # of the farther pair of layers
-        middle = data["distance"].sel(step=slice(self.steps // 2, None)).isel(step=0).values[2:].max(axis=1)
+        # where mode 1 is high: when it is low, layers that are not balanced may put modes 1 and 2 in different order,
+        # and the distance of sorted singular vectors is then 2
+        second = data.sel(step=slice(self.steps // 2, None)).isel(start=slice(2, None))
+        farther = np.where(
+            second["modes"].values[:, :, 0] > self.spectrum[0], second["distance"].values.max(axis=2), np.nan
+        )
+        low, plateau = np.nanmin(farther, axis=1), np.nanmax(farther, axis=1)
         found["random: subspace distance in the end, median of the draws"] = within(np.median(plateau), 1e-3, 1e-2)
         found["random: subspace distance in the end, largest"] = at_most(plateau.max(), 0.015)
-        found["random: it stays, largest relative change in the second half"] = at_most(
-            np.max(np.abs(middle / plateau - 1)), 1e-3
-        )
+        found["random: it stays, largest change in the second half"] = at_most(np.max(plateau - low), 1e-6)
         return found
 
 

@@ -113,7 +113,7 @@ def sharpening(data: xarray.Dataset, lr: float) -> Figure:
     left.set(
         xlabel="step", ylabel="sharpness", title="Synthetic stand-in: Gaussian classes, ReLU network", ylim=(0, None)
     )
-    right.set(xlabel="step", ylabel="training loss", title="All of them are learned", ylim=(1e-12, None))
+    right.set(xlabel="step", ylabel="training loss", title="What is left to learn", ylim=(1e-12, None))
     right.set_yscale("log")
     left.legend(frameon=False, fontsize=9)
     for axes in (left, right):
