@@ -919,6 +919,10 @@ class Fig5(_Target):
         gap = np.abs(exact["modes"].values - data["diagonal"].values).max() / s[0]
         found["diagonal target: largest cross component"] = at_most(exact["cross"].max(), 0.0)
         found["diagonal target: modes against the diagonal network, largest gap / s_1"] = at_most(gap, 1e-13)
+        # so that the singular values of the block of modes are those of A
+        found["double precision: what A has outside the modes in the end, largest / s_1"] = at_most(
+            data["outside"].sel(target="double").max() / s[0], 1e-12
+        )
         found["runs that diverged"] = at_most(np.sum(data["ended"].values < self.steps), 0)
         for level in self.levels:
             here = data.sel(level=level)
