@@ -86,7 +86,7 @@ def test_balancing(tmp_path):
 
 
 def test_matrix_and_diagonal_networks(tmp_path):
-    figure, data, findings = run(Fig5, tmp_path, d=6, steps=1600, levels=(62.5, 57.0))
+    figure, data, findings = run(Fig5, tmp_path, d=5, steps=1600, levels=(62.5, 57.0))
     all_hold(findings)
     assert "K = 57, single precision: step at which the cross component passes 0.01" in findings
     assert len(figure.draw(data).axes) == 8
