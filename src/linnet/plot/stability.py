@@ -115,7 +115,8 @@ def vectors(data: xarray.Dataset, spectrum: Sequence[float]) -> Figure:
         panels[0, 0].plot([], [], color=MODES[i % 4], lw=2, label=f"mode {i + 1}, $s = {spectrum[i]:g}$")
     panels[2, 0].plot([], [], color=THEORY, lw=1.5, label="the same vector, wherever it is")
     panels[2, 0].plot([], [], "o", mfc="none", mec=THEORY, ms=5, label="first, second, third in order")
-    panels[0, 0].legend(frameon=False, fontsize=9, loc="upper left")
+    panels[0, 0].set_ylim(top=1.4 * float(data["modes"].max()))
+    panels[0, 0].legend(frameon=False, fontsize=9, loc="upper left", ncol=2)
     panels[2, 0].legend(frameon=False, fontsize=9, loc="center left")
     return figure
 
