@@ -138,6 +138,8 @@ def matrix(
     On the 2c-balanced manifold Z = [W_1, W_2^T]^T obeys a Riccati equation, and its column space moves linearly under
     exp(kappa t H), H = [[c, A_obs^T], [A_obs, -c]]. A QR factor keeps growing and decaying directions apart, so nothing
     overflows and nothing cancels. One SVD of each matrix, then O((d_in + d_out)^3) for a time; `jax.vmap` over times.
+    At c = 0 a start of low rank keeps its rank for ever, but its rounding grows with every mode that it lacks: at long
+    times use `convergence.two_layers`, which is told the rank.
     """
     a0, goal = jnp.asarray(start), jnp.asarray(observed)
     if a0.shape != goal.shape or goal.ndim != 2:
