@@ -163,3 +163,19 @@ def test_mistakes_are_one_sentence(arguments, words, typed):
     assert code == 2
     assert words in told
     assert "Traceback" not in told
+
+
+def test_what_a_review_found(typed):
+    """Large starts that end elsewhere, the null space, even depths near 0, slow divergence of one layer, extremes."""
+    stuck = answer(typed, "--depth", 3, "--spectrum", 10, "--lr", 0.0267338, "--alpha", 3.2386173)
+    assert stuck["modes"][0]["outcome"] == "trapped"
+    null = answer(typed, "--depth", 2, "--spectrum", 10, "--lr", 0.12, "--alpha", 3.1, "--d", 5, "--run")
+    assert null["cross"]["pair"] == [1, "null"]
+    seen = null["run"]["cross_component_seen_at_step"]
+    assert null["cross"]["visible_after_steps"]["double"] == pytest.approx(seen, rel=0.15)
+    long = answer(typed, "--depth", 4, "--spectrum", 10, "--lr", 0.0332039, "--start", "balanced")
+    assert long["modes"][0]["outcome"].startswith("chaos")
+    one = answer(typed, "--depth", 1, "--spectrum", 10, "--lr", 2.0001)
+    assert one["modes"][0]["diverges_after_steps"] == pytest.approx(np.log(1e3) / 1e-4, rel=1e-3)
+    assert answer(typed, "--depth", 2, "--spectrum", "1,1e-10", "--lr", 0.1)["modes"][1]["outcome"] == "converges"
+    assert answer(typed, "--depth", 3, "--spectrum", 10, "--lr", 1e-300)["modes"][0]["outcome"] == "converges"

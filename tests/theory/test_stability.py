@@ -143,7 +143,7 @@ def test_outcomes_in_words():
         "diverges",
     ]
     assert stability.outcome([3.5], 2) == ["flips"]
-    assert stability.outcome([1.9, 2.0], 1) == ["converges", "diverges"]
+    assert stability.outcome([1.9, 2.0, 2.1], 1) == ["converges", "period 2", "diverges"]
 
 
 def test_orbit_of_a_network():

@@ -269,7 +269,7 @@ def rates(
 
 @predict.command()
 def stability(
-    depth: Annotated[int, typer.Option(help="Layers of the network, 1 or more.")],
+    depth: Annotated[int, typer.Option(help="Layers of the network, 1 to 100.")],
     spectrum: Annotated[str, typer.Option(help="Singular values of the target, such as 10,9,6; zeros left out.")],
     lr: Annotated[
         float | None, typer.Option(help="Step size; default one between the edge of stability and what comes next.")

@@ -28,6 +28,7 @@ from linnet.theory import stability as theory
 
 STARTS = ("one-zero", "balanced", "orthogonal")
 _KEEP = 128  # points of an orbit that are looked at; periods up to half of them are seen
+_LONG = 8192  # points of which the lowest and the highest are told
 _MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 _MOST_RUN = 50_000  # of the matrices
 _MOST_MODES = 50
@@ -83,7 +84,7 @@ def stability(
         "largest_stable_lr": 2 / (unit * sharp),
         "largest_lr_of_the_flows_minimum": None if flow is None else 2 / (unit * flow),
         "sharpness_at_the_minimum": unit * sharp,
-        "cross": _cross(s, depth, step, unit, points, modes, escape, scale),
+        "cross": _cross(s, depth, step, unit, points, modes, escape, scale, d > len(s) and start != "balanced"),
         "sorting": _sorting(s, depth, unit, modes),
         "balancing": _balancing(s, depth, kappas, scale, start),
     }
@@ -192,18 +193,21 @@ def _modes(
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
     """What becomes of each mode from this start, and its layer values (points, 2, modes) in the end, y then x."""
     steps = int(min(3 * np.ceil(escape.max()) + 20_000, _MOST_STEPS))
-    found, escaped = _chain(s, depth, kappas, alpha, start, steps, _KEEP)
+    found, escaped = _chain(s, depth, kappas, alpha, start, steps, _LONG)
     both = np.array(found)
     slow = 2 * escape > _MOST_STEPS
     if slow.any():  # the saddle holds these for longer than anyone can iterate: begin where it lets them go
         with_x = np.where(slow, 0.9, 0.5)
-        late = dynamics.orbits(dynamics.balanced(depth), with_x, kappas, skip=steps, keep=_KEEP)
+        late = dynamics.orbits(dynamics.balanced(depth), with_x, kappas, skip=steps, keep=_LONG)
         both[slow] = np.asarray(late.values)[slow][..., None]
         escaped = np.where(slow, np.asarray(late.escaped), escaped)
     product = both[..., 0] ** (depth - 1) * both[..., 1]
+    both = both[:, -_KEEP:]
     periods = dynamics.period(dynamics.Orbits(jnp.asarray(both), jnp.asarray(escaped)), most=_KEEP // 2)
     words = theory.outcome(kappas, depth)
-    chaotic = [i for i in range(len(s)) if words[i] == "chaos" and periods[i] == dynamics.APERIODIC]
+    chaotic = [i for i in range(len(s)) if words[i] in ("chaos", "flips") and periods[i] < 2]
+    patient = slow | (kappas < 0.5)  # too slow to be seen to the end, and steps so small that nothing else can happen
+    wild = [word in ("chaos", "flips") for word in words]  # with even depth 0 repels, however long they stay near it
     rates = np.full(len(s), np.nan)
     if chaotic:
         rates = np.asarray(dynamics.lyapunov(dynamics.balanced(depth), 0.9, kappas, skip=2000, steps=20_000).exponent)
@@ -225,22 +229,31 @@ def _modes(
         if escaped[i] >= 0:
             mode |= {"outcome": "diverges", "period": None, "low": None, "high": None}
             mode["diverges_after_steps"] = int(escaped[i])
-        elif words[i] == "converges":
+        elif depth == 1 and words[i] == "diverges":  # slowly: the limit is far
+            left = math.log(dynamics.orbit.LIMIT) / math.log(kappas[i] - 1)
+            mode |= {"period": None, "low": None, "high": None, "diverges_after_steps": math.ceil(left)}
+        # theory's digits where the start does lead there: a large one may end elsewhere
+        elif words[i] == "converges" and (patient[i] or np.max(np.abs(product[i, -_KEEP:] - 1)) < 0.1):
             mode |= {"period": 1, "low": float(value), "high": float(value)}
-        elif words[i] == "period 2" and cycles is not None:
+        elif words[i] == "period 2" and cycles is not None and _near(low, high, cycles.bottom[i], cycles.top[i]):
             mode |= {"period": 2, "low": float(cycles.bottom[i]), "high": float(cycles.top[i])}
-        elif words[i].startswith("period"):
+        elif words[i].startswith("period") and words[i] != "period 2":
             mode["period"] = int(words[i].split()[1])
-        elif np.max(np.abs(product[i])) < 0.2:
+        elif np.max(np.abs(product[i])) < 0.2 and np.ptp(product[i]) < 1e-6 and not (depth % 2 == 0 and wild[i]):
             mode |= {"outcome": "trapped", "period": None, "low": 0.0, "high": 0.0}
-        elif periods[i] > 0:
+        elif periods[i] > 1:
             mode["outcome"] = f"period {periods[i]}"
         else:
-            mode |= {"outcome": "chaos", "period": None}
+            stays = wild[i] and np.max(np.abs(product[i])) < 0.2
+            mode |= {"outcome": "chaos, now near 0 for long" if stays else "chaos", "period": None}
             mode["lyapunov"] = float(rates[i]) if math.isfinite(rates[i]) else None
         out.append(mode)
     layers = np.swapaxes(both, 0, 1) * (s ** (1 / depth))[None, :, None]  # point, mode, (y, x)
     return out, np.swapaxes(layers, 1, 2)
+
+
+def _near(low: float, high: float, bottom: float, top: float) -> bool:
+    return abs(low - bottom) + abs(high - top) < 0.1 * top
 
 
 # Modes with each other ------------------------------------------------------------------------------------------------
@@ -289,12 +302,18 @@ def _cross(
     modes: list[dict[str, Any]],
     escape: np.ndarray,
     alpha: float,
+    null: bool,
 ) -> dict[str, Any] | None:
-    """Whether and when cross components of two modes grow out of rounding on this orbit."""
-    if len(s) < 2 or depth == 1:
+    """Whether and when cross components of two modes grow out of rounding on this orbit.
+
+    With `null` also those between a mode and the directions that the target lacks, where W_l, l < L, keep alpha.
+    """
+    if (len(s) < 2 and not null) or depth == 1:
         return None
-    edge = 2 / (unit * float(theory.cross_curvature(s[0], s[1], depth)))
-    onset = _mixing(float(s[1] / s[0]), depth)
+    edge = onset = math.nan
+    if len(s) > 1:
+        edge = 2 / (unit * float(theory.cross_curvature(s[0], s[1], depth)))
+        onset = _mixing(float(s[1] / s[0]), depth)
     answer: dict[str, Any] = {
         "lr_at_which_the_minimum_is_unstable": edge,
         "lr_at_which_the_orbit_is_unstable": onset / (unit * float(theory.curvature(s[0], depth))),
@@ -309,16 +328,20 @@ def _cross(
     period = math.lcm(*known) if all(known) else 0
     if period > _KEEP:
         period = 0
-    exact = _settled(points, s, depth, modes, step)
-    rates = _growth(np.asarray(_pair_steps(exact, s, step, depth)), period, depth)
-    rows, columns = np.triu_indices(len(s), 1)
+    exact, goals = _settled(points, s, depth, modes, step), s
+    if null:
+        rest = np.broadcast_to(np.array([alpha, 0.0])[:, None], (len(exact), 2, 1))
+        exact, goals = np.concatenate([exact, rest], axis=2), np.append(s, 0.0)
+    rates = _growth(np.asarray(_pair_steps(exact, goals, step, depth)), period, depth)
+    rows, columns = np.triu_indices(len(goals), 1)
     worst = int(np.argmax(rates))
     rate = float(rates[worst])
     unstable = rate > (1e-9 if period else 5e-3)
-    answer |= {"pair": [int(rows[worst]) + 1, int(columns[worst]) + 1], "growth_a_step": rate}
+    other = int(columns[worst]) + 1 if columns[worst] < len(s) else "null"
+    answer |= {"pair": [int(rows[worst]) + 1, other], "growth_a_step": rate}
     answer["state"] = "unstable" if unstable else "stable"
     if unstable:
-        begin = float(escape[columns[worst]])
+        begin = float(escape[min(columns[worst], len(s) - 1)])
         answer["visible_after_steps"] = {
             name: begin + math.log(_VISIBLE / eps) / rate
             for name, eps in (("double", np.finfo(np.float64).eps), ("single", np.finfo(np.float32).eps))
@@ -577,23 +600,21 @@ def _show_cross(answer: dict[str, Any], say: Any) -> None:
         return
     onset = cross["lr_at_which_the_orbit_is_unstable"]
     edge = cross["lr_at_which_the_minimum_is_unstable"]
-    told = "the 2-cycle of mode 1 is safe until it doubles"
+    told = "" if len(answer["modes"]) < 2 else " Modes 1 and 2: the 2-cycle of mode 1 is safe until it doubles."
     if math.isfinite(onset):
-        told = f"they mix from lr = {onset:.6g} on (around the minimum itself from {edge:.6g})"
+        told = f" Modes 1 and 2: they mix from lr = {onset:.6g} on (around the minimum itself from {edge:.6g})."
     if cross["state"] == "unstable":
         double, single = (cross["visible_after_steps"][name] for name in ("double", "single"))
+        one, other = cross["pair"]
+        pair = f"Mode {one} and the null space" if other == "null" else f"Modes {one} and {other}"
         say(
-            f"[bold]Modes {cross['pair'][0]} and {cross['pair'][1]} mix:[/] cross components grow by "
-            f"{math.expm1(cross['growth_a_step']):.2%} a step; out of rounding they are seen after about {double:.0f} "
-            f"steps (single precision: {single:.0f}). Modes 1 and 2: {told}."
+            f"[bold]{pair} mix:[/] cross components grow by {math.expm1(cross['growth_a_step']):.2%} a step; out of "
+            f"rounding they are seen after about {double:.0f} steps (single precision: {single:.0f}).{told}"
         )
     elif cross["state"] == "stable":
-        say(f"[bold]Modes stay apart:[/] cross components do not grow. Modes 1 and 2: {told}.")
+        say(f"[bold]Modes stay apart:[/] cross components do not grow.{told}")
     else:
-        say(
-            "[bold]Each mode for itself:[/] no orbit is left whose cross components could be followed. "
-            f"Modes 1 and 2: {told}."
-        )
+        say(f"[bold]Each mode for itself:[/] no orbit is left whose cross components could be followed.{told}")
 
 
 def _show_balance(answer: dict[str, Any], say: Any) -> None:

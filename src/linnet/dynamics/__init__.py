@@ -1,6 +1,6 @@
 """Dynamical systems: maps, their orbits, periods, cycles, multipliers, cascades and Lyapunov exponents.
 
-Nothing here knows about networks: a map is a function of a point and a parameter, and any will do.
+A map is a function of a point and a parameter, and any will do; those of a deep network's modes are among `maps`.
 """
 
 from linnet.dynamics.cascade import Cascade, cascade

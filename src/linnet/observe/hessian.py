@@ -114,48 +114,28 @@ def aligned_blocks(
     residual = state.matrix - problem.goal
     k = y.shape[1]
 
-    def span(low: int, high: int) -> Array:
-        """prod_{low <= m < high} y_m for every mode."""
-        return jnp.prod(y[low:high], axis=0)
+    # span[a, b] = prod_{a <= m < b} y_m for every mode, 1 where there is nothing between
+    levels = jnp.arange(depth)
+    factors = jnp.where(levels[None, :, None] >= jnp.arange(depth + 1)[:, None, None], y, 1.0)
+    span = jnp.concatenate([jnp.ones((depth + 1, 1, k), y.dtype), jnp.cumprod(factors, axis=1)], axis=1)
+    rows, columns = levels[:, None], levels[None, :]
+    low, high = jnp.minimum(rows, columns), jnp.maximum(rows, columns)
 
     others = state.others()
-    pairs_of_layers = jnp.stack(
-        [
-            jnp.stack(
-                [
-                    jnp.zeros(k)
-                    if a == b
-                    else span(0, min(a, b)) * span(min(a, b) + 1, max(a, b)) * span(max(a, b) + 1, depth)
-                    for b in range(depth)
-                ]
-            )
-            for a in range(depth)
-        ]
-    )
+    inner = span[0, low] * span[low + 1, high] * span[high + 1, depth]
+    pairs_of_layers = jnp.where((rows != columns)[..., None], inner, 0.0)
     modes = jnp.einsum("ak,bk->kab", others, others) + jnp.einsum("k,abk->kab", residual, pairs_of_layers)
 
     i, j = jnp.triu_indices(k, 1)
 
-    def half(i: Array, j: Array) -> tuple[Array, dict[tuple[int, int], Array]]:
-        u = jnp.stack([span(level + 1, depth)[i] * span(0, level)[j] for level in range(depth)], axis=-1)
-        coupling = {
-            (upper, lower): residual[i] * span(upper + 1, depth)[i] * span(lower + 1, upper)[j] * span(0, lower)[i]
-            for upper in range(depth)
-            for lower in range(upper)
-        }
-        return u, coupling
+    def coupling(p: Array, q: Array) -> Array:
+        """Between dW_high[p,q] and dW_low[q,p]."""
+        return residual[p] * span[high + 1, depth][..., p] * span[low + 1, high][..., q] * span[0, low][..., p]
 
-    u, p_over_q = half(i, j)
-    w, q_over_p = half(j, i)
-    zero = jnp.zeros(i.shape)
+    u, w = (jnp.moveaxis(span[levels + 1, depth][:, p] * span[0, levels][:, q], 0, -1) for p, q in ((i, j), (j, i)))
     # rows: dW_l[i,j]; columns: dW_m[j,i]. Above the diagonal the roles of i and j are exchanged.
-    cross = jnp.stack(
-        [
-            jnp.stack([p_over_q[a, b] if a > b else q_over_p[b, a] if a < b else zero for b in range(depth)], axis=-1)
-            for a in range(depth)
-        ],
-        axis=-2,
-    )
+    above, below = (rows < columns)[..., None], (rows > columns)[..., None]
+    cross = jnp.moveaxis(jnp.where(below, coupling(i, j), jnp.where(above, coupling(j, i), 0.0)), -1, 0)
     top = jnp.concatenate([u[:, :, None] * u[:, None, :], cross], axis=-1)
     bottom = jnp.concatenate([jnp.swapaxes(cross, -1, -2), w[:, :, None] * w[:, None, :]], axis=-1)
     return problem.scale * modes, problem.scale * jnp.concatenate([top, bottom], axis=-2)

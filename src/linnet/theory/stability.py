@@ -213,7 +213,8 @@ def stages(depth: int) -> Stages:
 
 
 def outcome(steps: Any, depth: int) -> list[str]:
-    """What becomes of a balanced mode at these values of kappa, in words; kappa = 2 itself converges, slowly.
+    """What becomes of a balanced mode at these values of kappa, in words; kappa = 2 itself converges, slowly, from two
+    layers on, and alternates for ever with one.
 
     "chaos" is everything between the end of the doublings and the first visit to x <= 0, periodic windows included.
     Then the mode is "trapped" at the saddle 0 (odd depth) or "flips" its sign (even depth), and at last it "diverges"
@@ -221,7 +222,7 @@ def outcome(steps: Any, depth: int) -> list[str]:
     """
     given = np.ravel(_positive("kappa", steps))
     if _check.integer("depth", depth, least=1) == 1:
-        return ["converges" if k < 2 else "diverges" for k in given]
+        return ["converges" if k < 2 else "period 2" if k == 2 else "diverges" for k in given]
     table = stages(depth)
     names = []
     for k in given:
@@ -350,7 +351,7 @@ def largest_alpha(s: float, depth: int, steps: float, bound: str = "exact") -> f
     unit = s ** (1 / depth)
     if bound == "exact":
         goal = float(curvature(1.0, depth)) * 2 * math.sqrt(2) / steps
-        guess = (2 * room / growth(depth)) ** 0.25  # a lower bound, and at most a few times too small
+        guess = (2 * room / growth(depth)) ** 0.25  # a lower bound, close for kappa near the end of its range
         return unit * _root(lambda a: float(flow_sharpness(a, 1.0, depth)) - goal, 0.999 * guess, 2 * guess)
     power = {"sharp": growth(depth) / 2, "crude": depth**2 * 2 ** ((depth - 2) / depth)}
     return unit * (room / power.get(bound, depth**2 * 2 ** ((2 * depth - 3) / depth))) ** 0.25
@@ -546,10 +547,10 @@ def _spectrum(spectrum: Any) -> np.ndarray:
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """The root above `low`, `high` being moved up until the sign has changed."""
+    """The root above `low`; the bracket is moved up and doubled until the sign has changed."""
     sign = function(low) > 0
     while (function(high) > 0) == sign:
-        low, high = high, 2 * high - low + 1e-3
-        if high > 1e9:
-            raise InputError("no root was found below 1e9: the numbers given are too extreme.")
+        low, high = high, high + 2 * (high - low)
+        if high > 1e300:
+            raise InputError("no root was found: the numbers given are too extreme.")
     return float(brentq(function, low, high, xtol=1e-14, rtol=1e-14))
