@@ -67,7 +67,8 @@ class _Run(NamedTuple):
 
 
 def _points(steps: int) -> list[int]:
-    return [0, 1, 2, 50, 200, 400, 500, steps // 2, *range(steps - 4, steps + 1)]
+    between = range(600, steps - 4, 100)  # bursts come and go
+    return [0, 1, 2, 50, 200, 400, 500, *between, *range(steps - 4, steps + 1)]
 
 
 def _descend(target: _Target, start: Weights | Modes, lr: float, steps: int) -> _Run:
