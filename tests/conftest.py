@@ -20,7 +20,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    hypothesis.settings.load_profile("slow" if config.getoption("--slow") else "quick")
+    slow = config.getoption("--slow")
+    hypothesis.settings.load_profile("slow" if slow else "quick")
+    # compiling is most of the work of small tests; unoptimised it takes half the time and computes the same
+    jax.config.update("jax_disable_most_optimizations", not slow)
 
 
 def pytest_collection_modifyitems(config, items):

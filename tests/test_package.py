@@ -19,6 +19,7 @@ CORE = (
     "simulation",
     "trajectory",
     "observe",
+    "dynamics",
     "theory",
 )
 ALLOWED = {"numpy", "scipy", "jax", "equinox", "diffrax", "optimistix", "jaxtyping", "linnet"}
@@ -28,6 +29,7 @@ ROAD = [
     "_check",
     "_pool",
     "linalg",
+    "dynamics",
     "problems",
     "states",
     "initial",
@@ -120,7 +122,7 @@ def test_unknown_names_are_attribute_errors():
 def test_the_reference_lists_every_public_name():
     text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
     for name in ln.__all__:
-        if name not in ("InputError", "Motion", "__version__", "observe", "theory"):
+        if name not in ("InputError", "Motion", "__version__", "dynamics", "observe", "theory"):
             assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
     for name in ln.observe.__all__:
         thing = getattr(ln.observe, name)
@@ -128,3 +130,6 @@ def test_the_reference_lists_every_public_name():
             assert f"| `{name}` | {thing.text.replace('|', '&#124;')} |" in text
         elif name != "named":
             assert f".{name}\n" in text
+    for name in ln.dynamics.__all__:
+        if callable(getattr(ln.dynamics, name)) and name != "Map":
+            assert f"::: linnet.dynamics.{name}\n" in text

@@ -1,5 +1,6 @@
 """Everything public, in one place. Type checkers read this file; `__init__.py` loads from it on first use."""
 
+from linnet import dynamics as dynamics
 from linnet import observe as observe
 from linnet import theory as theory
 from linnet._check import InputError as InputError

@@ -74,12 +74,15 @@ def verify(
     ids: Annotated[list[str] | None, typer.Argument(help="Claims or errata, such as mixed/C6; default all.")] = None,
     paper: Annotated[str | None, typer.Option(help="Only this paper, such as mixed.")] = None,
     size: Annotated[str, typer.Option(help="quick (seconds each) or full (minutes).")] = "quick",
+    out: Annotated[
+        Path | None, typer.Option(help="Put the verdicts on the page index.html of this folder too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
 ) -> None:
     """Check claims and errata on this machine; exit with 1 if any is not as stated."""
     from linnet.cli.verify import exit_code, run
 
-    result = run(ids or [], paper, size, quiet=as_json)
+    result = run(ids or [], paper, size, out, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
     raise typer.Exit(exit_code(result))
@@ -147,7 +150,7 @@ def phase(
 
     The setting is noisy low-rank recovery: A* + E with d x d entries of unit variance each, loss |A - A* - E|^2 / d^2.
     """
-    from linnet.cli.predict import phase as answer
+    from linnet.cli.predict_phase import phase as answer
 
     result = answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json)
     if as_json:
@@ -219,5 +222,44 @@ def landscape(
 
     problem = room.regression_of(data, spectrum, inputs, outputs, samples)
     result = room.landscape(problem, room.hidden_widths(depth, widths), most, quiet=as_json)
+    if as_json:
+        typer.echo(dumps(result))
+
+
+@predict.command()
+def rates(
+    depth: Annotated[int, typer.Option(help="Layers of the network, 2 or more.")],
+    spectrum: Annotated[
+        str | None, typer.Option(help="Singular values of the target on whitened data, such as 3,1.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Or samples as rows, whitened first: .npz (inputs, labels), .npy or .csv.")
+    ] = None,
+    outputs: Annotated[
+        int | None, typer.Option(help="How many last columns of a .npy or .csv are labels; default 1.")
+    ] = None,
+    scale: Annotated[float, typer.Option(help="Size of the start over that of the target.")] = 0.01,
+    alignment: Annotated[
+        float | None,
+        typer.Option(help="Product of the start's cosines with the largest mode; default random directions."),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Samples n with --spectrum: all rates carry it; default 1.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the start's directions.")] = 0,
+    run: Annotated[
+        bool, typer.Option("--run", help="Make the exact flow of the layers too and show the errors.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """How fast does a deep network learn, far from the target, out of a small start and in the end?
+
+    For a balanced network of any widths with a start of rank one, on whitened data; loss 1/2 |X A^T - Y|^2 summed over
+    samples. Times are those of gradient flow: learning rate times steps.
+    """
+    from linnet.cli.predict_rates import rates as answer
+
+    result = answer(depth, spectrum, data, outputs, scale, alignment, samples, seed, run=run, plot=plot, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))

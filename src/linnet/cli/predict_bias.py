@@ -16,7 +16,7 @@ from linnet import _check, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
 from linnet.cli.files import read_regression
-from linnet.cli.predict import SUFFIXES
+from linnet.cli.typed import numbers, picture
 from linnet.initial import i_gamma
 from linnet.motion import GradientFlow, loss_below
 from linnet.problems import regression
@@ -62,10 +62,7 @@ def bias(
     gamma = _check.real("gamma", gamma, least=1e-100, most=1e100)
     if (data is None) == (spectrum is None):
         raise InputError("data or spectrum: give one of them, --data FILE or --spectrum 3,1,0.5.")
-    if plot is not None and (plot.suffix.lower() not in SUFFIXES or not plot.parent.is_dir()):
-        raise InputError(
-            f"plot = {str(plot)!r} is not allowed: give a file ending in {', '.join(SUFFIXES)} in a folder that exists."
-        )
+    picture(plot)
     if spectrum is not None:
         for name, value in (("outputs", outputs), ("average", average)):
             if value is not None:
@@ -156,11 +153,8 @@ def bias(
 
 
 def _whitened(text: str) -> Frame:
-    try:
-        values = np.sort(np.array([float(part) for part in text.split(",")]))[::-1]
-    except ValueError:
-        raise InputError(f"spectrum = {text!r} is not allowed: give numbers with commas, such as 3,1,0.5.") from None
-    if not np.all(np.isfinite(values)) or np.any(values <= 0):
+    values = np.sort(numbers("spectrum", text))[::-1]
+    if np.any(values <= 0):
         raise InputError(f"spectrum = {text!r} is not allowed: singular values must be positive and finite.")
     if values[0] > 1e50 or values[-1] < max(1e-50, 1e-12 * values[0]):
         raise InputError(f"spectrum = {text!r} is not allowed: keep from 1e-50 to 1e50 and within a ratio of 1e12.")

@@ -12,6 +12,7 @@ from rich.text import Text
 from linnet import _check
 from linnet._check import InputError
 from linnet.cli.files import read_regression
+from linnet.cli.typed import numbers
 from linnet.initial import critical
 from linnet.observe import classify
 from linnet.problems import Regression, regression
@@ -76,7 +77,7 @@ def regression_of(
 
 def whitened(spectrum: str, inputs: int | None, outputs: int | None, samples: int | None) -> Regression:
     """Whitened data whose target has these singular values, with labels that can be fitted."""
-    z = _numbers("spectrum", spectrum)
+    z = numbers("spectrum", spectrum)
     if np.any(z < 0):
         raise InputError(f"spectrum = {spectrum!r} is not allowed: singular values must not be negative.")
     z = np.sort(z)[::-1]
@@ -99,7 +100,7 @@ def whitened(spectrum: str, inputs: int | None, outputs: int | None, samples: in
 
 def hidden_widths(depth: int | None, widths: str) -> tuple[int, ...]:
     """The hidden widths from what was typed: one number for all of them, or one for each."""
-    given = [_check.integer("widths", w, least=1, most=10**6) for w in _numbers("widths", widths).tolist()]
+    given = [_check.integer("widths", w, least=1, most=10**6) for w in numbers("widths", widths).tolist()]
     if depth is None:
         return tuple(given)
     depth = _check.integer("depth", depth, least=2, most=1000)
@@ -111,16 +112,6 @@ def hidden_widths(depth: int | None, widths: str) -> tuple[int, ...]:
             f"width{'s' if depth > 2 else ''}; give that many, or one for all."
         )
     return tuple(given)
-
-
-def _numbers(name: str, text: str) -> np.ndarray:
-    try:
-        values = np.array([float(part) for part in text.split(",")])
-    except ValueError:
-        values = np.array([np.nan])
-    if not np.all(np.isfinite(values)):
-        raise InputError(f"{name} = {text!r} is not allowed: give numbers with commas, such as 3,2,1.")
-    return values
 
 
 def _show(answer: dict[str, Any], console: Console) -> None:

@@ -1,7 +1,9 @@
 """`linnet list` and `linnet verify`."""
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,12 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linnet import _check
+from linnet import _check, report
+from linnet._check import InputError
 from linnet._pool import cores, pool
 from linnet.claims import Claim, Erratum, Verdict, find, registry
 from linnet.claims.claim import PAPERS, SIZES
 from linnet.cli.bar import bar
+from linnet.cli.output import dumps
 from linnet.experiments import experiments
+from linnet.experiments.experiment import put
 
 
 def listing() -> dict[str, list[dict[str, Any]]]:
@@ -69,9 +74,14 @@ def show_list() -> None:
         console.print()
 
 
-def run(ids: list[str], paper: str | None, size: str, *, quiet: bool) -> dict[str, Any]:
-    """Verifies the entries, showing them unless quiet; the result is what `--json` prints."""
+def run(ids: list[str], paper: str | None, size: str, out: Path | None, *, quiet: bool) -> dict[str, Any]:
+    """Verifies the entries, showing them unless quiet, on a page too if asked; the result is what `--json` prints."""
     entries = find(ids, paper)
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"out = {str(out)!r} is not allowed: {error.strerror}.") from None
     console = Console(stderr=False, quiet=quiet)
     results = []
     began = time.perf_counter()
@@ -84,7 +94,7 @@ def run(ids: list[str], paper: str | None, size: str, *, quiet: bool) -> dict[st
     console.print(_table(results))
     seconds = time.perf_counter() - began
     console.print(f"{len(results)} verified in {seconds:.0f} s, {failed} not as stated.")
-    return {
+    result = {
         "size": size,
         "claims": [
             {
@@ -103,6 +113,22 @@ def run(ids: list[str], paper: str | None, size: str, *, quiet: bool) -> dict[st
         ],
         "failed": failed,
     }
+    if out is not None:
+        put(out / "claims.json", dumps(_joined(out / "claims.json", result)))
+        console.print(f"Page: {report.write(out)}", highlight=False)
+    return result
+
+
+def _joined(stored: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """The new verdicts with those of other entries that were stored at the same size."""
+    if not stored.exists():
+        return result
+    before = json.loads(stored.read_text(encoding="utf-8"))
+    new = {verdict["id"] for verdict in result["claims"]}
+    kept = [v for v in before["claims"] if v["id"] not in new] if before["size"] == result["size"] else []
+    claims, known = [*kept, *result["claims"]], registry()
+    failed = sum(v["holds"] != known[v["id"]].expected for v in claims if v["id"] in known)
+    return {**result, "claims": claims, "failed": failed}
 
 
 def _verdicts(ids: Sequence[str], size: str) -> Iterator[Verdict]:

@@ -106,6 +106,10 @@ class Balanced(Closure):
             return self.depth * jnp.abs(matrix) ** (2 - power) * gradient
         if self.rank is not None and self.rank > min(matrix.shape):
             raise InputError(f"rank = {self.rank} is not allowed: rank must be at most {min(matrix.shape)}.")
+        if min(matrix.shape) == 1:  # one triplet, no SVD
+            norm = jnp.linalg.norm(matrix)
+            along = jnp.sum(matrix * gradient) / jnp.where(norm > 0, norm**2, 1.0)
+            return norm ** (2 - power) * (gradient + (self.depth - 1) * along * matrix)
         u, s, vt = jnp.linalg.svd(matrix, full_matrices=False)
         u, s, vt = u[:, : self.rank], s[: self.rank], vt[: self.rank]
         x = s**power  # squared layer singular values

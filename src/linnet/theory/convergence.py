@@ -5,6 +5,7 @@ said in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = 
 g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -512,6 +513,8 @@ def envelope(
     last, so that beta drops out.
     """
     form = _check.choice("form", form, FORMS)
+    _inside("alpha", alpha, 0.0, 1.0)
+    _inside("beta", beta, 1.0, math.inf)
     x, depth = _terms(start), jnp.asarray(depth, dtype=jnp.float64)
     alpha, beta, n = (jnp.asarray(value, dtype=jnp.float64) for value in (alpha, beta, samples))
     e, near = 2 - 2 / depth, jnp.maximum(alpha - x.gamma, 0.0)
@@ -544,6 +547,7 @@ def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Nu
 
 def in_set(at: Coordinates, alpha: Number, beta: Number = jnp.inf) -> Any:
     """Whether A lies in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (28); with beta also s < beta z_1 (36)."""
+    _inside("alpha", alpha, 0.0, 1.0)
     x = _terms(at)
     alpha = jnp.asarray(alpha)
     return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < jnp.asarray(beta) * x.z1)
@@ -650,3 +654,13 @@ def escape_time_one_output(
 
 def _depth(depth: Any) -> int:
     return _check.integer("depth", depth, least=2)
+
+
+def _inside(name: str, value: Number, low: float, high: float) -> None:
+    """Refuses what lies outside an open interval, where the value is known; 0 is allowed as the lower end."""
+    if _check.traced(value):
+        return
+    x = np.asarray(value, dtype=float)
+    if not np.all(((x > low) | ((low == 0) & (x == 0))) & (x < high)):
+        allowed = f"from {low:g} to below {high:g}" if math.isfinite(high) else f"above {low:g}"
+        raise InputError(f"{name} = {_check.show(value)} is not allowed: {name} must be {allowed}.")

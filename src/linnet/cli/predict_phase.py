@@ -1,4 +1,4 @@
-"""`linnet predict`: one answer about a given network for every topic."""
+"""`linnet predict phase`: where a two-layer network lies between lazy and active (mixed dynamics)."""
 
 import math
 from pathlib import Path
@@ -13,6 +13,7 @@ from rich.table import Table
 from linnet import _check, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
+from linnet.cli.typed import numbers, picture
 from linnet.initial import gaussian
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
@@ -20,7 +21,6 @@ from linnet.problems import Factorisation, low_rank_recovery
 from linnet.simulation import simulate
 from linnet.theory import mixed
 
-SUFFIXES = (".png", ".svg", ".pdf")
 _DENSE = 3000  # dimensions up to which matrices are made
 _WORDS = {
     "active": "active: signals are learned first and alone, so stopping early removes most of the noise",
@@ -48,10 +48,7 @@ def phase(
     gamma_w = _check.real("gamma_w", gamma_w, least=0, most=20)
     gamma_sigma2 = _check.real("gamma_sigma2", gamma_sigma2, least=-20, most=20)
     c_lr = _check.real("c_lr", c_lr, above=1, most=1e6)
-    if plot is not None and (plot.suffix.lower() not in SUFFIXES or not plot.parent.is_dir()):
-        raise InputError(
-            f"plot = {str(plot)!r} is not allowed: give a file ending in {', '.join(SUFFIXES)} in a folder that exists."
-        )
+    picture(plot)
     if run and d > _DENSE:
         raise InputError(f"d = {d} is not allowed with --run: the exact run needs d <= {_DENSE}.")
     key = jax.random.key(_check.integer("seed", seed, least=0, most=2**63 - 1))
@@ -131,11 +128,8 @@ def phase(
 
 
 def _levels(text: str) -> np.ndarray:
-    try:
-        values = np.sort(np.array([float(part) for part in text.split(",")]))[::-1]
-    except ValueError:
-        raise InputError(f"levels = {text!r} is not allowed: give numbers with commas, such as 1,0.8.") from None
-    if not np.all(np.isfinite(values)) or np.any(values <= 0):
+    values = np.sort(numbers("levels", text, example="1,0.8"))[::-1]
+    if np.any(values <= 0):
         raise InputError(f"levels = {text!r} is not allowed: levels must be positive.")
     return values
 

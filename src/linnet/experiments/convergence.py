@@ -1,0 +1,368 @@
+"""The figure of "Training Linear Neural Networks: Non-Local Convergence and Complexity Results", and what goes on from
+it: the rates in the end, depth in the far phase, and modes that are learned one after another.
+"""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+from linnet.claims import Finding
+from linnet.claims.claim import at_least, at_most, within
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.initial import balanced
+from linnet.motion import GradientDescent, GradientFlow
+from linnet.observe import Observable
+from linnet.problems import factorisation
+from linnet.record import at, logarithmic
+from linnet.simulation import simulate
+from linnet.states import Balanced, EndToEnd, Weights
+from linnet.theory import convergence
+from linnet.theory.convergence import Coordinates
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _one_output(strength: float, norm: float, cosine: float) -> Coordinates:
+    """A start of one output in the plane that it spans with the target."""
+    sine = math.sqrt(1 - cosine**2)
+    return Coordinates(np.asarray(strength), np.array([1.0, 0.0]), np.array([cosine, sine]), np.array([norm, 0.0]))
+
+
+def _flow(times: np.ndarray, start: Coordinates, depth: int, samples: float) -> tuple[np.ndarray, np.ndarray]:
+    """|A - Z| and s at these times, in closed form."""
+    flow = convergence.modes(times, start, depth, samples)
+    return np.sqrt(2 * np.asarray(convergence.distance(flow.at))), np.asarray(flow.at.s)
+
+
+class Fig1(Experiment):
+    """Euler steps on the induced flow of networks of several depths, from ten times the target and 30 degrees off it
+    (dashed; the exact flow beneath). Deeper networks are faster far from the target and slower near it.
+    """
+
+    id: ClassVar[str] = "nonlocal/fig1"
+    place: ClassVar[str] = "Figure 1"
+    title: ClassVar[str] = "Depth is fast far from the target and slow near it"
+    quick: ClassVar[dict[str, Any]] = {"problems": 2, "depths": (2, 3, 5, 10)}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.5}
+
+    n: int = Field(default=50, ge=2, le=10_000, description="Samples.")
+    d: int = Field(default=5, ge=2, le=1000, description="Inputs; one output.")
+    depths: tuple[int, ...] = Field(default=(2, 3, 4, 5, 8, 10), min_length=2, description="Layers, ascending.")
+    ratio: float = Field(default=10.0, gt=0, le=1e3, description="Size of the start over that of the target.")
+    angle: float = Field(default=30.0, ge=0, lt=90, description="Degrees between start and target.")
+    lr: float = Field(default=1e-6, gt=0, le=1, description="Step of Euler on the induced flow.")
+    steps: int = Field(default=100_000, ge=100, le=10**7, description="Steps.")
+    problems: int = Field(default=6, ge=1, le=100, description="Draws of the data; the first is shown.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.n < self.d:
+            raise ValueError(f"n = {self.n} must be at least d = {self.d}: fewer samples cannot be whitened")
+        if list(self.depths) != sorted(set(self.depths)) or self.depths[0] < 2 or self.depths[-1] > 100:
+            raise ValueError(f"depths = {self.depths} must ascend between 2 and 100")
+        # |Y|^2 = n, so |Z| <= 1
+        top = 2 / (self.n * max(L * (3 - 2 / L) * self.ratio ** (2 - 2 / L) for L in self.depths))
+        if self.lr > top:
+            raise ValueError(f"lr = {self.lr:g} must be at most {top:.2g}, or Euler steps overshoot zero")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        points = np.unique(np.concatenate([[0, 1], np.round(np.linspace(0, self.steps, 201)).astype(int)]))
+        times, turn = self.lr * points, math.radians(self.angle)
+
+        def gap(state: Any, problem: Any) -> Any:
+            return jnp.linalg.norm(state.matrix - problem.target)
+
+        looks = {
+            "distance": Observable("distance", gap, ()),
+            "s": Observable("s", lambda state, problem: jnp.linalg.norm(state.matrix), ()),
+        }
+        tasks, starts = [], []
+        for seed in range(self.problems):
+            rng = np.random.default_rng([self.seed, seed])
+            x = math.sqrt(self.n) * np.linalg.qr(rng.normal(size=(self.n, self.d)))[0]
+            y = rng.normal(size=(self.n, 1))
+            y *= math.sqrt(self.n) / np.linalg.norm(y)
+            z = (y.T @ x / self.n)[0]
+            side = rng.normal(size=self.d)
+            side -= (side @ z) * z / (z @ z)
+            side *= np.linalg.norm(z) / np.linalg.norm(side)
+            starts.append(self.ratio * (math.cos(turn) * z + math.sin(turn) * side)[None])
+            tasks.append(factorisation(z[None]))
+        z1 = np.array([float(np.linalg.norm(task.target)) for task in tasks])
+        targets = jnp.stack([task.target for task in tasks])
+        rows: dict[str, list[Any]] = {"distance": [], "s": [], "exact": [], "exact_s": []}
+        for done, depth in enumerate(self.depths):
+            progress(done, len(self.depths))
+
+            def one(target: Any, start: Any, depth: int = depth) -> Any:
+                # whitened data: the loss is n/2 |A - Z|^2 up to a constant, so a step of lr n on 1/2 |A - Z|^2
+                motion = GradientDescent(self.lr * self.n)
+                state = EndToEnd(start, Balanced(depth, 1))
+                run = simulate(factorisation(target), state, motion, steps=self.steps, record=at(points), observe=looks)
+                return run.values
+
+            values = jax.vmap(one)(targets, jnp.stack(starts))
+            for name in ("distance", "s"):
+                rows[name].append(np.asarray(values[name]))
+            flows = [_flow(times, _one_output(self.ratio * z, z, math.cos(turn)), depth, self.n) for z in z1]
+            rows["exact"].append([flow[0] for flow in flows])
+            rows["exact_s"].append([flow[1] for flow in flows])
+        progress(len(self.depths), len(self.depths))
+        dims = ("depth", "problem", "time")
+        return xarray.Dataset(
+            {**{name: (dims, np.array(value)) for name, value in rows.items()}, "z1": ("problem", z1)},
+            coords={"depth": list(self.depths), "time": times},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.convergence import depths
+
+        return depths(data)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        distance, time, z1 = data["distance"].values, data["time"].values, data["z1"].values
+        slope = -np.log(distance[:, :, 1] / distance[:, :, 0]) / self.lr
+        cosine = math.cos(math.radians(self.angle))
+        far = np.array(
+            [
+                [float(convergence.far_rate(_one_output(self.ratio * z, z, cosine), L, self.n)) for z in z1]
+                for L in self.depths
+            ]
+        )
+        late = time >= 0.8 * time[-1]
+        near = -np.diff(np.log(distance[:, :, late][:, :, [0, -1]]), axis=-1)[..., 0] / np.ptp(time[late])
+        crossing = np.array(
+            [[np.interp(-math.sqrt(6) * z, -s, time) for z, s in zip(z1, row, strict=True)] for row in data["s"].values]
+        )
+        left = distance[:, :, -1] / distance[:, :, 0]
+        strong = z1 >= 0.27
+        found = {
+            "slope of the first step / theory, lowest": at_least((slope / far).min(), 0.997),
+            "slope of the first step / theory, highest": at_most((slope / far).max(), 1.003),
+            "slope at the start grows with depth: smallest ratio": at_least(np.min(slope[1:] / slope[:-1]), 1.0),
+            "s passes sqrt 6 |Z| earlier with depth: largest ratio": at_most(np.max(crossing[1:] / crossing[:-1]), 1.0),
+            "slope in the end falls with depth: largest ratio": at_most(np.max(near[1:] / near[:-1]), 1.0),
+            "Euler steps against the exact flow: largest relative gap": at_most(
+                np.max(np.abs(distance / data["exact"].values - 1)), 2e-3 * self.lr / 1e-6
+            ),
+        }
+        if strong.any():
+            found["|Z| >= 0.27: what is left in the end grows with depth, smallest ratio"] = at_least(
+                np.min(left[1:, strong] / left[:-1, strong]), 1.0
+            )
+        return found
+
+
+class Rates(Experiment):
+    """The flow in closed form, followed to the end. Near the target the rate is n z^(2-2/L): depth slows it down for
+    z < 1, speeds it up for z > 1 and does nothing at z = 1. Far from a small target (right) depth can slow the flow
+    down as well, against the rule.
+    """
+
+    id: ClassVar[str] = "nonlocal/rates"
+    place: ClassVar[str] = "the open question after Theorem 20 (no figure in the paper)"
+    title: ClassVar[str] = "What depth does to the rate in the end, and far away"
+    quick: ClassVar[dict[str, Any]] = {"records": 101}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+
+    n: int = Field(default=50, ge=1, le=10**6, description="Samples.")
+    sizes: tuple[float, ...] = Field(default=(0.3, 1.0, 3.0), min_length=1, max_length=4, description="Sizes of Z.")
+    depths: tuple[int, ...] = Field(default=(2, 3, 5, 10), min_length=2, description="Layers, ascending.")
+    records: int = Field(default=401, ge=21, le=10_000, description="Times at which to look.")
+    far_target: float = Field(default=0.01, gt=0, le=1, description="Size of the target on the right.")
+    far_start: float = Field(default=0.1, gt=0, le=10, description="Size of the start on the right.")
+    far_depths: tuple[int, ...] = Field(default=(2, 3, 4, 6, 10), min_length=2, description="Layers on the right.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for name, depths in (("depths", self.depths), ("far_depths", self.far_depths)):
+            if list(depths) != sorted(set(depths)) or depths[0] < 2 or depths[-1] > 1000:
+                raise ValueError(f"{name} = {depths} must ascend between 2 and 1000")
+        if min(self.sizes) <= 0 or max(self.sizes) > 1e3:
+            raise ValueError(f"sizes = {self.sizes} must be above 0 and at most 1000")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        clock = np.linspace(0, 20, self.records)  # n z^(2-2/L) t
+        cosine = math.cos(math.radians(30))
+        shape = (len(self.sizes), len(self.depths), self.records)
+        distance, times = np.empty(shape), np.empty(shape)
+        for i, z in enumerate(self.sizes):
+            for j, depth in enumerate(self.depths):
+                times[i, j] = clock / (self.n * z ** (2 - 2 / depth))
+                distance[i, j] = _flow(times[i, j], _one_output(10 * z, z, cosine), depth, self.n)[0] / z
+            progress(i + 1, len(self.sizes))
+        start = _one_output(self.far_start, self.far_target, cosine)
+        return xarray.Dataset(
+            {
+                "distance": (("size", "depth", "record"), distance),
+                "time": (("size", "depth", "record"), times),
+                "transition": (
+                    "far_depth",
+                    [float(convergence.transition_time(start, depth, self.n)) for depth in self.far_depths],
+                ),
+                "slope": (
+                    "far_depth",
+                    [float(convergence.far_rate(start, depth, self.n)) for depth in self.far_depths],
+                ),
+            },
+            coords={
+                "size": list(self.sizes),
+                "depth": list(self.depths),
+                "far_depth": list(self.far_depths),
+                "record": clock,
+            },
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.convergence import rates
+
+        return rates(data, self.far_start, self.far_target)
+
+    def measured(self, data: xarray.Dataset) -> np.ndarray:
+        """The slope of ln |A - Z| between n z^(2-2/L) t = 12 and 14, a row for each size."""
+        clock = data["record"].values
+        low, high = (int(np.argmin(np.abs(clock - x))) for x in (12, 14))
+        d, t = data["distance"].values, data["time"].values
+        return np.asarray(-np.log(d[..., high] / d[..., low]) / (t[..., high] - t[..., low]))
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        measured = self.measured(data)
+        theory = np.array([[self.n * z ** (2 - 2 / L) for L in self.depths] for z in self.sizes])
+        found = {"slope in the end / n z^(2-2/L): largest gap": at_most(np.max(np.abs(measured / theory - 1)), 1e-4)}
+        for z, row in zip(self.sizes, measured, strict=True):
+            ratio = row[1:] / row[:-1]
+            if z < 1:
+                found[f"z = {z:g}: depth slows the end down, largest ratio"] = at_most(ratio.max(), 1 - 1e-3)
+            elif z > 1:
+                found[f"z = {z:g}: depth speeds the end up, smallest ratio"] = at_least(ratio.min(), 1 + 1e-3)
+            else:
+                found["z = 1: depth changes nothing, largest relative change"] = at_most(
+                    np.max(np.abs(ratio - 1)), 1e-4
+                )
+        if (self.far_target, self.far_start, self.far_depths, self.n) == (0.01, 0.1, (2, 3, 4, 6, 10), 50):
+            wanted = (0.403, 0.786, 1.013, 1.165, 1.084)
+            for depth, value, right in zip(self.far_depths, data["transition"].values, wanted, strict=True):
+                found[f"a small target, {depth} layers: end of the far phase"] = within(
+                    value, right - 6e-4, right + 6e-4
+                )
+            slopes = (9.98, 6.95, 6.31, 6.45, 7.90)
+            gap = np.max(np.abs(data["slope"].values - slopes))
+            found["a small target: first slopes 9.98, 6.95, 6.31, 6.45, 7.90, largest gap"] = at_most(gap, 6e-3)
+        return found
+
+
+class Peeling(Experiment):
+    """Balanced networks of bottleneck three learn a matrix of rank five. From small starts they pass close by the best
+    matrices of rank one and two, as if modes were learned one at a time; from large starts they do not.
+    """
+
+    id: ClassVar[str] = "nonlocal/peeling"
+    place: ClassVar[str] = "text after (23) (no figure in the paper)"
+    title: ClassVar[str] = "Small starts learn one mode after another, large ones do not"
+    quick: ClassVar[dict[str, Any]] = {"draws": 2, "depths": (3,)}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.8}
+
+    spectrum: tuple[float, ...] = Field(default=(3.0, 2.0, 1.2, 0.5, 0.2), min_length=2, description="Modes of Z.")
+    rank: int = Field(default=3, ge=2, le=10, description="Width of every hidden layer.")
+    n: int = Field(default=10, ge=1, le=10**6, description="Samples.")
+    depths: tuple[int, ...] = Field(default=(2, 3), min_length=1, max_length=3, description="Layers.")
+    starts: tuple[float, ...] = Field(
+        default=(1e-4, 1e-2, 1.0), min_length=2, description="Sizes of the start, ascending."
+    )
+    draws: int = Field(default=4, ge=1, le=100, description="Random starts; the first is shown.")
+    time: float = Field(default=30.0, gt=0, le=1e4, description="Time of the flow.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if list(self.spectrum) != sorted(self.spectrum, reverse=True) or min(self.spectrum) <= 0:
+            raise ValueError(f"spectrum = {self.spectrum} must be positive and descending")
+        if self.rank >= len(self.spectrum):
+            raise ValueError(f"rank = {self.rank} must be below the number of modes, {len(self.spectrum)}")
+        if list(self.starts) != sorted(self.starts) or self.starts[0] < 1e-8:
+            raise ValueError(f"starts = {self.starts} must ascend from 1e-8 on")
+        if min(self.depths) < 2 or max(self.depths) > 6:
+            raise ValueError(f"depths = {self.depths} must lie between 2 and 6")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        k = len(self.spectrum)
+        rng = np.random.default_rng(self.seed)
+        z = np.zeros((k, k + 1))
+        np.fill_diagonal(z, self.spectrum)
+        # n/2 |A - Z|^2 in the unit n t
+        problem = factorisation(z)
+        best = [np.where(np.arange(k)[:, None] < r, z, 0.0) for r in range(1, self.rank + 1)]
+
+        def approach(state: Any, problem: Any) -> Any:
+            return jnp.stack([jnp.linalg.norm(state.matrix - b) / np.linalg.norm(b) for b in best])
+
+        looks = {
+            "modes": Observable("modes", lambda s, p: jnp.diagonal(s.matrix), ("mode",)),
+            "approach": Observable("approach", approach, ("rank",)),
+        }
+        drawn = [rng.normal(size=(k, self.rank)) @ rng.normal(size=(self.rank, k + 1)) for _ in range(self.draws)]
+        rows: dict[str, list[Any]] = {"modes": [], "approach": []}
+        horizon = self.n * self.time
+        for done, depth in enumerate(self.depths):
+            progress(done, len(self.depths))
+            hidden = (self.rank,) * (depth - 1)
+            states = [
+                balanced(c * g / np.linalg.norm(g, 2), hidden, rank=self.rank) for c in self.starts for g in drawn
+            ]
+
+            def one(state: Weights) -> Any:
+                flow = GradientFlow(rtol=1e-9)
+                record = logarithmic(300, 1e-5 * horizon)
+                run = simulate(problem, state, flow, time=horizon, record=record, observe=looks)
+                return run.values, run.times
+
+            values, times = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
+            for name in rows:
+                value = np.asarray(values[name])
+                rows[name].append(value.reshape(len(self.starts), self.draws, *value.shape[1:]))
+        progress(len(self.depths), len(self.depths))
+        lead = ("depth", "start", "draw", "time")
+        return xarray.Dataset(
+            {
+                "modes": ((*lead, "mode"), np.array(rows["modes"])),
+                "approach": ((*lead, "rank"), np.array(rows["approach"])),
+            },
+            coords={
+                "depth": list(self.depths),
+                "start": list(self.starts),
+                "time": np.asarray(times[0]) / self.n,
+                "rank": np.arange(1, self.rank + 1),
+            },
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.convergence import peeling
+
+        return peeling(data, self.spectrum)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        closest = data["approach"].min("time")  # depth, start, draw, rank
+        found = {
+            "largest relative distance to the minimum in the end": at_most(
+                data["approach"].isel(time=-1, rank=-1).max(), 1e-6
+            )
+        }
+        for depth in self.depths:
+            for r in range(1, self.rank):
+                near = closest.sel(depth=depth, rank=r).transpose("start", "draw").values
+                typical = np.exp(np.log(near).mean(axis=1))
+                found[f"{depth} layers: closest approach to rank {r}, smallest start / largest"] = at_most(
+                    typical[0] / typical[-1], 0.5
+                )
+                if depth == 3 and self.starts[0] <= 1e-4:
+                    found[f"3 layers, smallest start: closest approach to rank {r}"] = at_most(typical[0], 0.03)
+        return found

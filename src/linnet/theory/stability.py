@@ -1,0 +1,558 @@
+"""Deep matrix factorisation beyond the edge of stability: curvature at minima, orbits, balancing, what breaks them.
+
+Letters as in the paper: L = `depth`, s_1 >= ... >= s_r > 0 the target's singular values, alpha the start's scale. The
+loss is 1/2 |A - A_star|^2; `half=False` means |A - A_star|^2, for which a step counts twice. S_i = L s_i^{2-2/L} is the
+curvature of mode i at the balanced minimum and kappa_i = lr S_i the step in its units: the edge is at kappa = 2. The
+Hessian at any aligned point is in `observe.aligned_blocks`, `aligned_spectrum` and `aligned_sharpness`.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix
+from jaxtyping import Array, Complex, Float
+from scipy.optimize import brentq
+from scipy.special import gammaln
+
+from linnet import _check, dynamics
+from linnet._check import InputError
+from linnet.observe import aligned_blocks
+from linnet.problems import Factorisation
+from linnet.states import Modes
+
+# Curvature at a minimum ----------------------------------------------------------------------------------------------
+
+
+def curvature(s: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """S = L s^{2-2/L}, the curvature along a mode at the balanced minimum."""
+    depth = _check.integer("depth", depth, least=1)
+    return depth * _positive("s", s) ** (2 - 2 / depth)
+
+
+def kappa(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[np.ndarray, "..."]:
+    """The step size in units of the inverse curvature, lr S: the mode converges below 2."""
+    steps = _positive("lr", lr) * (1 if _check.flag("half", half) else 2)
+    return steps * curvature(s, depth)
+
+
+def cross_curvature(first: Any, second: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """lam_ij = sum_l s_i^{2(L-1-l)/L} s_j^{2l/L}, the curvature along the cross direction of two modes (section 3.1).
+
+    It is (s_i^2 - s_j^2) / (s_i^{2/L} - s_j^{2/L}), as a sum without cancellation; S_i for i = j.
+    """
+    depth = _check.integer("depth", depth, least=1)
+    a, b = (_positive(name, s) ** (2 / depth) for name, s in (("first", first), ("second", second)))
+    return np.sum([a ** (depth - 1 - level) * b**level for level in range(depth)], axis=0)
+
+
+def pair_curvatures(values: Any) -> Float[np.ndarray, "d d"]:
+    """All lam_ij at an aligned global minimum with layer values y_{l,i} (L x d), balanced or not.
+
+    lam_ij = sum_l (prod_{m>l} y_{m,i})^2 (prod_{m<l} y_{m,j})^2, i the output mode and j the input mode; the other
+    (L - 1) d^2 eigenvalues of the Hessian are 0.
+    """
+    squares = np.asarray(_check.double("values", values, ndim=2)) ** 2
+    ones = np.ones((1, squares.shape[1]))
+    below = np.cumprod(np.concatenate([ones, squares[:-1]]), axis=0)
+    above = np.cumprod(np.concatenate([ones, squares[:0:-1]]), axis=0)[::-1]
+    return np.einsum("li,lj->ij", above, below)
+
+
+class Level(NamedTuple):
+    """An eigenvalue of the Hessian, how often it occurs and the directions it belongs to."""
+
+    value: float
+    multiplicity: int
+    what: str
+
+
+def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> tuple[Level, ...]:
+    """The Hessian's eigenvalues with multiplicities where descent from the one-zero start ends (section 3.1).
+
+    d x d layers, balanced on the r modes of the target; W_l, l < L, still carry alpha on the rest and W_L carries 0.
+    A balanced start forgets its alpha, slowly: alpha = 0. In the order of the table, zeros last; L d^2 in all.
+    """
+    s = _spectrum(spectrum)
+    depth = _check.integer("depth", depth, least=1)
+    d = _check.integer("d", d, least=len(s), reason="the rank of the target")
+    alpha = _check.real("alpha", alpha, least=0)
+    if alpha >= s[-1]:
+        raise InputError(
+            f"alpha = {alpha:g} is not allowed: alpha must be below the smallest singular value, {s[-1]:g}."
+        )
+    rest = d - len(s)
+    levels = [Level(float(v), 1, "mode") for v in curvature(s, depth)]
+    for i in range(len(s)):
+        levels += [Level(float(cross_curvature(s[i], s[j], depth)), 2, "cross") for j in range(i + 1, len(s))]
+    if rest:
+        power = s ** (2 / depth)
+        with_null = sum(power ** (depth - 1 - level) * alpha ** (2 * level) for level in range(depth))
+        levels += [Level(float(v), rest, "output mode, null input") for v in np.asarray(with_null)]
+        levels += [Level(float(v), rest, "null output, input mode") for v in power ** (depth - 1)]
+        levels.append(Level(float(alpha ** (2 * (depth - 1))), rest**2, "null"))
+    if depth > 1:
+        levels.append(Level(0.0, (depth - 1) * d**2, "flat"))
+    return tuple(levels)
+
+
+def cross_eigenvector(first: float, second: float, depth: int) -> Float[np.ndarray, " depth"]:
+    """The unit eigenvector of lam_ij: layer l carries entry (i, j) with weight s_i^{(L-l)/L} s_j^{(l-1)/L}."""
+    depth = _check.integer("depth", depth, least=1)
+    a, b = (float(_positive(name, s)) ** (1 / depth) for name, s in (("first", first), ("second", second)))
+    weights = np.array([a ** (depth - 1 - level) * b**level for level in range(depth)])
+    return weights / np.linalg.norm(weights)
+
+
+def mode_curvature(rho: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """h(rho) = (2L-1) rho^{2L-2} - (L-1) s rho^{L-2}, the curvature along a balanced mode with layer value rho.
+
+    The slope of the map is 1 - lr h; the mode's other L - 1 eigenvalues are (s - rho^L) rho^{L-2} (section 3.2).
+    """
+    depth = _check.integer("depth", depth, least=1)
+    rho, s = np.asarray(rho, dtype=float), _positive("s", s)
+    inner = (depth - 1) * s * rho ** (depth - 2) if depth > 1 else 0.0
+    return (2 * depth - 1) * rho ** (2 * depth - 2) - inner
+
+
+# Orbits --------------------------------------------------------------------------------------------------------------
+
+
+class Orbit(NamedTuple):
+    """The 2-cycle of a mode: layer values, end-to-end values and curvatures at both points, and two multipliers.
+
+    `multiplier` is that of a deviation of the mode, `gap` that of a difference between layers; the cycle attracts
+    where both are below 1 in modulus. Where kappa <= 2 both points are the minimum.
+    """
+
+    low: Float[np.ndarray, "..."]
+    high: Float[np.ndarray, "..."]
+    bottom: Float[np.ndarray, "..."]
+    top: Float[np.ndarray, "..."]
+    curvature_low: Float[np.ndarray, "..."]
+    curvature_high: Float[np.ndarray, "..."]
+    multiplier: Float[np.ndarray, "..."]
+    gap: Float[np.ndarray, "..."]
+
+
+def orbit(s: Any, depth: int, lr: Any, *, half: bool = True) -> Orbit:
+    """Where a balanced mode goes for 2 < kappa < kappa_4 (section 3.3), exactly; arrays of s and lr broadcast.
+
+    Layer values are s^{1/L} x, x the normalised cycle of `dynamics.two_cycle`; the gap's multiplier over the cycle is
+    (2 - z)(2 - 1/z), z = high/low (section 3.5).
+    """
+    steps = kappa(s, depth, lr, half=half)
+    found = dynamics.two_cycle(_check.integer("depth", depth, least=2), steps)
+    z, low, high, multiplier = (np.asarray(v) for v in found)
+    s = np.broadcast_to(_positive("s", s), steps.shape)
+    root = s ** (1 / depth)
+    return Orbit(
+        root * low,
+        root * high,
+        s * low**depth,
+        s * high**depth,
+        mode_curvature(root * low, s, depth),
+        mode_curvature(root * high, s, depth),
+        multiplier,
+        (2 - z) * (2 - 1 / z),
+    )
+
+
+def onset_amplitude(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[np.ndarray, "..."]:
+    """The square-root law of the end-to-end amplitude near the onset: s L sqrt(3 (kappa - 2) / ((L-1)(5L-4)))."""
+    steps = kappa(s, depth, lr, half=half)
+    depth = _check.integer("depth", depth, least=2)
+    return s * depth * np.sqrt(3 * np.maximum(steps - 2, 0) / ((depth - 1) * (5 * depth - 4)))
+
+
+class Stages(NamedTuple):
+    """The values of kappa at which the motion of a balanced mode changes (section 3.4).
+
+    `doublings[n]` is where period 2^{n+1} begins (the first is 2), `superstable` where the 2-cycle has multiplier 0.
+    From `leaves` on the chaotic orbit reaches x <= 0: with even depth the sign changes and the motion goes on, with odd
+    depth it is trapped at the saddle 0. From `diverges` on orbits reach infinity: almost all of them with even depth,
+    those that are not trapped with odd depth.
+    """
+
+    superstable: float
+    doublings: Float[np.ndarray, " n"]
+    accumulation: float
+    leaves: float
+    diverges: float
+
+
+@lru_cache
+def stages(depth: int) -> Stages:
+    """The cascade of a balanced mode of this depth.
+
+    With F' = 0 at the critical point x_c, no point above 0 goes higher than M = F(x_c), so orbits leave x > 0 where
+    F(M) = 0. They grow without end outside the outer cycle {X > 1, -Y < 0}, which M reaches where F(F(M)) = M.
+    """
+    depth = _check.integer("depth", depth, least=2)
+    found = dynamics.cascade(dynamics.balanced(depth), 1.0, 1.0, 8)
+
+    def step(x: float, k: float) -> float:
+        return x + k / depth * (1 - x**depth) * x ** (depth - 1)
+
+    def slope(x: float, k: float) -> float:
+        return 1 + k / depth * ((depth - 1) * x ** (depth - 2) - (2 * depth - 1) * x ** (2 * depth - 2))
+
+    def highest(k: float) -> float:
+        return step(brentq(slope, 0.0, 1.0, args=(k,), xtol=1e-16), k)
+
+    def margin(k: float) -> float:
+        top = highest(k)
+        return top - step(step(top, k), k)
+
+    leaves = _root(lambda k: step(highest(k), k), 2.0, 4.0)
+    diverges = _root(margin, leaves, leaves + 0.5)
+    return Stages(float(found.superstable[1]), found.thresholds, found.accumulation, leaves, diverges)
+
+
+def outcome(steps: Any, depth: int) -> list[str]:
+    """What becomes of a balanced mode at these values of kappa, in words; kappa = 2 itself converges, slowly.
+
+    "chaos" is everything between the end of the doublings and the first visit to x <= 0, periodic windows included.
+    Then the mode is "trapped" at the saddle 0 (odd depth) or "flips" its sign (even depth), and at last it "diverges"
+    (with odd depth some starts are still trapped).
+    """
+    given = np.ravel(_positive("kappa", steps))
+    if _check.integer("depth", depth, least=1) == 1:
+        return ["converges" if k < 2 else "diverges" for k in given]
+    table = stages(depth)
+    names = []
+    for k in given:
+        doubled = int(np.sum(k > table.doublings))
+        if k > table.diverges:
+            names.append("diverges")
+        elif k > table.leaves:
+            names.append("trapped" if depth % 2 else "flips")
+        elif k > table.accumulation:
+            names.append("chaos")
+        else:
+            names.append(f"period {2**doubled}" if doubled else "converges")
+    return names
+
+
+# Balancing -----------------------------------------------------------------------------------------------------------
+
+
+def gap_loss(values: Any, s: float, lr: float) -> Float[np.ndarray, "depth depth"]:
+    """q_ij of one step of a chain: y_i^2 - y_j^2 is multiplied by 1 - q_ij exactly (section 3.5).
+
+    q_ij = lr^2 (pi - s)^2 (prod_{m != i,j} y_m)^2; the diagonal is 0.
+    """
+    y = np.asarray(_check.double("values", values, ndim=1))
+    depth = len(y)
+    rest = np.array([[0.0 if i == j else np.prod(np.delete(y, [i, j])) for j in range(depth)] for i in range(depth)])
+    return (lr * (np.prod(y) - s) * rest) ** 2
+
+
+# The minimum of the gradient flow ------------------------------------------------------------------------------------
+
+
+def flow_values(start: Any, s: Any) -> Float[np.ndarray, "depth *batch"]:
+    """The layer values where gradient flow ends from non-negative values y_l(0) (L x ...), at most one of them zero.
+
+    y_l = sqrt(c + y_l(0)^2) with the one c > -min y_l(0)^2 for which prod y_l = s, found on a log scale.
+    """
+    given = np.asarray(_check.double("start", start, ndim=(1, 2)))
+    if np.any(given < 0) or np.any(np.sum(given == 0, axis=0) > 1):
+        raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
+    goal = np.broadcast_to(_positive("s", s), given.shape[1:])
+    squares = given**2
+    excess = squares - np.min(squares, axis=0)
+    return np.sqrt(np.asarray(_lowest_square(jnp.asarray(excess), jnp.asarray(goal))) + excess)
+
+
+@jax.jit
+def _lowest_square(excess: Array, s: Array) -> Array:
+    """e with prod_l sqrt(e + excess_l) = s: in log e convex and increasing, so Newton from above descends to it."""
+    depth = excess.shape[0]
+
+    def solve(excess: Array, s: Array) -> Array:
+        def miss(log_e: Array, _: Any) -> Array:
+            return jnp.sum(jnp.log(jnp.exp(log_e) + excess)) / 2 - jnp.log(s)
+
+        solver: Any = optimistix.Newton(rtol=1e-13, atol=1e-14)
+        return jnp.exp(optimistix.root_find(miss, solver, 2 / depth * jnp.log(s), max_steps=100, throw=False).value)
+
+    flat = excess.reshape(depth, -1)
+    return jax.vmap(solve, in_axes=(1, 0))(flat, s.ravel()).reshape(s.shape)
+
+
+def flow_sharpness(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """Psi(alpha) = s^2 sum_l 1/y_l^2, the sharpness of one mode where gradient flow ends from the one-zero start.
+
+    Psi = s^2 (1/x^2 + (L-1)/y^2), x y^{L-1} = s, y^2 - x^2 = alpha^2 (section 3.6); S at alpha = 0, and above it.
+    """
+    depth = _check.integer("depth", depth, least=2)
+    x, y = _one_zero_flow(alpha, s, depth)
+    s = _positive("s", s)
+    return s**2 * (1 / x**2 + (depth - 1) / y**2)
+
+
+def flow_growth(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """P(alpha) = 2 (1/L - 1/L^2) / (x^2 + alpha^2/L)^2 with d log Psi / d alpha = P alpha^3; largest at `top_alpha`."""
+    depth = _check.integer("depth", depth, least=2)
+    x, _ = _one_zero_flow(alpha, s, depth)
+    return 2 * (1 / depth - 1 / depth**2) / (x**2 + np.asarray(alpha, dtype=float) ** 2 / depth) ** 2
+
+
+def _one_zero_flow(alpha: Any, s: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    alpha, s = np.broadcast_arrays(np.asarray(alpha, dtype=float), _positive("s", s))
+    if np.any(alpha < 0):
+        raise InputError(f"alpha = {_check.show(alpha)} is not allowed: alpha must not be negative.")
+    flat = np.zeros((depth, alpha.size))
+    flat[:-1] = alpha.ravel()
+    root = s.ravel() ** (1 / depth)  # in units of s^{1/L}: squares of tiny numbers must not underflow
+    lowest = np.asarray(_lowest_square(jnp.asarray((flat / root) ** 2), jnp.ones(alpha.size)))
+    x = root * np.sqrt(lowest)
+    return x.reshape(s.shape), np.hypot(x, alpha.ravel()).reshape(s.shape)
+
+
+def top_alpha(s: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """The alpha at which P is largest: (s/B)^{1/L}, B = (L(L-2))^{-1/2} (1 + 1/(L(L-2)))^{(L-1)/2}; 0 for L = 2."""
+    depth = _check.integer("depth", depth, least=2)
+    s = _positive("s", s)
+    return 0 * s if depth == 2 else (s / _b(depth)) ** (1 / depth)
+
+
+def _b(depth: int) -> float:
+    inner = depth * (depth - 2)
+    return float(inner**-0.5 * (1 + 1 / inner) ** ((depth - 1) / 2))
+
+
+def growth(depth: int) -> float:
+    """g(L) of the bound Psi <= S exp(g(L) alpha^4 / (2 s^{4/L})): 1/4 for L = 2, about L for large L."""
+    depth = _check.integer("depth", depth, least=2)
+    if depth == 2:
+        return 0.25
+    return (1 / depth - 1 / depth**2) * _b(depth) ** (4 / depth) / (1 / (depth * (depth - 2)) + 1 / depth) ** 2
+
+
+ALPHA_BOUNDS = ("exact", "sharp", "crude", "printed")
+
+
+def largest_alpha(s: float, depth: int, steps: float, bound: str = "exact") -> float:
+    """The start scale up to which Psi <= 2 sqrt2 / lr, which keeps layer gaps from growing; needs kappa < 2 sqrt2.
+
+    "exact" solves for it; "sharp" uses g(L), "crude" L^2 2^{2(L-1)/L} in its place, and "printed" is the paper's
+    alpha' with 2^{(2L-3)/L} (section 3.6): each is smaller than the one before. The largest s decides for all modes.
+    """
+    depth = _check.integer("depth", depth, least=2)
+    s, steps = float(_positive("s", s)), _check.real("kappa", steps, above=0)
+    _check.choice("bound", bound, ALPHA_BOUNDS)
+    room = math.log(2 * math.sqrt(2) / steps)
+    if room <= 0:
+        raise InputError(f"kappa = {steps:g} is not allowed: kappa must be below 2 sqrt(2); take a smaller step.")
+    unit = s ** (1 / depth)
+    if bound == "exact":
+        goal = float(curvature(1.0, depth)) * 2 * math.sqrt(2) / steps
+        guess = (2 * room / growth(depth)) ** 0.25  # a lower bound, and at most a few times too small
+        return unit * _root(lambda a: float(flow_sharpness(a, 1.0, depth)) - goal, 0.999 * guess, 2 * guess)
+    power = {"sharp": growth(depth) / 2, "crude": depth**2 * 2 ** ((depth - 2) / depth)}
+    return unit * (room / power.get(bound, depth**2 * 2 ** ((2 * depth - 3) / depth))) ** 0.25
+
+
+# Along a line through the minimum ------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """Derivatives of the loss along a line through a global minimum."""
+
+    second: float
+    third: float
+    fourth: float
+
+    @property
+    def flip(self) -> float:
+        """3 f'''^2 - f'' f'''': where it is positive, crossing lr = 2/f'' on this line gives a stable 2-cycle."""
+        return 3 * self.third**2 - self.second * self.fourth
+
+
+def line(layers: Any, direction: Any) -> Line:
+    """The loss 1/2 |A(t) - A(0)|^2 on W_l + t D_l, exactly: from the coefficients of the polynomial A(t)."""
+    if len(layers) != len(direction) or not len(layers):
+        raise InputError(f"direction has {len(direction)} layers and the network {len(layers)}: they must agree.")
+    first = np.asarray(layers[0], dtype=float)
+    total = [np.eye(first.shape[1])] + [np.zeros((first.shape[1], first.shape[1]))] * 3
+    for w, d in zip(layers, direction, strict=True):
+        w, d = np.asarray(w, dtype=float), np.asarray(d, dtype=float)
+        total = [w @ total[k] + (d @ total[k - 1] if k else 0 * (w @ total[0])) for k in range(4)]
+    _, one, two, three = total
+    inner = np.vdot(one, three)
+    return Line(float(np.vdot(one, one)), float(6 * np.vdot(one, two)), float(24 * (np.vdot(two, two) / 2 + inner)))
+
+
+def mode_line(s: float, depth: int) -> Line:
+    """Along a mode: f'' = S and 3 f'''^2 - f'' f'''' = 4 L (L-1)(5L-4) s^{4-6/L} > 0 for L >= 2 (section 3.7)."""
+    depth = _check.integer("depth", depth, least=1)
+    rho = float(_positive("s", s)) ** (1 / depth)
+    return line([[[rho]]] * depth, [[[depth**-0.5]]] * depth)
+
+
+def cross_line(first: float, second: float, depth: int, angle: float = 0.0) -> Line:
+    """Along cos(angle) (i,j) + sin(angle) (j,i), unit eigenvectors of lam_ij: f''' = 0 always (section 3.7).
+
+    At angle 0 the loss is exactly quadratic: no 2-cycle is born on that line at any step size.
+    """
+    depth = _check.integer("depth", depth, least=1)
+    forth, back = (cross_eigenvector(*pair, depth) for pair in ((first, second), (second, first)))
+    layers = [np.diag([first, second]) ** (1 / depth)] * depth
+    cos, sin = math.cos(angle), math.sin(angle)
+    return line(layers, [[[0.0, cos * p], [sin * q, 0.0]] for p, q in zip(forth, back, strict=True)])
+
+
+# Cross directions ----------------------------------------------------------------------------------------------------
+
+SECOND = ("rest", "phase", "antiphase")
+
+
+def cross_multipliers(ratio: Any, depth: int, steps: Any, second: str = "rest") -> Complex[np.ndarray, "*batch m"]:
+    """Floquet multipliers of cross deviations between mode 1 on its 2-cycle and mode 2 with s_2/s_1 = `ratio`.
+
+    Eigenvalues of (I - lr H_2)(I - lr H_1) with the pair blocks at the two points, without the L - 1 ones that a
+    rotation of the hidden layers holds at 1 (section 3.8): L + 1 in all, largest first. `steps` is kappa of mode 1.
+    Mode 2 is at rest at its target, or on its own 2-cycle in phase or in antiphase.
+    """
+    depth = _check.integer("depth", depth, least=2)
+    _check.choice("second", second, SECOND)
+    q, k = np.broadcast_arrays(_positive("ratio", ratio), _positive("kappa", steps))
+    one = dynamics.two_cycle(depth, k.ravel())
+    own = k.ravel() * q.ravel() ** (2 - 2 / depth)
+    if second == "rest":
+        other = np.ones((2, k.size))
+    else:
+        two = dynamics.two_cycle(depth, own)
+        other = np.stack([two.low, two.high] if second == "phase" else [two.high, two.low])
+    values = np.stack([np.stack([one.low, one.high]), q.ravel() ** (1 / depth) * other], axis=-1)
+    blocks = np.asarray(_pair_blocks(jnp.asarray(values), jnp.asarray(q.ravel()), depth))
+    steps = (k.ravel() / depth)[None, :, None, None]
+    found = dynamics.free(dynamics.floquet(np.eye(2 * depth) - steps * blocks), depth - 1)
+    return found.reshape(*k.shape, depth + 1)
+
+
+@partial(jax.jit, static_argnums=2)
+def _pair_blocks(values: Array, ratio: Array, depth: int) -> Array:
+    def block(pair: Array, ratio: Array) -> Array:
+        goal = jnp.stack([jnp.ones_like(ratio), ratio])
+        state = Modes(jnp.broadcast_to(pair, (depth, 2)))
+        return aligned_blocks(state, Factorisation(goal, jnp.ones(())))[1][0]
+
+    return jax.vmap(jax.vmap(block), in_axes=(0, None))(values, ratio)
+
+
+def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndarray, " 3"]:
+    """The same for L = 2 and mode 2 at rest in closed form, e_i = lr s_i: 1 - (e_1-e_2)(1+e_2) and a pair.
+
+    The pair solves m^2 - tau m + D, tau = 4 - 3e_1 - e_2 + e_1 e_2 + e_2^2, D = 1 + delta (1+e_1) + delta^2,
+    delta = e_1 + e_2 - 2: it leaves the unit circle exactly at lr = 2 / lam_12.
+    """
+    a, b = first, second
+    delta = a + b - 2
+    pair = np.roots([1.0, -(4 - 3 * a - b + a * b + b * b), 1 + delta * (1 + a) + delta**2])
+    return np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
+
+
+def cross_edge(ratio: Any, depth: int) -> Float[np.ndarray, "..."]:
+    """kappa at lr = 2 / lam_12, where the minimum itself becomes unstable in the cross directions."""
+    return 2 * curvature(1.0, depth) / cross_curvature(1.0, ratio, depth)
+
+
+def cross_threshold(ratio: float, depth: int) -> float:
+    """kappa_c from which cross deviations grow on the 2-cycle of mode 1, mode 2 at rest with s_2/s_1 = `ratio`.
+
+    Exactly `cross_edge` for L = 2 and a little above for L >= 3. Infinite where the 2-cycle is stable until it
+    doubles.
+    """
+    ratio = _check.real("ratio", ratio, above=0, most=1)
+    last = stages(depth).doublings[1]
+    edge = float(cross_edge(ratio, depth))
+
+    def excess(steps: float) -> float:
+        return float(np.abs(cross_multipliers(ratio, depth, steps)[0])) - 1
+
+    if edge >= last or excess(last) <= 0:
+        return math.inf
+    if depth == 2:
+        return edge
+    return float(brentq(excess, edge * (1 - 1e-9), last, xtol=1e-13))
+
+
+def cross_ratio(depth: int) -> float:
+    """The s_2/s_1 below which the 2-cycle of mode 1 is stable in the cross directions until it doubles."""
+    last = float(stages(depth).doublings[1])
+    return float(brentq(lambda q: float(np.abs(cross_multipliers(q, depth, last)[0])) - 1, 0.5, 0.95, xtol=1e-12))
+
+
+# Other predictions ---------------------------------------------------------------------------------------------------
+
+
+def sorting_onset(ratio: float, depth: int) -> float:
+    """kappa of mode 1 from which *sorted* second singular values alternate although mode 2 is at rest.
+
+    The low phase of mode 1 then passes below mode 2: x_low^L = s_2/s_1 = `ratio` (section 3.9).
+    """
+    ratio = _check.real("ratio", ratio, above=0)
+    if ratio >= 1:
+        raise InputError(f"ratio = {ratio:g} is not allowed: ratio = s_2/s_1 must be below 1.")
+    depth = _check.integer("depth", depth, least=2)
+    return _root(lambda k: float(dynamics.two_cycle(depth, k).low) ** depth - ratio, 2.0, 3.0)
+
+
+def sorting_crossover(depth: int) -> float:
+    """The s_2/s_1 above which sorted values alternate already below lr = 2 / lam_12."""
+    return float(brentq(lambda q: sorting_onset(q, depth) - float(cross_edge(q, depth)), 0.2, 0.7, xtol=1e-12))
+
+
+def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Float[np.ndarray, "..."]:
+    """The time lr * steps that a mode takes to leave the saddle, for small alpha and lr (section 3.9).
+
+    One-zero start, n = L - 2: (sqrt(pi)/2) Gamma(n/2) / Gamma((n+1)/2) / (s alpha^n); balanced start:
+    alpha^{-n} / (n s). For L = 2 when the linearised growth reaches s: asinh(2s/alpha^2)/(2s) and ln(s/alpha^2)/(2s).
+    """
+    depth = _check.integer("depth", depth, least=2)
+    _check.choice("start", start, ("one_zero", "balanced"))
+    s, alpha = _positive("s", s), _positive("alpha", alpha)
+    n = depth - 2
+    if start == "balanced":
+        return alpha**-n / (n * s) if n else np.log(s / alpha**2) / (2 * s)
+    if n == 0:
+        return np.arcsinh(2 * s / alpha**2) / (2 * s)
+    return math.sqrt(math.pi) / 2 * math.exp(gammaln(n / 2) - gammaln((n + 1) / 2)) / (s * alpha**n)
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _positive(name: str, value: Any) -> np.ndarray:
+    x = np.asarray(_check.double(name, value, ndim=(0, 1, 2)))
+    if np.any(x <= 0):
+        raise InputError(f"{name} = {_check.show(value)} is not allowed: {name} must be positive.")
+    return x
+
+
+def _spectrum(spectrum: Any) -> np.ndarray:
+    s = np.asarray(_check.double("spectrum", spectrum, ndim=1))
+    if np.any(s <= 0):
+        raise InputError(
+            f"spectrum = {_check.show(spectrum)} is not allowed: leave out zeros; singular values are positive."
+        )
+    if np.any(np.diff(s) > 0):
+        raise InputError(f"spectrum = {_check.show(spectrum)} is not allowed: it must descend; sort it.")
+    return s
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """The root above `low`, `high` being moved up until the sign has changed."""
+    sign = function(low) > 0
+    while (function(high) > 0) == sign:
+        low, high = high, 2 * high - low + 1e-3
+        if high > 1e9:
+            raise InputError("no root was found below 1e9: the numbers given are too extreme.")
+    return float(brentq(function, low, high, xtol=1e-14, rtol=1e-14))

@@ -1,0 +1,64 @@
+"""The figures about non-local convergence at toy size: they run, draw, and their acceptance can fail."""
+
+import pytest
+
+import linnet as ln
+from linnet.experiments.convergence import Fig1, Peeling, Rates
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+def run(kind, folder, **changes):
+    figure = kind.of_size("quick", changes)
+    data, _ = figure.data(folder, quiet)
+    return figure, data, figure.accept(data)
+
+
+def broken(figure, data):
+    return {name for name, finding in figure.accept(data).items() if not finding.holds}
+
+
+def test_depth_near_and_far(tmp_path):
+    figure, data, findings = run(Fig1, tmp_path, lr=1e-5, steps=10_000, depths=(2, 3, 5))
+    # ten times the step is ten times the error of the first step too
+    assert {name for name, f in findings.items() if not f.holds} <= {"slope of the first step / theory, highest"}
+    assert len(figure.draw(data).axes) == 2
+    turned = data.isel(depth=slice(None, None, -1)).assign_coords(depth=data["depth"].values)
+    assert len(broken(figure, turned)) >= 4
+    assert len(broken(figure, data.assign(exact=1.1 * data["exact"])) - broken(figure, data)) == 1
+
+
+def test_rates_in_the_end(tmp_path):
+    figure, data, findings = run(Rates, tmp_path)
+    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert len(figure.draw(data).axes) == 4
+    turned = data.isel(depth=slice(None, None, -1)).assign_coords(depth=data["depth"].values)
+    assert len(broken(figure, turned)) >= 3
+    assert len(broken(figure, data.assign(transition=1.01 * data["transition"]))) == 5
+
+
+def test_modes_one_after_another(tmp_path):
+    figure, data, findings = run(Peeling, tmp_path, draws=1, starts=(1e-4, 1.0))
+    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert len(figure.draw(data).axes) == 4
+    turned = data.isel(start=slice(None, None, -1)).assign_coords(start=data["start"].values)
+    assert len(broken(figure, turned)) >= 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        (Fig1, {"n": 3}, "n = 3 must be at least d = 5: fewer samples cannot be whitened"),
+        (Fig1, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
+        (Fig1, {"lr": 0.1}, "Euler steps overshoot zero"),
+        (Rates, {"sizes": (0.0,)}, "sizes = (0.0,) must be above 0"),
+        (Peeling, {"rank": 5}, "rank = 5 must be below the number of modes, 5"),
+        (Peeling, {"starts": (1.0, 0.1)}, "starts = (1.0, 0.1) must ascend"),
+    ],
+)
+def test_parameters_are_checked(kind, changes, words):
+    with pytest.raises(ln.InputError) as error:
+        kind.of_size("paper", changes)
+    assert words in str(error.value)
