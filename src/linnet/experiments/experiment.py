@@ -129,7 +129,7 @@ def put(path: Path, text: str) -> None:
 
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id, in the order of the papers."""
-    for subject in ("mixed", "spectral", "landscape", "convergence"):
+    for subject in ("mixed", "spectral", "landscape", "convergence", "feature"):
         importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 

@@ -1,0 +1,243 @@
+"""Figures of "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks"."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+from linnet import observe
+from linnet.claims import Finding
+from linnet.claims.claim import at_least, at_most
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.initial import readout
+from linnet.motion import GradientDescent
+from linnet.observe import Observable
+from linnet.problems import gaussian_samples, mean_field_regression
+from linnet.record import every
+from linnet.simulation import simulate
+from linnet.theory import feature
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ALIGNED = 0.95  # stage one ends at the first step with this slope
+
+
+def _norm(state: Any, problem: Any) -> Any:
+    return jnp.linalg.eigvalsh(observe.sample_kernel(state, problem))[-1]
+
+
+_NORM = Observable("norm", _norm, ())
+
+
+def _first(reached: np.ndarray) -> np.ndarray:
+    """The first step of each run (the last axis) at which something is true, -1 where it never is."""
+    return np.where(reached.any(axis=-1), np.argmax(reached, axis=-1), -1)
+
+
+def _at(values: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The value of each run at a step of its own, NaN where there is no such step."""
+    there = (step >= 0) & (step < values.shape[-1])
+    picked = np.take_along_axis(values, np.where(there, step, 0)[..., None], axis=-1)[..., 0]
+    return np.asarray(np.where(there, picked, np.nan))
+
+
+# Gaussian data (figure 1) --------------------------------------------------------------------------------------------
+
+
+class Fig1(Experiment):
+    """A two-layer linear network learns in two stages: the neurons align with Xᵀy while the loss stands still, then the
+    loss falls along that direction. Above one draw, as in the paper, with the two-scalar model of the whole training;
+    below all draws, in units of the step t₁ where the slope reaches 0.95. The kernel is closest to the target-aligned
+    one between the stages and then leaves it a little; its norm is not kept in stage one but grows several hundredfold.
+    """
+
+    id: ClassVar[str] = "feature/fig1"
+    place: ClassVar[str] = "Figure 1"
+    title: ClassVar[str] = "Two stages of feature learning on Gaussian data"
+    quick: ClassVar[dict[str, Any]] = {"draws": 50}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+
+    n: int = Field(default=10, ge=2, le=200, description="Samples.")
+    d: int = Field(default=10_000, ge=2, le=10**9, description="Inputs.")
+    width: int = Field(default=1024, ge=2, le=10**9, description="Hidden neurons.")
+    lr: float = Field(default=0.1, gt=0, le=1e6, description="Step size.")
+    sigma0: float = Field(default=0.01, ge=0, le=1e3, description="Standard deviation of the first layer's start.")
+    v0: float = Field(default=0.001, gt=0, le=1e3, description="Size of the second layer's start, +-v0.")
+    noise2: float = Field(default=0.01, ge=0, le=1e6, description="Variance of the noise on labels.")
+    steps: int = Field(default=120, ge=10, le=10_000, description="Steps; three times t1 must fit.")
+    draws: int = Field(default=400, ge=2, le=100_000, description="Draws of data and start; the first is shown.")
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        looks = {
+            "loss": observe.loss,
+            "slope": observe.slope,
+            "distance": observe.target_distance,
+            "norm": _NORM,
+            "label": observe.label_kernel,
+        }
+
+        def one(key: Any) -> Any:
+            samples = gaussian_samples(key, self.n, self.d, noise2=self.noise2)
+            problem = mean_field_regression(*samples, width=self.width)
+            start = readout(key, problem, self.width, sigma0=self.sigma0, v0=self.v0)
+            run = simulate(
+                problem, start, GradientDescent(self.lr), steps=self.steps, record=every(1), observe=looks
+            ).values
+            task = feature.task(problem)
+            x = task.step(self.lr)
+            model = feature.aligned_descent(feature.amplitudes(*start.layers, task), x, task.vstar2, self.steps)
+            slope = feature.slope(feature.growth(jnp.arange(self.steps + 1.0), x), self.v0, self.sigma0)
+            return {**run, "model": model.loss(task), "stage_one": slope, "x": x, "start_loss": task.start_loss}
+
+        progress(0, 1)
+        values = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(self.seed), self.draws))
+        progress(1, 1)
+        return xarray.Dataset(
+            {name: (("draw", "step")[: np.ndim(value)], np.asarray(value)) for name, value in values.items()},
+            coords={"step": np.arange(self.steps + 1)},
+        )
+
+    @staticmethod
+    def aligned(data: xarray.Dataset) -> np.ndarray:
+        """t1 of every draw: the first step at which the slope is 0.95, -1 where it never is."""
+        return _first(data["slope"].values >= _ALIGNED)
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.feature import stages
+
+        return stages(data, self.aligned(data))
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        t1 = self.aligned(data)
+        loss, slope, distance = (data[name].values for name in ("loss", "slope", "distance"))
+        left = loss / loss[:, :1]
+        small = data["x"].values < 0.5
+        late = _at(left, 3 * t1)[small]
+        half = [_first(curve <= 0.5 * loss[:, :1]) for curve in (loss, data["model"].values)]
+        grown = _at(data["norm"].values / data["norm"].values[:, :1], t1)
+        return {
+            "draws that never align": at_most(np.sum(t1 < 0), 0),
+            "loss left at t1, smallest": at_least(np.min(_at(left, t1)), 0.9),
+            "loss left at 3 t1, largest (x < 1/2)": at_most(np.max(late) if late.size else math.nan, 1e-6),
+            "largest slope of a run, smallest": at_least(np.min(slope.max(axis=1)), 0.985),
+            "largest slope of a run, largest": at_most(np.max(slope), 1.0),
+            "distance of the kernel from the target-aligned one at t1, largest": at_most(
+                np.max(_at(distance, t1)), 0.01
+            ),
+            "distance of the kernel at the end, largest": at_most(np.max(distance[:, -1]), 0.05),
+            "it is closer at t1 than at the end: median of the ratio": at_most(
+                np.median(_at(distance, t1) / distance[:, -1]), 1.0
+            ),
+            "growth of the kernel's norm until t1, smallest (not kept)": at_least(np.min(grown), 10),
+            "two-scalar model: largest gap in loss / L(0)": at_most(
+                np.max(np.abs(data["model"].values - loss) / loss[:, :1]), 0.01
+            ),
+            "two-scalar model: share of draws with its half-loss step": at_least(np.mean(half[0] == half[1]), 0.99),
+        }
+
+
+# Lazy or rich --------------------------------------------------------------------------------------------------------
+
+_SLOPE, _LEFT = 0.9, 0.5  # two stages: this slope is reached with more than this share of the loss left
+
+
+class Phase(Experiment):
+    """From which starts are features learned? Growth of the kernel in the direction of the labels over the whole
+    training, and the loss that is left when the neurons are aligned (slope 0.9), for starts of every size in units of
+    v* (where the second layer ends): measured, and predicted without simulation. Starts with more than half of the loss
+    left there train in two stages; those above the line R = 1 are lazy and their kernel stays.
+    """
+
+    id: ClassVar[str] = "feature/phase"
+    place: ClassVar[str] = "section 3, quantified (no figure in the paper)"
+    title: ClassVar[str] = "Lazy or rich: how much the kernel grows"
+    quick: ClassVar[dict[str, Any]] = {"sizes": (1e-3, 1e-2, 0.1, 0.3, 3.0, 30.0)}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.2}
+
+    n: int = Field(default=10, ge=2, le=200, description="Samples.")
+    d: int = Field(default=10_000, ge=2, le=10**9, description="Inputs.")
+    width: int = Field(default=1024, ge=2, le=10**9, description="Hidden neurons.")
+    sizes: tuple[float, ...] = Field(
+        default=(1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+        min_length=2,
+        max_length=100,
+        description="v0 / v* and sigma0 / v*, ascending.",
+    )
+    share: float = Field(default=0.02, gt=0, le=0.5, description="Step size over the largest stable one.")
+    steps: int = Field(default=2000, ge=100, le=10**6, description="Steps.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if list(self.sizes) != sorted(set(self.sizes)) or not 1e-8 <= self.sizes[0] <= self.sizes[-1] <= 1e4:
+            raise ValueError(f"sizes = {self.sizes} must ascend between 1e-8 and 1e4")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        data, starts = jax.random.split(jax.random.key(self.seed))
+        samples = gaussian_samples(data, self.n, self.d)
+        problem = mean_field_regression(*samples, width=self.width)
+        task = feature.task(problem)
+        unit = jnp.sqrt(task.vstar2)
+        looks = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
+
+        def one(key: Any, v: Any, sigma: Any) -> Any:
+            start = readout(key, problem, self.width, sigma0=sigma * unit, v0=v * unit)
+            lr = self.share * feature.step_limits(task, v * unit, sigma * unit).isotropic
+            run = simulate(problem, start, GradientDescent(lr), steps=self.steps, record=every(1), observe=looks).values
+            aligned = run["slope"] >= _SLOPE
+            left = jnp.where(aligned.any(), run["loss"][jnp.argmax(aligned)] / run["loss"][0], jnp.nan)
+            return {
+                "growth": run["label"][-1] / run["label"][0],
+                "left": left,
+                "end": run["loss"][-1] / run["loss"][0],
+                "sampled": feature.end_growth(feature.amplitudes(*start.layers, task), task.vstar2),
+                "richness": feature.richness(task.vstar2, v * unit, sigma * unit),
+            }
+
+        grid = np.array([(v, s) for v in self.sizes for s in self.sizes])
+        progress(0, 1)
+        values = jax.jit(jax.vmap(one))(jax.random.split(starts, len(grid)), *grid.T)
+        progress(1, 1)
+        r = np.asarray(values["richness"])
+        values["predicted"] = feature.kernel_growth(r)
+        values["predicted_left"] = np.array(
+            [float(feature.loss_left(_SLOPE, x, v, s, task)) for x, (v, s) in zip(r, grid, strict=True)]
+        )
+        side = len(self.sizes)
+        return xarray.Dataset(
+            {name: (("v0", "sigma0"), np.asarray(value).reshape(side, side)) for name, value in values.items()},
+            coords={"v0": list(self.sizes), "sigma0": list(self.sizes)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.feature import phase_map
+
+        return phase_map(data, _LEFT)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        growth = np.log(data["growth"].values)
+        staged = data["left"].values > _LEFT  # not reached is no
+        v, sigma = (a.values for a in xarray.broadcast(data["v0"], data["sigma0"]))
+        on, off = (v <= 0.1) & (sigma <= 0.01), (v >= 0.3) | (sigma >= 0.1)
+        predicted = data["predicted_left"].values > _LEFT
+        found = {
+            "loss at the end / at the start, largest": at_most(data["end"].max(), 1e-6),
+            "|log| of the growth / sqrt(1 + R²), largest": at_most(
+                np.max(np.abs(growth - np.log(data["predicted"].values))), 0.15
+            ),
+            "the same with the start's own amplitudes": at_most(
+                np.max(np.abs(growth - np.log(data["sampled"].values))), 0.02
+            ),
+            "cells whose two stages are not as predicted": at_most(np.sum(staged != predicted), 0),
+        }
+        if on.any():
+            found["v0 <= 0.1 v*, sigma0 <= 0.01 v*: cells without two stages"] = at_most(np.sum(~staged[on]), 0)
+        if off.any():
+            found["v0 >= 0.3 v* or sigma0 >= 0.1 v*: cells with two stages"] = at_most(np.sum(staged[off]), 0)
+        return found
