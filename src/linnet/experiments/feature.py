@@ -91,7 +91,9 @@ class Fig1(Experiment):
             ).values
             task = feature.task(problem)
             x = task.step(self.lr)
-            model = feature.aligned_descent(feature.amplitudes(*start.layers, task), x, task.vstar2, self.steps)
+            model = feature.aligned_descent(
+                feature.amplitudes(start.layers[0], start.layers[1], task), x, task.vstar2, self.steps
+            )
             slope = feature.slope(feature.growth(jnp.arange(self.steps + 1.0), x), self.v0, self.sigma0)
             return {**run, "model": model.loss(task), "stage_one": slope, "x": x, "start_loss": task.start_loss}
 
@@ -196,7 +198,7 @@ class Phase(Experiment):
                 "growth": run["label"][-1] / run["label"][0],
                 "left": left,
                 "end": run["loss"][-1] / run["loss"][0],
-                "sampled": feature.end_growth(feature.amplitudes(*start.layers, task), task.vstar2),
+                "sampled": feature.end_growth(feature.amplitudes(start.layers[0], start.layers[1], task), task.vstar2),
                 "richness": feature.richness(task.vstar2, v * unit, sigma * unit),
             }
 

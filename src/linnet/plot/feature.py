@@ -1,5 +1,8 @@
 """Pictures of feature learning."""
 
+from pathlib import Path
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 import xarray
@@ -95,7 +98,7 @@ def phase_map(data: xarray.Dataset, left: float) -> Figure:
     """Growth of the kernel and loss left at alignment for starts of every size, measured beside predicted."""
     figure = canvas(11.5, 9)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
-    top = float(max(data["growth"].max(), data["predicted"].max(), 2.0))
+    top = max(2.0, *(float(data[name].max()) for name in ("growth", "predicted")))
     rows: tuple[tuple[tuple[str, str], Normalize, str], ...] = (
         (("growth", "predicted"), LogNorm(1.0, top), "growth of $y^TΘy$ over the training"),
         (("left", "predicted_left"), Normalize(0.0, 1.0), "loss left when the slope is 0.9"),
@@ -167,3 +170,32 @@ def _short(value: float) -> str:
         return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
     mantissa, power = f"{value:.0e}".split("e")
     return f"{mantissa}e{int(power)}"
+
+
+def prediction(
+    answer: dict[str, Any], predicted: dict[str, np.ndarray] | None, measured: dict[str, np.ndarray] | None, out: Path
+) -> None:
+    """Loss, slope and growth of the kernel by the two-scalar model, with the exact descent if there is one."""
+    figure = canvas(12, 3.9)
+    panels = figure.subplots(1, 3)
+    for axes, name, colour in zip(panels, ("loss", "slope", "growth"), (TRAIN, SIGNAL, TEST), strict=True):
+        if predicted is not None:
+            axes.plot(predicted["step"], predicted[name], color=colour, lw=3, alpha=0.45, label="two-scalar model")
+        if measured is not None:
+            axes.plot(measured["step"], measured[name], color=THEORY, lw=1.1, ls="--", label="exact descent")
+        if answer["t1"] is not None:
+            axes.axvline(answer["t1"], color=NOISE, lw=1, ls=":", label=f"$t_1$ = {answer['t1']}")
+        axes.set_xlabel("step")
+        tidy(axes)
+    panels[0].set(title=f"{answer['regime']}, R = {answer['richness']:.3g}: loss", ylabel="$L / L(0)$")
+    panels[1].set(title="Alignment of the neurons", ylabel="slope")
+    panels[2].set(title="Kernel along the labels", ylabel="$y^TΘy$ over its start")
+    panels[0].set_yscale("log")
+    panels[0].set_ylim(1e-9, 3)
+    panels[2].set_yscale("log")
+    if predicted is not None:
+        for axes in panels:
+            axes.set_xlim(0, predicted["step"][-1])
+    for axes in panels:
+        axes.legend(frameon=False, fontsize=9)
+    figure.savefig(out)

@@ -360,6 +360,14 @@ class Aligned(NamedTuple):
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
         return (start.plus * self.up**2 + start.minus * self.down**2) / (start.plus + start.minus)
 
+    def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
+        """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
+        # mean(v^2 - alpha^2)
+        cross = 2 * _check.number("v0", v0, above=0) ** 2 - (start.plus + start.minus) / 2
+        up, down = start.plus * self.up, start.minus * self.down
+        product = up * (self.up - 1) - down * (self.down - 1) + cross * (self.up - self.down)
+        return product / (up * self.up + down * self.down + 2 * cross * self.up * self.down)
+
 
 @partial(jax.jit, static_argnames="steps")
 def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
