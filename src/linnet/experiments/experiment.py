@@ -64,6 +64,10 @@ class Experiment(BaseModel):
         "data", and go on from there.
         """
 
+    def missing(self) -> str | None:
+        """What this machine lacks for it, as a sentence with the cure; None if nothing."""
+        return None
+
     @abc.abstractmethod
     def draw(self, data: xarray.Dataset) -> "Figure":
         """The figure."""

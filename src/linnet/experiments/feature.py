@@ -1,8 +1,10 @@
 """Figures of "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks"."""
 
+import abc
 import math
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +13,18 @@ import xarray
 from pydantic import Field, model_validator
 
 from linnet import observe
+from linnet._check import InputError
 from linnet.claims import Finding
 from linnet.claims.claim import at_least, at_most
+from linnet.experiments import images as pictures
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import readout
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
-from linnet.problems import gaussian_samples, mean_field_regression
+from linnet.problems import factorisation, gaussian_samples, mean_field_regression
 from linnet.record import every
 from linnet.simulation import simulate
+from linnet.states import ReluNetwork
 from linnet.theory import feature
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ def _norm(state: Any, problem: Any) -> Any:
 
 
 _NORM = Observable("norm", _norm, ())
+_SQUARES = Observable("squares", lambda state, problem: jnp.sum(state.layers[1] ** 2), ())
 
 
 def _first(reached: np.ndarray) -> np.ndarray:
@@ -243,3 +249,291 @@ class Phase(Experiment):
         if off.any():
             found["v0 >= 0.3 v* or sigma0 >= 0.1 v*: cells with two stages"] = at_most(np.sum(staged[off]), 0)
         return found
+
+
+# Images (figures 2 and 3) --------------------------------------------------------------------------------------------
+
+_SEPARABLE = 0.65  # on classes that overlap more than this floor, the third stage begins before 2 t1
+
+
+class _Pictures(Experiment):
+    """What figures 2 and 3 share: pairs of classes of a set of images, in units of their own gamma and phi."""
+
+    measured: ClassVar[tuple[str, ...]]  # of the kernel
+    interval: ClassVar[int]  # steps between two looks at it
+    images: Literal["digits", "mnist", "fashion", "cifar10"] = Field(
+        default="digits", description="digits of scikit-learn, or mnist, fashion, cifar10 from a folder."
+    )
+    folder: str | None = Field(default=None, description="Folder with the published files, unzipped or .gz.")
+    pairs: tuple[tuple[int, int], ...] = Field(
+        default=((0, 1), (3, 8), (4, 9), (1, 7)), min_length=1, max_length=45, description="Pairs of classes."
+    )
+    draws: int = Field(default=10, ge=1, le=1000, description="Draws of images and start for each pair.")
+    n: int = Field(default=100, ge=4, le=1000, description="Images, half of each class.")
+    width: int = Field(default=256, ge=2, le=10_000, description="Hidden neurons.")
+    x: float = Field(default=0.1, gt=0, lt=0.5, description="Dimensionless step, lr sqrt(gamma) / (n width).")
+    start: float = Field(default=0.01, gt=0, le=1, description="v0 = sigma0 in units of v*.")
+    steps: int = Field(default=200, ge=20, le=10_000, description="Steps.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.n % 2:
+            raise ValueError(f"n = {self.n} must be even, half of the images from each class")
+        if any(a == b for a, b in self.pairs):
+            raise ValueError(f"pairs = {self.pairs} must be of two different classes each")
+        if (self.images == "digits") != (self.folder is None):
+            raise ValueError(
+                f"folder = {self.folder!r} must be given for mnist, fashion and cifar10, and only for them"
+            )
+        return self
+
+    def missing(self) -> str | None:
+        if self.images != "digits":
+            return None
+        try:
+            pictures.load("digits")
+        except InputError as error:
+            return str(error)
+        return None
+
+    def samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels of every run; the inputs in an orthonormal basis of their span, which changes nothing."""
+        found = pictures.load(self.images, None if self.folder is None else Path(self.folder))
+        inputs, labels = [], []
+        for i, classes in enumerate(self.pairs):
+            for j in range(self.draws):
+                x, y = pictures.pair(found, classes, self.n, np.random.default_rng([self.seed, i, j]))
+                if not np.any(y @ x):
+                    raise InputError(f"classes {classes} have the same mean image: there is no feature to learn.")
+                u, s, _ = np.linalg.svd(x, full_matrices=False)
+                inputs.append(u * s)
+                labels.append(y)
+        return np.array(inputs), np.array(labels)
+
+    @abc.abstractmethod
+    def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
+        """Loss, slope and kernel on samples at every step, and what the target-aligned kernels are made of."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def level(slope: np.ndarray) -> np.ndarray:
+        """The slope at which stage one ends."""
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        inputs, labels = self.samples()
+        keys = jax.random.split(jax.random.key(self.seed), len(labels))
+        looks = np.unique(np.append(np.arange(0, self.steps, self.interval), self.steps))
+        train = jax.jit(self.train)
+        rows = []
+        # one after another by one program: a batch would share no work and keep all kernels
+        for done, arguments in enumerate(zip(keys, inputs, labels, strict=True)):
+            progress(done, len(labels))
+            run = train(*arguments)
+            slope = np.asarray(run["slope"])
+            t1 = int(_first(slope >= self.level(slope)))
+            # eigenvalues at every step would take most of the time
+            seen = np.append(looks, np.clip([t1, 2 * t1], 0, self.steps))
+            found = _kernels(run["kernel"][seen], run["scale"][seen], run["gram"], run["labels"], self.measured)
+            row = {"loss": run["loss"], "slope": slope, "floor": run["floor"], "t1": t1}
+            for name in self.measured:
+                value = np.asarray(found[name])
+                there = (t1 >= 0, 0 <= 2 * t1 <= self.steps)
+                ends = np.where(there, value[-2:], np.nan)
+                row |= {name: value[:-2], f"{name}_t1": ends[0], f"{name}_2t1": ends[1]}
+            rows.append(jax.tree.map(np.asarray, row))
+        progress(len(rows), len(rows))
+        names = [f"{a} and {b}" for a, b in self.pairs for _ in range(self.draws)]
+        axes = {self.steps + 1: ("run", "step"), len(looks): ("run", "look")}
+        stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        return xarray.Dataset(
+            {name: (axes[v.shape[1]] if v.ndim == 2 else ("run",), v) for name, v in stacked.items()},
+            coords={"step": np.arange(self.steps + 1), "look": looks, "classes": ("run", names)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.feature import image_stages
+
+        return image_stages(data)
+
+
+class Fig2(_Pictures):
+    """Linear networks on pairs of classes of images: the neurons align with Xᵀy while almost all of the loss is left,
+    then the loss falls to the floor of that one direction. Above one run, below all of them in units of t₁. After 2 t₁
+    a third stage follows that the two-stage picture does not have: the other directions of the data are learned, the
+    slope falls and the kernel leaves the target-aligned one again.
+    """
+
+    id: ClassVar[str] = "feature/fig2"
+    place: ClassVar[str] = "Figure 2 (which has CIFAR-10)"
+    title: ClassVar[str] = "Two stages, and a third, on images"
+    quick: ClassVar[dict[str, Any]] = {"draws": 5}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.5}
+    measured: ClassVar[tuple[str, ...]] = ("distance", "norm")
+    interval: ClassVar[int] = 4
+
+    @staticmethod
+    def level(slope: np.ndarray) -> np.ndarray:
+        return np.asarray(_ALIGNED)
+
+    def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
+        problem = mean_field_regression(x, y, width=self.width)
+        task = feature.task(problem)
+        size = self.start * jnp.sqrt(task.vstar2)
+        start = readout(key, problem, self.width, sigma0=size, v0=size)
+        run = simulate(
+            problem,
+            start,
+            GradientDescent(self.x / task.rate),
+            steps=self.steps,
+            record=every(1),
+            observe={
+                "loss": observe.loss,
+                "slope": observe.slope,
+                "kernel": observe.sample_kernel,
+                "squares": _SQUARES,
+            },
+        ).values
+        return {
+            **run,
+            "scale": run["squares"] / self.width**2,
+            "gram": task.gram,
+            "labels": task.labels,
+            "floor": task.floor / task.start_loss,
+        }
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        t1 = data["t1"].values
+        left, slope, near = data["loss"].values, data["slope"].values, data["distance_t1"].values
+        left = left / left[:, :1]
+        floor = data["floor"].values
+        clear = floor <= _SEPARABLE
+        low, high = _range(slope, t1)
+        found = {
+            "runs": at_least(len(t1), 20),
+            "runs that never align": at_most(np.sum(t1 < 0), 0),
+            "loss left at t1, smallest": at_least(np.min(_at(left, t1)), 0.9),
+            "loss left at 2 t1 less the floor of one direction, largest": at_most(
+                np.max(_at(left, 2 * t1) - floor), 0.1
+            ),
+        }
+        if clear.any():
+            found["slope between t1 and 2 t1, smallest (floors to 0.65)"] = at_least(np.min(low[clear]), 0.9)
+            found["slope between t1 and 2 t1, largest (floors to 0.65)"] = at_most(np.max(high[clear]), 1.0)
+        return found | {
+            "distance of the kernel from the target-aligned one at t1, largest": at_most(np.max(near), 0.02),
+            "growth of the kernel's norm until t1, smallest (not kept)": at_least(
+                np.min(data["norm_t1"].values / data["norm"].values[:, 0]), 10
+            ),
+            "third stage: distance at the end / at t1, smallest": at_least(
+                np.min(data["distance"].values[:, -1] / near), 1.0
+            ),
+            "third stage: slope at the end less the largest, largest": at_most(
+                np.max(slope[:, -1] - slope.max(axis=1)), 0.0
+            ),
+        }
+
+
+class Fig3(_Pictures):
+    """The same with ReLU neurons. Alignment comes about twice as late, and the loss still waits for it. But the kernel
+    does not become the target-aligned one: its distance does not fall and the cosine stays near 1/√2, because entries
+    between images of different classes cannot become negative. It comes closer to the target-aligned kernel with these
+    entries set to zero (masked): positive and negative neurons divide the classes among them.
+    """
+
+    id: ClassVar[str] = "feature/fig3"
+    place: ClassVar[str] = "Figure 3 (which has CIFAR-10)"
+    title: ClassVar[str] = "ReLU networks on images: the stages, but not the kernel"
+    quick: ClassVar[dict[str, Any]] = {"draws": 5}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.5, "paper": 1}
+    measured: ClassVar[tuple[str, ...]] = ("distance", "cosine", "masked")
+    interval: ClassVar[int] = 10
+
+    @staticmethod
+    def level(slope: np.ndarray) -> np.ndarray:
+        return np.asarray(_ALIGNED * slope.max())
+
+    def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
+        task = feature.task(mean_field_regression(x, y, width=self.width))
+        size = self.start * jnp.sqrt(task.vstar2)
+        # relu is homogeneous: scaled inputs and labels make f = (1/w) relu(X W_1^T) v and the mean over n
+        root = math.sqrt(self.n)
+        first, second = readout(key, factorisation(x[:1]), (self.width,), sigma0=size, v0=size).layers
+        state = ReluNetwork(first, second, x / (self.width * root))
+        run = simulate(
+            factorisation(y[None] / root),
+            state,
+            GradientDescent(self.x / task.rate),
+            steps=self.steps,
+            record=every(1),
+            observe={
+                "loss": observe.loss,
+                "slope": observe.slope,
+                "kernel": observe.sample_kernel,
+                "squares": _SQUARES,
+            },
+        ).values
+        return {
+            **run,
+            "scale": run["squares"],
+            "gram": state.inputs @ state.inputs.T,
+            "labels": y,
+            "floor": task.floor / task.start_loss,
+        }
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        t1 = data["t1"].values
+        left, slope, distance = data["loss"].values, data["slope"].values, data["distance"].values
+        left = left / left[:, :1]
+        clear = data["floor"].values <= _SEPARABLE
+        low, high = _range(slope, t1)
+        cosine, masked = data["cosine_2t1"].values, data["masked_2t1"].values
+        after = np.where(data["look"].values[None] >= t1[:, None], distance, np.inf)
+        near = data["distance_t1"].values
+        found = {
+            "runs": at_least(len(t1), 20),
+            "share of runs with more than 0.9 of the loss left at t1": at_least(np.mean(_at(left, t1) > 0.9), 0.95),
+        }
+        if clear.any():
+            found["spread of the slope between t1 and 2 t1, largest (floors to 0.65)"] = at_most(
+                np.max((high - low)[clear]), 0.06
+            )
+            found["loss left at 2 t1, largest (floors to 0.65)"] = at_most(np.max(_at(left, 2 * t1)[clear]), 0.8)
+        return found | {
+            "not the target-aligned kernel: distance from t1 on, smallest": at_least(
+                min(np.min(after), np.min(near)), 1.0
+            ),
+            "not the target-aligned kernel: distance at the end / at t1, smallest": at_least(
+                np.min(distance[:, -1] / near), 1.0
+            ),
+            "not the target-aligned kernel: cosine at 2 t1, largest": at_most(np.max(cosine), 0.9),
+            "cosine with the masked kernel less that with the whole one at 2 t1, smallest": at_least(
+                np.min(masked - cosine), 0.0
+            ),
+        }
+
+
+@partial(jax.jit, static_argnames="names")
+def _kernels(kernels: Any, scales: Any, gram: Any, labels: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Kernels beside the target-aligned one, and beside that with zeros between the classes."""
+
+    def one(kernel: Any, scale: Any) -> dict[str, Any]:
+        target = observe.target_kernel(gram, labels, scale)
+        masked = jnp.where(jnp.outer(labels, labels) > 0, target, 0.0)
+        all_ = {
+            "distance": lambda: observe.kernel_distance(kernel, target),
+            "cosine": lambda: observe.kernel_cosine(kernel, target),
+            "masked": lambda: observe.kernel_cosine(kernel, masked),
+            "norm": lambda: jnp.linalg.eigvalsh(kernel)[-1],
+        }
+        return {name: all_[name]() for name in names}
+
+    return jax.vmap(one)(kernels, scales)
+
+
+def _range(values: np.ndarray, t1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest value of each run between t1 and 2 t1, NaN where the run is shorter."""
+    steps = np.arange(values.shape[1])[None]
+    inside = (steps >= t1[:, None]) & (steps <= 2 * t1[:, None])
+    there = (t1 >= 0) & (2 * t1 < values.shape[1])
+    low, high = np.where(inside, values, np.inf).min(axis=1), np.where(inside, values, -np.inf).max(axis=1)
+    return np.where(there, low, np.nan), np.where(there, high, np.nan)

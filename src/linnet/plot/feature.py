@@ -22,9 +22,8 @@ def _band(axes: Axes, x: np.ndarray, values: np.ndarray, colour: str, words: str
     axes.plot(x, middle, color=colour, lw=2, label=words and "median")
 
 
-def _rescaled(values: np.ndarray, t1: np.ndarray, units: np.ndarray) -> np.ndarray:
+def _rescaled(steps: np.ndarray, values: np.ndarray, t1: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Each run at multiples of its own t1, between two steps by a line."""
-    steps = np.arange(values.shape[-1])
     return np.array([np.interp(units * t, steps, row) for t, row in zip(t1, values, strict=True)])
 
 
@@ -67,7 +66,7 @@ def stages(data: xarray.Dataset, t1: np.ndarray) -> Figure:
         left = data["loss"].values / data["loss"].values[:, :1]
         series = (left, data["slope"].values, data["distance"].values)
         for axes, values, colour in zip(below, series, (TRAIN, SIGNAL, TEST), strict=True):
-            _band(axes, units, _rescaled(values[reached], t1[reached], units), colour, f"{count} draws")
+            _band(axes, units, _rescaled(steps, values[reached], t1[reached], units), colour, f"{count} draws")
             axes.axvline(1.0, color=NOISE, lw=1.1, ls="--")
         grown = np.median(data["norm"].values[reached, t1[reached]] / data["norm"].values[reached, 0])
         below[2].text(
@@ -199,3 +198,70 @@ def prediction(
     for axes in panels:
         axes.legend(frameon=False, fontsize=9)
     figure.savefig(out)
+
+
+def image_stages(data: xarray.Dataset) -> Figure:
+    """Loss, slope and kernel on images: one run, then all of them in units of t1, the third stage included."""
+    names = [name for name in ("loss", "slope", "distance") if name in data]
+    cosines = "cosine" in data
+    figure = canvas(15 if cosines else 12, 6.8)
+    above, below = figure.subplots(2, len(names) + cosines)
+    t1 = data["t1"].values
+    steps, first, begin = data["step"].values, data.isel(run=0), int(t1[0])
+    last = (steps[-1] / np.maximum(t1, 1)).min()
+    units = np.linspace(0, min(last, 6), 241)
+    colours = {"loss": TRAIN, "slope": SIGNAL, "distance": TEST, "cosine": NOISE, "masked": SIGNAL}
+    words = {"cosine": "the target-aligned kernel", "masked": "the same, masked"}
+    reached = t1 > 0
+    count = int(np.sum(reached))
+
+    def values(name: str) -> np.ndarray:
+        found = data[name].values
+        return found / found[:, :1] if name == "loss" else found
+
+    for column in range(len(names) + cosines):
+        shown = [names[column]] if column < len(names) else ["cosine", "masked"]
+        for name in shown:
+            colour = colours[name]
+            where = data[data[name].dims[1]].values
+            above[column].plot(where, values(name)[0], color=colour, lw=2.2, label=words.get(name))
+            if count:
+                told = f"{count} runs" if column == 0 else None
+                curves = _rescaled(where, values(name)[reached], t1[reached], units)
+                _band(below[column], units, curves, colour, told)
+        for axes, unit in ((above[column], begin), (below[column], 1)):
+            axes.axvline(unit, color=NOISE, lw=1.1, ls="--", label=f"$t_1$ = {begin}" if axes is above[0] else None)
+            axes.axvline(2 * unit, color=NOISE, lw=1.1, ls=":", label="$2 t_1$" if axes is above[0] else None)
+            tidy(axes)
+        above[column].set_xlabel("step")
+        below[column].set_xlabel("step / $t_1$")
+    above[0].axhline(float(first["floor"]), color=THEORY, lw=1, ls=":", label="floor of one direction")
+    above[0].set(title=f"Classes {first['classes'].item()}: loss", ylabel="$L / L(0)$")
+    above[1].set(title="Slope of the neurons", ylabel="slope")
+    above[2].set(title="Distance from the target-aligned kernel", ylabel="relative distance")
+    floor = data["floor"].values
+    below[0].set(
+        title=f"{data.sizes['run']} runs: $t_1$ from {t1.min()} to {t1.max()}",
+        ylabel="$L / L(0)$",
+    )
+    below[1].set(ylabel="slope", title=f"floors from {floor.min():.2f} to {floor.max():.2f}")
+    below[2].set(
+        ylabel="relative distance", title="It comes near, and leaves" if not cosines else "It does not come near"
+    )
+    for row in (above, below):
+        row[0].set_yscale("log")
+        row[1].set_ylim(0, 1.05)
+        if cosines:
+            row[2].set_ylim(0, None)
+        else:
+            row[2].set_yscale("log")
+    if cosines:
+        above[3].set(title="Cosine of the tangent kernel with", ylabel="cosine", ylim=(0, 1.05))
+        below[3].set(ylabel="cosine", ylim=(0, 1.05))
+        above[3].legend(frameon=False, fontsize=9, loc="lower right")
+        for axes in (above[3], below[3]):
+            axes.axhline(np.sqrt(0.5), color=THEORY, lw=0.9, ls=":")
+        below[3].text(0.98, 0.62, r"$1/\sqrt{2}$", transform=below[3].transAxes, ha="right", va="top", fontsize=9)
+    above[0].legend(frameon=False, fontsize=9, loc="upper right")
+    below[0].legend(frameon=False, fontsize=9, loc="upper right")
+    return figure
