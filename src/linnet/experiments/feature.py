@@ -2,6 +2,7 @@
 
 import abc
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -303,7 +304,7 @@ class _Pictures(Experiment):
         for i, classes in enumerate(self.pairs):
             for j in range(self.draws):
                 x, y = pictures.pair(found, classes, self.n, np.random.default_rng([self.seed, i, j]))
-                if not np.any(y @ x):
+                if not np.linalg.norm(y @ x) > 1e-13 * np.linalg.norm(x) * np.linalg.norm(y):
                     raise InputError(f"classes {classes} have the same mean image: there is no feature to learn.")
                 u, s, _ = np.linalg.svd(x, full_matrices=False)
                 inputs.append(u * s)
@@ -519,13 +520,13 @@ def _kernels(kernels: Any, scales: Any, gram: Any, labels: Any, names: tuple[str
     def one(kernel: Any, scale: Any) -> dict[str, Any]:
         target = observe.target_kernel(gram, labels, scale)
         masked = jnp.where(jnp.outer(labels, labels) > 0, target, 0.0)
-        all_ = {
+        looks: dict[str, Callable[[], Any]] = {
             "distance": lambda: observe.kernel_distance(kernel, target),
             "cosine": lambda: observe.kernel_cosine(kernel, target),
             "masked": lambda: observe.kernel_cosine(kernel, masked),
             "norm": lambda: jnp.linalg.eigvalsh(kernel)[-1],
         }
-        return {name: all_[name]() for name in names}
+        return {name: looks[name]() for name in names}
 
     return jax.vmap(one)(kernels, scales)
 

@@ -53,17 +53,16 @@ def pair(images: Images, classes: Sequence[int], n: int, rng: np.random.Generato
     half = _check.integer("n", n, least=2) // 2
     if n != 2 * half:
         raise InputError(f"n = {n} is not allowed: n must be even, half of the images from each class.")
-    chosen = []
-    for name in classes:
-        there = np.flatnonzero(images.classes == name)
-        if not len(there):
+    there = [np.flatnonzero(images.classes == name) for name in classes]
+    for name, found in zip(classes, there, strict=True):
+        if not len(found):
             known = ", ".join(str(c) for c in np.unique(images.classes))
             raise InputError(f"class {name} is not known: the images have {known}.")
-        if len(there) < half:
+        if len(found) < half:
             raise InputError(
-                f"n = {n} is not allowed: it takes {half} images of class {name}, and there are {len(there)}."
+                f"n = {n} is not allowed: it takes {half} images of class {name}, and there are {len(found)}."
             )
-        chosen.append(rng.permutation(there)[:half])
+    chosen = [rng.permutation(found)[:half] for found in there]
     x = images.pixels[np.concatenate(chosen)].astype(float)
     return x - x.mean(axis=0), np.repeat([1.0, -1.0], half)
 

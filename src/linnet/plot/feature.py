@@ -191,7 +191,11 @@ def prediction(
     panels[2].set(title="Kernel along the labels", ylabel="$y^TΘy$ over its start")
     panels[0].set_yscale("log")
     panels[0].set_ylim(1e-9, 3)
-    panels[2].set_yscale("log")
+    if answer["kernel_growth"] > 10:
+        panels[2].set_yscale("log")
+    else:
+        panels[2].set_ylim(0, 1.2 * answer["kernel_growth"])
+    panels[1].set_ylim(0, 1.05)
     if predicted is not None:
         for axes in panels:
             axes.set_xlim(0, predicted["step"][-1])
@@ -258,10 +262,11 @@ def image_stages(data: xarray.Dataset) -> Figure:
     if cosines:
         above[3].set(title="Cosine of the tangent kernel with", ylabel="cosine", ylim=(0, 1.05))
         below[3].set(ylabel="cosine", ylim=(0, 1.05))
-        above[3].legend(frameon=False, fontsize=9, loc="lower right")
+        above[3].legend(fontsize=9, loc="lower right", framealpha=0.9, edgecolor="none")
         for axes in (above[3], below[3]):
             axes.axhline(np.sqrt(0.5), color=THEORY, lw=0.9, ls=":")
-        below[3].text(0.98, 0.62, r"$1/\sqrt{2}$", transform=below[3].transAxes, ha="right", va="top", fontsize=9)
-    above[0].legend(frameon=False, fontsize=9, loc="upper right")
-    below[0].legend(frameon=False, fontsize=9, loc="upper right")
+            axes.text(0, np.sqrt(0.5) - 0.03, r"$1/\sqrt{2}$", va="top", fontsize=9)
+    place = "lower left" if cosines else "upper right"
+    for axes in (above[0], below[0]):
+        axes.legend(fontsize=9, loc=place, framealpha=0.9, edgecolor="none")
     return figure
