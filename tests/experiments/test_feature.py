@@ -12,7 +12,7 @@ import linnet as ln
 from linnet import observe
 from linnet.cli import reproduce
 from linnet.experiments import images
-from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase
+from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase, _kernels
 from linnet.theory import feature
 
 
@@ -156,6 +156,20 @@ def test_kernel_of_a_relu_network_with_two_outputs():
     state = ln.ReluNetwork(rng.normal(size=(7, 3)), rng.normal(size=(2, 7)), rng.normal(size=(4, 3)))
     problem = ln.factorisation(np.ones((2, 4)))
     np.testing.assert_allclose(observe.sample_kernel(state, problem), observe.kernel_matrix(state), rtol=1e-12)
+
+
+def test_what_is_told_of_kernels():
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(6, 3)), np.repeat([1.0, -1.0], 3)
+    roots = rng.normal(size=(2, 6, 6))
+    kernels, gram, scales = roots @ roots.swapaxes(1, 2), x @ x.T, np.array([0.5, 2.0])
+    found = _kernels(kernels, scales, gram, y)
+    for i, kernel in enumerate(kernels):
+        target = np.asarray(observe.target_kernel(gram, y, scales[i]))
+        masked = target * (np.outer(y, y) > 0)
+        assert found["distance"][i] == pytest.approx(float(observe.kernel_distance(kernel, target)), rel=1e-12)
+        assert found["masked"][i] == pytest.approx(float(observe.kernel_cosine(kernel, masked)), rel=1e-12)
+        assert found["norm"][i] == pytest.approx(np.linalg.norm(kernel, 2), rel=1e-12)
 
 
 def test_slope_of_the_aligned_model_is_that_of_its_neurons():
