@@ -49,7 +49,7 @@ def gaussian(
 
 
 def readout(
-    key: Key[Array, ""], problem: Problem, width: float | Sequence[int], *, sigma0: float, v0: float
+    key: Key[Array, ""], problem: Problem, width: float | Sequence[int], *, sigma0: float | Array, v0: float | Array
 ) -> Weights:
     """W_1 ~ N(0, sigma0^2), W_2 = +-v0 with random signs, one output (feature learning, section 2).
 

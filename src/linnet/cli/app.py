@@ -307,3 +307,38 @@ def stability(
     result = answer(depth, spectrum, lr, start, alpha, d, seed, half=half, run=run, plot=plot, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
+
+
+@predict.command()
+def features(
+    width: Annotated[int, typer.Option(help="Hidden neurons.")],
+    v0: Annotated[float, typer.Option(help="Size of the second layer's start, +-v0.")],
+    sigma0: Annotated[float, typer.Option(help="Standard deviation of the first layer's start.")],
+    n: Annotated[int | None, typer.Option(help="Samples; with --data the first n of the file.")] = None,
+    d: Annotated[int | None, typer.Option(help="Inputs.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Step size; default a tenth of the largest stable one.")] = None,
+    noise2: Annotated[float | None, typer.Option(help="Variance of the noise on labels; default 0.")] = None,
+    teacher: Annotated[
+        float | None, typer.Option(help="Norm of the teacher; default that of d normal numbers.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Samples of your own as rows: .npz (inputs, labels), .npy or .csv.")
+    ] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="Loss to be reached, for the paper's assumption; default 1% of the start.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the data and the start.")] = 0,
+    run: Annotated[bool, typer.Option("--run", help="Make the exact descent too and show it beside.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Does a two-layer network learn features, in which stages and when? Before training, on Gaussian or your own data.
+
+    f = (1/width) X W_1^T v with one output and loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Subtract
+    the column means of your inputs first.
+    """
+    from linnet.cli.predict_features import features as answer
+
+    result = answer(n, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json)
+    if as_json:
+        typer.echo(dumps(result))

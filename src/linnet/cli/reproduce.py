@@ -49,8 +49,15 @@ def run(ids: Sequence[str], size: str, out: Path, settings: Sequence[str], *, qu
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"out = {str(out)!r} is not allowed: {error.strerror}.") from None
-    results = []
+    results, skipped = [], []
     for experiment in made:
+        lacks = experiment.missing()
+        if lacks is not None:
+            if ids:
+                raise InputError(f"{experiment.id}: {lacks}")
+            skipped.append({"id": experiment.id, "reason": lacks})
+            console.print(f"[bold]{experiment.id}[/] is left out: {escape(lacks)}", highlight=False)
+            continue
         expected = _duration(60 * experiment.minutes[size])
         console.print(f"[bold]{experiment.id}[/] {escape(experiment.title)} ({size}; about {expected} on two cores)")
         result = _one(experiment, size, out / experiment.id, quiet)
@@ -65,7 +72,11 @@ def run(ids: Sequence[str], size: str, out: Path, settings: Sequence[str], *, qu
         kept = " (data kept from an earlier run)" if result["kept"] else ""
         console.print(f"  {_duration(result['seconds'])}{kept}, {out / experiment.id / 'figure.png'}", highlight=False)
     failed = sum(not all(v["holds"] for v in result["verdicts"]) for result in results)
-    console.print(f"{len(results)} reproduced, {failed} not as required. Page: {out / 'index.html'}", highlight=False)
+    left_out = f", {len(skipped)} left out" if skipped else ""
+    console.print(
+        f"{len(results)} reproduced, {failed} not as required{left_out}. Page: {out / 'index.html'}",
+        highlight=False,
+    )
     return {
         "out": str(out),
         "experiments": [
@@ -78,6 +89,7 @@ def run(ids: Sequence[str], size: str, out: Path, settings: Sequence[str], *, qu
             for result in results
         ],
         "failed": failed,
+        "skipped": skipped,
     }
 
 

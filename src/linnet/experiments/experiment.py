@@ -64,6 +64,10 @@ class Experiment(BaseModel):
         "data", and go on from there.
         """
 
+    def missing(self) -> str | None:
+        """What this machine lacks for it, as a sentence with the cure; None if nothing."""
+        return None
+
     @abc.abstractmethod
     def draw(self, data: xarray.Dataset) -> "Figure":
         """The figure."""
@@ -129,7 +133,8 @@ def put(path: Path, text: str) -> None:
 
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id, in the order of the papers."""
-    for subject in ("mixed", "spectral", "landscape", "convergence", "stability", "stability_starts"):
+    subjects = ("mixed", "spectral", "landscape", "convergence", "stability", "stability_starts", "feature")
+    for subject in subjects:
         importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 

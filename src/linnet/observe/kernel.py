@@ -89,10 +89,11 @@ def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
     """Tangent kernel of the predictions on the samples, normalisation included
 
     Two layers and one output in width w: (1/w^2) (|v|^2 K + X W_1^T W_1 X^T) with K = X X^T (feature learning, section
-    2). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself.
+    2). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself:
+    (D D^T) o K + H H^T with H = relu(X W_1^T) and D = v where a neuron is active, without an output scale.
     """
     if isinstance(state, ReluNetwork):
-        return kernel_matrix(state)
+        return _relu_kernel(state)
     root, scale, _ = _samples(problem)
     if isinstance(state, Weights):
         kernel = sum(jnp.kron(left, root @ right @ root.T) for left, right in _factors(state))
@@ -100,6 +101,17 @@ def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
         spread = jnp.kron(jnp.eye(state.matrix.shape[0]), root)
         kernel = spread @ kernel_matrix(state) @ spread.T
     return scale**2 * kernel
+
+
+def _relu_kernel(state: ReluNetwork) -> Float[Array, "entries entries"]:
+    first, second = state.layers
+    hidden = state.inputs @ first.T
+    gram, passed = state.inputs @ state.inputs.T, jax.nn.relu(hidden)
+    through = jnp.where(hidden > 0, second[:, None, :], 0.0)  # outputs, samples, neurons
+    blocks = jnp.einsum("air,bjr->aibj", through, through) * gram[None, :, None, :]
+    same = jnp.eye(second.shape[0])[:, None, :, None]
+    entries = second.shape[0] * gram.shape[0]
+    return (blocks + same * (passed @ passed.T)[None, :, None, :]).reshape(entries, entries)
 
 
 def target_kernel(gram: Any, labels: Any, scale: Any = 1.0) -> Float[Array, "n n"]:
@@ -171,7 +183,7 @@ def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
     """Tangent kernel on samples in the direction of the labels, y^T Theta y"""
     (first, v), feature = _one_output(state), _feature(state, problem)
     if isinstance(state, ReluNetwork):
-        return problem.target[0] @ kernel_matrix(state) @ problem.target[0]
+        return problem.target[0] @ _relu_kernel(state) @ problem.target[0]
     scale = _samples(problem)[1]
     return scale**2 * (jnp.sum(v**2) * jnp.sum(feature**2) + jnp.sum((first @ feature) ** 2))
 

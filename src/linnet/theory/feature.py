@@ -101,7 +101,9 @@ def task(problem: Regression) -> Task:
             "mean_field_regression(X, y, width=w)."
         )
     found = Task(problem.root, problem.labels[0], problem.square, 1 / problem.scale, 1 / problem.output_scale)
-    if not _check.traced(found) and not float(found.gamma) > 0:
+    # what is left of zero by rounding counts as zero
+    noise = RANK_TOLERANCE**2 * jnp.sum(found.root**2) * found.square
+    if not _check.traced(found) and not float(found.gamma) > float(noise):
         raise InputError(
             "X^T y is zero: there is no feature to learn; the labels must not be orthogonal to the inputs."
         )
@@ -359,6 +361,14 @@ class Aligned(NamedTuple):
     def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
         return (start.plus * self.up**2 + start.minus * self.down**2) / (start.plus + start.minus)
+
+    def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
+        """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
+        # mean(v^2 - alpha^2)
+        cross = 2 * _check.number("v0", v0, above=0) ** 2 - (start.plus + start.minus) / 2
+        up, down = start.plus * self.up, start.minus * self.down
+        product = up * (self.up - 1) - down * (self.down - 1) + cross * (self.up - self.down)
+        return product / (up * self.up + down * self.down + 2 * cross * self.up * self.down)
 
 
 @partial(jax.jit, static_argnames="steps")

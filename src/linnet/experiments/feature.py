@@ -1,0 +1,540 @@
+"""Figures of "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks"."""
+
+import abc
+import math
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+from linnet import observe
+from linnet._check import InputError
+from linnet.claims import Finding
+from linnet.claims.claim import at_least, at_most
+from linnet.experiments import images as pictures
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.initial import readout
+from linnet.motion import GradientDescent
+from linnet.observe import Observable
+from linnet.problems import factorisation, gaussian_samples, mean_field_regression
+from linnet.record import every
+from linnet.simulation import simulate
+from linnet.states import ReluNetwork
+from linnet.theory import feature
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ALIGNED = 0.95  # stage one ends at the first step with this slope
+
+
+def _norm(state: Any, problem: Any) -> Any:
+    return jnp.linalg.eigvalsh(observe.sample_kernel(state, problem))[-1]
+
+
+_NORM = Observable("norm", _norm, ())
+_SQUARES = Observable("squares", lambda state, problem: jnp.sum(state.layers[1] ** 2), ())
+
+
+def _first(reached: np.ndarray) -> np.ndarray:
+    """The first step of each run (the last axis) at which something is true, -1 where it never is."""
+    return np.where(reached.any(axis=-1), np.argmax(reached, axis=-1), -1)
+
+
+def _at(values: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The value of each run at a step of its own, NaN where there is no such step."""
+    there = (step >= 0) & (step < values.shape[-1])
+    picked = np.take_along_axis(values, np.where(there, step, 0)[..., None], axis=-1)[..., 0]
+    return np.asarray(np.where(there, picked, np.nan))
+
+
+# Gaussian data (figure 1) --------------------------------------------------------------------------------------------
+
+
+class Fig1(Experiment):
+    """A two-layer linear network learns in two stages: the neurons align with Xᵀy while the loss stands still, then the
+    loss falls along that direction. Above one draw, as in the paper, with the two-scalar model of the whole training;
+    below all draws, in units of the step t₁ where the slope reaches 0.95. The kernel is closest to the target-aligned
+    one between the stages and then leaves it a little; its norm is not kept in stage one but grows several hundredfold.
+    """
+
+    id: ClassVar[str] = "feature/fig1"
+    place: ClassVar[str] = "Figure 1"
+    title: ClassVar[str] = "Two stages of feature learning on Gaussian data"
+    quick: ClassVar[dict[str, Any]] = {"draws": 50}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.3}
+
+    n: int = Field(default=10, ge=2, le=200, description="Samples.")
+    d: int = Field(default=10_000, ge=2, le=10**9, description="Inputs.")
+    width: int = Field(default=1024, ge=2, le=10**9, description="Hidden neurons.")
+    lr: float = Field(default=0.1, gt=0, le=1e6, description="Step size.")
+    sigma0: float = Field(default=0.01, ge=0, le=1e3, description="Standard deviation of the first layer's start.")
+    v0: float = Field(default=0.001, gt=0, le=1e3, description="Size of the second layer's start, +-v0.")
+    noise2: float = Field(default=0.01, ge=0, le=1e6, description="Variance of the noise on labels.")
+    steps: int = Field(default=120, ge=10, le=10_000, description="Steps; three times t1 must fit.")
+    draws: int = Field(default=400, ge=2, le=100_000, description="Draws of data and start; the first is shown.")
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        looks = {
+            "loss": observe.loss,
+            "slope": observe.slope,
+            "distance": observe.target_distance,
+            "norm": _NORM,
+            "label": observe.label_kernel,
+        }
+
+        def one(key: Any) -> Any:
+            samples = gaussian_samples(key, self.n, self.d, noise2=self.noise2)
+            problem = mean_field_regression(*samples, width=self.width)
+            start = readout(key, problem, self.width, sigma0=self.sigma0, v0=self.v0)
+            run = simulate(
+                problem, start, GradientDescent(self.lr), steps=self.steps, record=every(1), observe=looks
+            ).values
+            task = feature.task(problem)
+            x = task.step(self.lr)
+            model = feature.aligned_descent(
+                feature.amplitudes(start.layers[0], start.layers[1], task), x, task.vstar2, self.steps
+            )
+            slope = feature.slope(feature.growth(jnp.arange(self.steps + 1.0), x), self.v0, self.sigma0)
+            return {**run, "model": model.loss(task), "stage_one": slope, "x": x, "start_loss": task.start_loss}
+
+        progress(0, 1)
+        values = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(self.seed), self.draws))
+        progress(1, 1)
+        return xarray.Dataset(
+            {name: (("draw", "step")[: np.ndim(value)], np.asarray(value)) for name, value in values.items()},
+            coords={"step": np.arange(self.steps + 1)},
+        )
+
+    @staticmethod
+    def aligned(data: xarray.Dataset) -> np.ndarray:
+        """t1 of every draw: the first step at which the slope is 0.95, -1 where it never is."""
+        return _first(data["slope"].values >= _ALIGNED)
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.feature import stages
+
+        return stages(data, self.aligned(data))
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        t1 = self.aligned(data)
+        loss, slope, distance = (data[name].values for name in ("loss", "slope", "distance"))
+        left = loss / loss[:, :1]
+        small = data["x"].values < 0.5
+        late = _at(left, 3 * t1)[small]
+        half = [_first(curve <= 0.5 * loss[:, :1]) for curve in (loss, data["model"].values)]
+        grown = _at(data["norm"].values / data["norm"].values[:, :1], t1)
+        return {
+            "draws that never align": at_most(np.sum(t1 < 0), 0),
+            "loss left at t1, smallest": at_least(np.min(_at(left, t1)), 0.9),
+            "loss left at 3 t1, largest (x < 1/2)": at_most(np.max(late) if late.size else math.nan, 1e-6),
+            "largest slope of a run, smallest": at_least(np.min(slope.max(axis=1)), 0.985),
+            "largest slope of a run, largest": at_most(np.max(slope), 1.0),
+            "distance of the kernel from the target-aligned one at t1, largest": at_most(
+                np.max(_at(distance, t1)), 0.01
+            ),
+            "distance of the kernel at the end, largest": at_most(np.max(distance[:, -1]), 0.05),
+            "it is closer at t1 than at the end: median of the ratio": at_most(
+                np.median(_at(distance, t1) / distance[:, -1]), 1.0
+            ),
+            "growth of the kernel's norm until t1, smallest (not kept)": at_least(np.min(grown), 10),
+            "two-scalar model: largest gap in loss / L(0)": at_most(
+                np.max(np.abs(data["model"].values - loss) / loss[:, :1]), 0.01
+            ),
+            "two-scalar model: share of draws with its half-loss step": at_least(np.mean(half[0] == half[1]), 0.99),
+        }
+
+
+# Lazy or rich --------------------------------------------------------------------------------------------------------
+
+_SLOPE, _LEFT = 0.9, 0.5  # two stages: this slope is reached with more than this share of the loss left
+
+
+class Phase(Experiment):
+    """From which starts are features learned? Growth of the kernel in the direction of the labels over the whole
+    training, and the loss that is left when the neurons are aligned (slope 0.9), for starts of every size in units of
+    v* (where the second layer ends): measured, and predicted without simulation. Starts with more than half of the loss
+    left there train in two stages; those above the line R = 1 are lazy and their kernel stays.
+    """
+
+    id: ClassVar[str] = "feature/phase"
+    place: ClassVar[str] = "section 3, quantified (no figure in the paper)"
+    title: ClassVar[str] = "Lazy or rich: how much the kernel grows"
+    quick: ClassVar[dict[str, Any]] = {"sizes": (1e-3, 1e-2, 0.1, 0.3, 3.0, 30.0)}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.3}
+
+    n: int = Field(default=10, ge=2, le=200, description="Samples.")
+    d: int = Field(default=10_000, ge=2, le=10**9, description="Inputs.")
+    width: int = Field(default=1024, ge=2, le=10**9, description="Hidden neurons.")
+    sizes: tuple[float, ...] = Field(
+        default=(1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+        min_length=2,
+        max_length=100,
+        description="v0 / v* and sigma0 / v*, ascending.",
+    )
+    share: float = Field(default=0.02, gt=0, le=0.5, description="Step size over the largest stable one.")
+    steps: int = Field(default=2000, ge=100, le=10**6, description="Steps.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if list(self.sizes) != sorted(set(self.sizes)) or not 1e-8 <= self.sizes[0] <= self.sizes[-1] <= 1e4:
+            raise ValueError(f"sizes = {self.sizes} must ascend between 1e-8 and 1e4")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        data, starts = jax.random.split(jax.random.key(self.seed))
+        samples = gaussian_samples(data, self.n, self.d)
+        problem = mean_field_regression(*samples, width=self.width)
+        task = feature.task(problem)
+        unit = jnp.sqrt(task.vstar2)
+        looks = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
+
+        def one(key: Any, v: Any, sigma: Any) -> Any:
+            start = readout(key, problem, self.width, sigma0=sigma * unit, v0=v * unit)
+            lr = self.share * feature.step_limits(task, v * unit, sigma * unit).isotropic
+            run = simulate(problem, start, GradientDescent(lr), steps=self.steps, record=every(1), observe=looks).values
+            aligned = run["slope"] >= _SLOPE
+            left = jnp.where(aligned.any(), run["loss"][jnp.argmax(aligned)] / run["loss"][0], jnp.nan)
+            return {
+                "growth": run["label"][-1] / run["label"][0],
+                "left": left,
+                "end": run["loss"][-1] / run["loss"][0],
+                "sampled": feature.end_growth(feature.amplitudes(start.layers[0], start.layers[1], task), task.vstar2),
+                "richness": feature.richness(task.vstar2, v * unit, sigma * unit),
+            }
+
+        grid = np.array([(v, s) for v in self.sizes for s in self.sizes])
+        progress(0, 1)
+        values = jax.jit(jax.vmap(one))(jax.random.split(starts, len(grid)), *grid.T)
+        progress(1, 1)
+        r = np.asarray(values["richness"])
+        values["predicted"] = feature.kernel_growth(r)
+        values["predicted_left"] = np.array(
+            [float(feature.loss_left(_SLOPE, x, v, s, task)) for x, (v, s) in zip(r, grid, strict=True)]
+        )
+        side = len(self.sizes)
+        return xarray.Dataset(
+            {name: (("v0", "sigma0"), np.asarray(value).reshape(side, side)) for name, value in values.items()},
+            coords={"v0": list(self.sizes), "sigma0": list(self.sizes)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.feature import phase_map
+
+        return phase_map(data, _LEFT)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        growth = np.log(data["growth"].values)
+        staged = data["left"].values > _LEFT  # not reached is no
+        v, sigma = (a.values for a in xarray.broadcast(data["v0"], data["sigma0"]))
+        on, off = (v <= 0.1) & (sigma <= 0.01), (v >= 0.3) | (sigma >= 0.1)
+        predicted = data["predicted_left"].values > _LEFT
+        found = {
+            "loss at the end / at the start, largest": at_most(data["end"].max(), 1e-6),
+            "|log| of the growth / sqrt(1 + R²), largest": at_most(
+                np.max(np.abs(growth - np.log(data["predicted"].values))), 0.15
+            ),
+            "the same with the start's own amplitudes": at_most(
+                np.max(np.abs(growth - np.log(data["sampled"].values))), 0.02
+            ),
+            "cells whose two stages are not as predicted": at_most(np.sum(staged != predicted), 0),
+        }
+        if on.any():
+            found["v0 <= 0.1 v*, sigma0 <= 0.01 v*: cells without two stages"] = at_most(np.sum(~staged[on]), 0)
+        if off.any():
+            found["v0 >= 0.3 v* or sigma0 >= 0.1 v*: cells with two stages"] = at_most(np.sum(staged[off]), 0)
+        return found
+
+
+# Images (figures 2 and 3) --------------------------------------------------------------------------------------------
+
+_SEPARABLE = 0.65  # on classes that overlap more than this floor, the third stage begins before 2 t1
+
+
+class _Pictures(Experiment):
+    """What figures 2 and 3 share: pairs of classes of a set of images, in units of their own gamma and phi."""
+
+    measured: ClassVar[tuple[str, ...]]  # of the kernel
+    interval: ClassVar[int]  # steps between two looks at it
+    images: Literal["digits", "mnist", "fashion", "cifar10"] = Field(
+        default="digits", description="digits of scikit-learn, or mnist, fashion, cifar10 from a folder."
+    )
+    folder: str | None = Field(default=None, description="Folder with the published files, unzipped or .gz.")
+    pairs: tuple[tuple[int, int], ...] = Field(
+        default=((0, 1), (3, 8), (4, 9), (1, 7)), min_length=1, max_length=45, description="Pairs of classes."
+    )
+    draws: int = Field(default=10, ge=1, le=1000, description="Draws of images and start for each pair.")
+    n: int = Field(default=100, ge=4, le=1000, description="Images, half of each class.")
+    width: int = Field(default=256, ge=2, le=10_000, description="Hidden neurons.")
+    x: float = Field(default=0.1, gt=0, lt=0.5, description="Dimensionless step, lr sqrt(gamma) / (n width).")
+    start: float = Field(default=0.01, gt=0, le=1, description="v0 = sigma0 in units of v*.")
+    steps: int = Field(default=200, ge=20, le=10_000, description="Steps.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.n % 2:
+            raise ValueError(f"n = {self.n} must be even, half of the images from each class")
+        if any(a == b for a, b in self.pairs):
+            raise ValueError(f"pairs = {self.pairs} must be of two different classes each")
+        if (self.images == "digits") != (self.folder is None):
+            raise ValueError(
+                f"folder = {self.folder!r} must be given for mnist, fashion and cifar10, and only for them"
+            )
+        return self
+
+    def missing(self) -> str | None:
+        if self.images != "digits":
+            return None
+        try:
+            pictures.load("digits")
+        except InputError as error:
+            return str(error)
+        return None
+
+    def samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels of every run; the inputs in an orthonormal basis of their span, which changes nothing."""
+        found = pictures.load(self.images, None if self.folder is None else Path(self.folder))
+        inputs, labels = [], []
+        for i, classes in enumerate(self.pairs):
+            for j in range(self.draws):
+                x, y = pictures.pair(found, classes, self.n, np.random.default_rng([self.seed, i, j]))
+                if not np.linalg.norm(y @ x) > 1e-13 * np.linalg.norm(x) * np.linalg.norm(y):
+                    raise InputError(f"classes {classes} have the same mean image: there is no feature to learn.")
+                u, s, _ = np.linalg.svd(x, full_matrices=False)
+                inputs.append(u * s)
+                labels.append(y)
+        return np.array(inputs), np.array(labels)
+
+    @abc.abstractmethod
+    def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
+        """Loss, slope and kernel on samples at every step, and what the target-aligned kernels are made of."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def level(slope: np.ndarray) -> np.ndarray:
+        """The slope at which stage one ends."""
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        inputs, labels = self.samples()
+        keys = jax.random.split(jax.random.key(self.seed), len(labels))
+        looks = np.unique(np.append(np.arange(0, self.steps, self.interval), self.steps))
+        train = jax.jit(self.train)
+        rows = []
+        # one after another by one program: a batch would share no work and keep all kernels
+        for done, arguments in enumerate(zip(keys, inputs, labels, strict=True)):
+            progress(done, len(labels))
+            run = train(*arguments)
+            slope = np.asarray(run["slope"])
+            t1 = int(_first(slope >= self.level(slope)))
+            # eigenvalues at every step would take most of the time
+            seen = np.append(looks, np.clip([t1, 2 * t1], 0, self.steps))
+            found = _kernels(run["kernel"][seen], run["scale"][seen], run["gram"], run["labels"])
+            row = {"loss": run["loss"], "slope": slope, "floor": run["floor"], "t1": t1}
+            for name in self.measured:
+                value = found[name]
+                there = (t1 >= 0, 0 <= 2 * t1 <= self.steps)
+                ends = np.where(there, value[-2:], np.nan)
+                row |= {name: value[:-2], f"{name}_t1": ends[0], f"{name}_2t1": ends[1]}
+            rows.append(jax.tree.map(np.asarray, row))
+        progress(len(rows), len(rows))
+        names = [f"{a} and {b}" for a, b in self.pairs for _ in range(self.draws)]
+        axes = {self.steps + 1: ("run", "step"), len(looks): ("run", "look")}
+        stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        return xarray.Dataset(
+            {name: (axes[v.shape[1]] if v.ndim == 2 else ("run",), v) for name, v in stacked.items()},
+            coords={"step": np.arange(self.steps + 1), "look": looks, "classes": ("run", names)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.feature import image_stages
+
+        return image_stages(data)
+
+
+class Fig2(_Pictures):
+    """Linear networks on pairs of classes of images: the neurons align with Xᵀy while almost all of the loss is left,
+    then the loss falls to the floor of that one direction. Above one run, below all of them in units of t₁. After 2 t₁
+    a third stage follows that the two-stage picture does not have: the other directions of the data are learned, the
+    slope falls and the kernel leaves the target-aligned one again.
+    """
+
+    id: ClassVar[str] = "feature/fig2"
+    place: ClassVar[str] = "Figure 2 (which has CIFAR-10)"
+    title: ClassVar[str] = "Two stages, and a third, on images"
+    quick: ClassVar[dict[str, Any]] = {"draws": 5}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+    measured: ClassVar[tuple[str, ...]] = ("distance", "norm")
+    interval: ClassVar[int] = 4
+
+    @staticmethod
+    def level(slope: np.ndarray) -> np.ndarray:
+        return np.asarray(_ALIGNED)
+
+    def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
+        problem = mean_field_regression(x, y, width=self.width)
+        task = feature.task(problem)
+        size = self.start * jnp.sqrt(task.vstar2)
+        start = readout(key, problem, self.width, sigma0=size, v0=size)
+        run = simulate(
+            problem,
+            start,
+            GradientDescent(self.x / task.rate),
+            steps=self.steps,
+            record=every(1),
+            observe={
+                "loss": observe.loss,
+                "slope": observe.slope,
+                "kernel": observe.sample_kernel,
+                "squares": _SQUARES,
+            },
+        ).values
+        return {
+            **run,
+            "scale": run["squares"] / self.width**2,
+            "gram": task.gram,
+            "labels": task.labels,
+            "floor": task.floor / task.start_loss,
+        }
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        t1 = data["t1"].values
+        left, slope, near = data["loss"].values, data["slope"].values, data["distance_t1"].values
+        left = left / left[:, :1]
+        floor = data["floor"].values
+        clear = floor <= _SEPARABLE
+        low, high = _range(slope, t1)
+        found = {
+            "runs": at_least(len(t1), 20),
+            "runs that never align": at_most(np.sum(t1 < 0), 0),
+            "loss left at t1, smallest": at_least(np.min(_at(left, t1)), 0.9),
+            "loss left at 2 t1 less the floor of one direction, largest": at_most(
+                np.max(_at(left, 2 * t1) - floor), 0.1
+            ),
+        }
+        if clear.any():
+            found["slope between t1 and 2 t1, smallest (floors to 0.65)"] = at_least(np.min(low[clear]), 0.9)
+            found["slope between t1 and 2 t1, largest (floors to 0.65)"] = at_most(np.max(high[clear]), 1.0)
+        return found | {
+            "distance of the kernel from the target-aligned one at t1, largest": at_most(np.max(near), 0.02),
+            "growth of the kernel's norm until t1, smallest (not kept)": at_least(
+                np.min(data["norm_t1"].values / data["norm"].values[:, 0]), 10
+            ),
+            "third stage: distance at the end / at t1, smallest": at_least(
+                np.min(data["distance"].values[:, -1] / near), 1.0
+            ),
+            "third stage: slope at the end less the largest, largest": at_most(
+                np.max(slope[:, -1] - slope.max(axis=1)), 0.0
+            ),
+        }
+
+
+class Fig3(_Pictures):
+    """The same with ReLU neurons. Alignment comes about twice as late, and the loss still waits for it. But the kernel
+    does not become the target-aligned one: its distance does not fall and the cosine stays near 1/√2, because entries
+    between images of different classes cannot become negative. It comes closer to the target-aligned kernel with these
+    entries set to zero (masked): positive and negative neurons divide the classes among them.
+    """
+
+    id: ClassVar[str] = "feature/fig3"
+    place: ClassVar[str] = "Figure 3 (which has CIFAR-10)"
+    title: ClassVar[str] = "ReLU networks on images: the stages, but not the kernel"
+    quick: ClassVar[dict[str, Any]] = {"draws": 5}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 0.6}
+    measured: ClassVar[tuple[str, ...]] = ("distance", "cosine", "masked")
+    interval: ClassVar[int] = 10
+
+    @staticmethod
+    def level(slope: np.ndarray) -> np.ndarray:
+        return np.asarray(_ALIGNED * slope.max())
+
+    def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
+        task = feature.task(mean_field_regression(x, y, width=self.width))
+        size = self.start * jnp.sqrt(task.vstar2)
+        # relu is homogeneous: scaled inputs and labels make f = (1/w) relu(X W_1^T) v and the mean over n
+        root = math.sqrt(self.n)
+        first, second = readout(key, factorisation(x[:1]), (self.width,), sigma0=size, v0=size).layers
+        state = ReluNetwork(first, second, x / (self.width * root))
+        run = simulate(
+            factorisation(y[None] / root),
+            state,
+            GradientDescent(self.x / task.rate),
+            steps=self.steps,
+            record=every(1),
+            observe={
+                "loss": observe.loss,
+                "slope": observe.slope,
+                "kernel": observe.sample_kernel,
+                "squares": _SQUARES,
+            },
+        ).values
+        return {
+            **run,
+            "scale": run["squares"],
+            "gram": state.inputs @ state.inputs.T,
+            "labels": y,
+            "floor": task.floor / task.start_loss,
+        }
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        t1 = data["t1"].values
+        left, slope, distance = data["loss"].values, data["slope"].values, data["distance"].values
+        left = left / left[:, :1]
+        clear = data["floor"].values <= _SEPARABLE
+        low, high = _range(slope, t1)
+        cosine, masked = data["cosine_2t1"].values, data["masked_2t1"].values
+        after = np.where(data["look"].values[None] >= t1[:, None], distance, np.inf)
+        near = data["distance_t1"].values
+        found = {
+            "runs": at_least(len(t1), 20),
+            "share of runs with more than 0.9 of the loss left at t1": at_least(np.mean(_at(left, t1) > 0.9), 0.95),
+        }
+        if clear.any():
+            found["spread of the slope between t1 and 2 t1, largest (floors to 0.65)"] = at_most(
+                np.max((high - low)[clear]), 0.06
+            )
+            found["loss left at 2 t1, largest (floors to 0.65)"] = at_most(np.max(_at(left, 2 * t1)[clear]), 0.8)
+        return found | {
+            "not the target-aligned kernel: distance from t1 on, smallest": at_least(
+                min(np.min(after), np.min(near)), 1.0
+            ),
+            "not the target-aligned kernel: distance at the end / at t1, smallest": at_least(
+                np.min(distance[:, -1] / near), 1.0
+            ),
+            "not the target-aligned kernel: cosine at 2 t1, largest": at_most(np.max(cosine), 0.9),
+            "cosine with the masked kernel less that with the whole one at 2 t1, smallest": at_least(
+                np.min(masked - cosine), 0.0
+            ),
+        }
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(0, 0, None, None))
+def _targets(kernel: Any, scale: Any, gram: Any, labels: Any) -> tuple[Any, Any, Any]:
+    """A kernel less the target-aligned one; its cosines with that, whole and with zeros between the classes."""
+    target = observe.target_kernel(gram, labels, scale)
+    masked = jnp.where(jnp.outer(labels, labels) > 0, target, 0.0)
+    return kernel - target, observe.kernel_cosine(kernel, target), observe.kernel_cosine(kernel, masked)
+
+
+def _kernels(kernels: Any, scales: Any, gram: Any, labels: Any) -> dict[str, np.ndarray]:
+    """What is told of kernels at several steps.
+
+    Eigenvalues by NumPy: on a busy machine those of XLA wait ten times longer for their threads.
+    """
+    gap, cosine, masked = (np.asarray(part) for part in _targets(kernels, scales, gram, labels))
+    norm, distance = (np.abs(np.linalg.eigvalsh(part)).max(axis=-1) for part in (np.asarray(kernels), gap))
+    return {"distance": distance / norm, "cosine": cosine, "masked": masked, "norm": norm}
+
+
+def _range(values: np.ndarray, t1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest value of each run between t1 and 2 t1, NaN where the run is shorter."""
+    steps = np.arange(values.shape[1])[None]
+    inside = (steps >= t1[:, None]) & (steps <= 2 * t1[:, None])
+    there = (t1 >= 0) & (2 * t1 < values.shape[1])
+    low, high = np.where(inside, values, np.inf).min(axis=1), np.where(inside, values, -np.inf).max(axis=1)
+    return np.where(there, low, np.nan), np.where(there, high, np.nan)

@@ -1,0 +1,296 @@
+"""The figures of feature learning at toy size: they run, draw, and their acceptance can fail; files of images."""
+
+import gzip
+import struct
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import linnet as ln
+from linnet import observe
+from linnet.cli import reproduce
+from linnet.experiments import images
+from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase, _kernels
+from linnet.theory import feature
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+def run(kind, out, **changes):
+    figure = kind.of_size("quick", changes)
+    data, _ = figure.data(out, quiet)
+    return figure, data, figure.accept(data)
+
+
+def broken(figure, data):
+    return {name for name, finding in figure.accept(data).items() if not finding.holds}
+
+
+def idx(path, array):
+    head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    content = head + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A little MNIST: 5 x 5 images of three classes around three means."""
+    rng = np.random.default_rng(0)
+    there = tmp_path / "mnist"
+    there.mkdir()
+    classes = np.repeat([0, 1, 7], 20)
+    means = rng.integers(60, 200, size=(8, 25))
+    pixels = np.clip(means[classes] + 25 * rng.normal(size=(60, 25)), 0, 255).astype(np.uint8)
+    idx(there / "train-images-idx3-ubyte.gz", pixels.reshape(60, 5, 5))
+    idx(there / "train-labels-idx1-ubyte", classes)
+    return there, pixels, classes
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_stages(tmp_path):
+    figure, data, findings = run(Fig1, tmp_path, draws=4)
+    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert len(figure.draw(data).axes) == 6
+    # a network that never aligns, a loss that falls at once, a kernel that stays away
+    assert "draws that never align" in broken(figure, data.assign(slope=0.5 * data["slope"]))
+    early = data.assign(loss=data["loss"] * 0.8 ** data["step"])
+    assert "loss left at t1, smallest" in broken(figure, early)
+    assert len(broken(figure, data.assign(distance=data["distance"] + 0.1))) >= 2
+    late = broken(figure, data.assign(model=data["model"].shift(step=1, fill_value=data["loss"].values[0, 0])))
+    assert {name.split(":")[0] for name in late} == {"two-scalar model"}
+
+
+def test_phase_map(tmp_path):
+    figure, data, findings = run(Phase, tmp_path, sizes=(1e-2, 0.3, 3.0), steps=1200)
+    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    assert len(figure.draw(data).axes) == 6
+    assert data["growth"].values[0, 0] > 1e3
+    assert np.isnan(data["left"].values[2, 2])
+    assert len(broken(figure, data.assign(growth=1.2 * data["growth"]))) == 2
+    assert len(broken(figure, data.assign(left=1 - data["left"]))) >= 2
+
+
+def test_images_in_three_stages(tmp_path, folder):
+    toy = {"images": "mnist", "folder": str(folder[0]), "pairs": ((0, 1),), "draws": 2, "n": 20, "width": 64}
+    figure, data, findings = run(Fig2, tmp_path / "2", **toy)
+    wrong = {n: str(f) for n, f in findings.items() if not f.holds}
+    assert set(wrong) == {"runs"}  # two runs are no statistics
+    assert len(figure.draw(data).axes) == 6
+    # distances at t1 by hand, from the samples themselves
+    inputs, labels = figure.samples()
+    x, y = inputs[0], labels[0]
+    gram = x @ x.T
+    gamma, phi = y @ gram @ y, y @ gram @ gram @ y
+    assert float(data["floor"][0]) == pytest.approx(1 - gamma**2 / phi / figure.n)
+    assert len(broken(figure, data.assign(distance_t1=data["distance_t1"] + 1, slope=0.8 * data["slope"]))) >= 4
+
+    figure, data, findings = run(Fig3, tmp_path / "3", **toy)
+    assert not findings["runs"].holds
+    assert findings["not the target-aligned kernel: distance from t1 on, smallest"].holds
+    assert len(figure.draw(data).axes) == 8
+    swapped = data.assign(masked_2t1=data["cosine_2t1"] - 0.1, cosine_2t1=data["masked_2t1"])
+    assert len(broken(figure, swapped.assign(distance=0 * data["distance"]))) >= 4
+    # the first steps in NumPy
+    key = jax.random.split(jax.random.key(0), 2)[0]
+    size = 0.01 * gamma**0.75 / np.sqrt(phi)
+    first, second = ln.readout(key, ln.factorisation(x[:1]), (64,), sigma0=size, v0=size).layers
+    w1, v, n, w = np.asarray(first), np.asarray(second)[0], figure.n, 64
+    step = 0.1 * n * w / np.sqrt(gamma) / (n * w)
+    losses = []
+    for _ in range(5):
+        hidden = x @ w1.T
+        error = y - np.maximum(hidden, 0) @ v / w
+        losses.append(error @ error / (2 * n))
+        back = error[:, None] * (hidden > 0)
+        w1, v = w1 + step * (v * back).T @ x, v + step * np.maximum(hidden, 0).T @ error
+    np.testing.assert_allclose(data["loss"][0, :5], losses, rtol=1e-10)
+
+
+def test_digits(tmp_path):
+    pytest.importorskip("sklearn")
+    _, _, findings = run(Fig2, tmp_path, pairs=((0, 1),), draws=1, steps=120)
+    assert {name for name, finding in findings.items() if not finding.holds} == {"runs"}
+    with pytest.raises(ln.InputError, match="n = 1000 is not allowed: it takes 500 images of class 0, and there are"):
+        Fig2.of_size("quick", {"n": 1000}).samples()
+
+
+def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setattr(reproduce, "find", lambda ids: [Fig2])
+    out = reproduce.run([], "quick", tmp_path, [], quiet=True)
+    assert out["experiments"] == []
+    assert "pip install 'linnet[images]'" in out["skipped"][0]["reason"]
+    with pytest.raises(ln.InputError, match=r"feature/fig2: .*needs scikit-learn: pip install"):
+        reproduce.run(["feature/fig2"], "quick", tmp_path, [], quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        (Fig1, {"v0": 0.0}, "v0 = 0.0 is not allowed"),
+        (Phase, {"sizes": (1.0, 0.1)}, "must ascend"),
+        (Fig2, {"n": 21}, "n = 21 must be even"),
+        (Fig2, {"pairs": ((1, 1),)}, "two different classes"),
+        (Fig3, {"images": "cifar10"}, "folder = None must be given"),
+        (Fig3, {"folder": "here"}, "only for them"),
+        (Fig3, {"images": "faces"}, "images = 'faces' is not allowed"),
+    ],
+)
+def test_parameters_are_checked(kind, changes, words):
+    with pytest.raises(ln.InputError) as error:
+        kind.of_size("paper", changes)
+    assert words in str(error.value)
+
+
+# What the figures stand on -------------------------------------------------------------------------------------------
+
+
+def test_kernel_of_a_relu_network_with_two_outputs():
+    rng = np.random.default_rng(1)
+    state = ln.ReluNetwork(rng.normal(size=(7, 3)), rng.normal(size=(2, 7)), rng.normal(size=(4, 3)))
+    problem = ln.factorisation(np.ones((2, 4)))
+    np.testing.assert_allclose(observe.sample_kernel(state, problem), observe.kernel_matrix(state), rtol=1e-12)
+
+
+def test_what_is_told_of_kernels():
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(6, 3)), np.repeat([1.0, -1.0], 3)
+    roots = rng.normal(size=(2, 6, 6))
+    kernels, gram, scales = roots @ roots.swapaxes(1, 2), x @ x.T, np.array([0.5, 2.0])
+    found = _kernels(kernels, scales, gram, y)
+    for i, kernel in enumerate(kernels):
+        target = np.asarray(observe.target_kernel(gram, y, scales[i]))
+        masked = target * (np.outer(y, y) > 0)
+        assert found["distance"][i] == pytest.approx(float(observe.kernel_distance(kernel, target)), rel=1e-12)
+        assert found["masked"][i] == pytest.approx(float(observe.kernel_cosine(kernel, masked)), rel=1e-12)
+        assert found["norm"][i] == pytest.approx(np.linalg.norm(kernel, 2), rel=1e-12)
+
+
+def test_slope_of_the_aligned_model_is_that_of_its_neurons():
+    rng = np.random.default_rng(2)
+    v, alpha, vstar2 = 0.3 * rng.choice([-1.0, 1.0], size=9), 0.2 * rng.normal(size=9), 1.7
+    start = feature.Amplitudes(np.mean((v + alpha) ** 2), np.mean((v - alpha) ** 2))
+    path = feature.aligned_descent(start, 0.2, vstar2, 12)
+    for k in (0, 3, 12):
+        at = feature.Aligned(*(part[k] for part in path))
+        rho, now = (np.asarray(part) for part in at.neurons(v, alpha, 4.0))
+        assert float(at.slope(start, 0.3)) == pytest.approx(rho @ now / 2 / (now @ now), rel=1e-10, abs=1e-14)
+
+
+# Files of images -----------------------------------------------------------------------------------------------------
+
+
+def test_idx_files(folder):
+    there, pixels, classes = folder
+    found = images.load("mnist", there)
+    np.testing.assert_array_equal(found.pixels, pixels)
+    np.testing.assert_array_equal(found.classes, classes)
+    x, y = images.pair(found, (7, 0), 10, np.random.default_rng(0))
+    assert x.shape == (10, 25)
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-12)
+    # the first five are images of class 7, all different, up to one shift
+    apart = pixels[classes == 7].astype(float)
+    first = [row for row in apart if all(np.isclose(apart, row + z - x[0]).all(axis=1).any() for z in x[:5])]
+    assert len(first) == 1
+    assert len(np.unique(x, axis=0)) == 10
+    np.testing.assert_array_equal(y, [1.0] * 5 + [-1.0] * 5)
+    # test images where there are no others
+    (there / "train-labels-idx1-ubyte").rename(there / "t10k-labels.idx1-ubyte")
+    (there / "train-images-idx3-ubyte.gz").rename(there / "t10k-images-idx3-ubyte.gz")
+    np.testing.assert_array_equal(images.load("fashion", there).pixels, pixels)
+
+
+def test_cifar_files(tmp_path):
+    rng = np.random.default_rng(3)
+    table = rng.integers(0, 256, size=(6, 3073)).astype(np.uint8)
+    table[:, 0] %= 10
+    (tmp_path / "data_batch_1.bin").write_bytes(table[:4].tobytes())
+    (tmp_path / "data_batch_3.bin").write_bytes(table[4:].tobytes())
+    (tmp_path / "test_batch.bin").write_bytes(b"not looked at")
+    found = images.load("cifar10", tmp_path)
+    np.testing.assert_array_equal(found.pixels, table[:, 1:])
+    np.testing.assert_array_equal(found.classes, table[:, 0])
+
+
+def _cut(folder, name, content):
+    (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: (f / "train-labels-idx1-ubyte").unlink(), "needs train-images-idx3-ubyte and train-labels"),
+        (lambda f: _cut(f, "train-labels-idx1-ubyte", b"\x00\x00\x08"), "does not begin like an IDX file"),
+        (lambda f: _cut(f, "train-labels-idx1-ubyte", b"\x80\x04]q\x00." * 9), "does not begin like an IDX file"),
+        (lambda f: _cut(f, "train-images-idx3-ubyte.gz", b"no gzip"), "it is not a whole gzip file"),
+        (
+            lambda f: _cut(f, "train-images-idx3-ubyte.gz", (f / "train-images-idx3-ubyte.gz").read_bytes()[:-300]),
+            "it is not a whole gzip file",
+        ),
+        (
+            lambda f: _cut(f, "train-labels-idx1-ubyte", (f / "train-labels-idx1-ubyte").read_bytes()[:-3]),
+            "it announces 60 bytes and holds only 57",
+        ),
+        (
+            lambda f: _cut(f, "train-labels-idx1-ubyte", (f / "train-labels-idx1-ubyte").read_bytes() + b"x"),
+            "it announces 60 bytes and holds more",
+        ),
+        (
+            lambda f: _cut(f, "train-labels-idx1-ubyte", b"\x00\x00\x08\x01\xff\xff\xff\xff"),
+            "it announces an array of shape (4294967295,)",
+        ),
+        (lambda f: idx(f / "train-labels-idx1-ubyte", np.zeros(50)), "60 images and"),
+    ],
+)
+def test_bad_idx_files_are_one_sentence(change, words, folder):
+    change(folder[0])
+    with pytest.raises(ln.InputError) as error:
+        images.load("mnist", folder[0])
+    assert words in str(error.value)
+    assert str(error.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "it needs data_batch_1.bin (to 5) or test_batch.bin"),
+        ({"data_batch_1": b"\x80\x04"}, "unpickling runs code; it needs data_batch_1.bin"),
+        ({"test_batch.bin": b""}, "it has 0 bytes"),
+        ({"test_batch.bin": bytes(3073 * 2 - 1)}, "it has 6145 bytes, not a multiple of 3073"),
+        ({"data_batch_2.bin": b"\x0b" + bytes(3072)}, "an image of class 11"),
+    ],
+)
+def test_bad_cifar_files_are_one_sentence(files, words, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ln.InputError) as error:
+        images.load("cifar10", tmp_path)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda f: images.load("mnist"), "folder is missing"),
+        (lambda f: images.load("mnist", f / "nowhere"), "there is no such folder"),
+        (lambda f: images.load("digits", f), "not allowed with images = 'digits'"),
+        (lambda f: images.load("faces"), "images = 'faces'"),
+        (lambda f: images.pair(images.load("mnist", f), (0, 3), 4, None), "class 3 is not known: the images have 0, 1"),
+        (lambda f: images.pair(images.load("mnist", f), (0, 0), 4, None), "two different classes"),
+        (lambda f: images.pair(images.load("mnist", f), (0, 1), 5, None), "n must be even"),
+        (
+            lambda f: images.pair(images.load("mnist", f), (1, 0), 42, None),
+            "n = 42 is not allowed: it takes 21 images of class 1, and there are 20",
+        ),
+    ],
+)
+def test_other_mistakes_are_one_sentence(call, words, folder):
+    with pytest.raises(ln.InputError) as error:
+        call(folder[0])
+    assert words in str(error.value)

@@ -1,0 +1,110 @@
+"""`linnet predict features`: predictions beside the exact descent, and every mistake as one sentence."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from linnet import cli
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path):
+    def run(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "features", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.guarded()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, " ".join(err.replace("│", " ").split())
+
+    return run
+
+
+PAPER = ("--n", 10, "--d", 10_000, "--width", 1024, "--noise2", 0.01)
+
+
+def test_the_papers_setting(typed, tmp_path):
+    code, out, _ = typed(*PAPER, "--v0", 0.001, "--sigma0", 0.01, "--lr", 0.1, "--run", "--plot", "p.png", "--json")
+    assert code == 0
+    answer = json.loads(out)
+    run = answer["run"]
+    assert answer["regime"] == "rich"
+    assert (answer["t1"], answer["half_loss_step"]) == (run["t1"], run["half_loss_step"])
+    assert answer["loss_left_at_t1"] == pytest.approx(run["loss_left_at_t1"], abs=5e-3)
+    assert answer["kernel_growth"] == pytest.approx(run["kernel_growth"], rel=0.15)
+    assert answer["end"]["distance_from_target_aligned"] == pytest.approx(run["distance_at_the_end"], rel=0.02)
+    assert run["loss_left_at_the_end"] < 1e-12
+    conditions = {c["id"]: c for c in answer["assumptions"]}
+    for name, value in (("c1", 342), ("c2a", 3.2e4), ("c3", 31.6), ("c4", 0.31), ("c6", 30.7)):
+        assert conditions[name]["value"] == pytest.approx(value, rel=0.02)
+    assert conditions["extra"]["holds"] is False
+    assert conditions["c1"]["holds"] is None
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+
+
+def test_a_lazy_start_keeps_its_kernel(typed):
+    code, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3, "--run", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["regime"] == "lazy"
+    assert answer["t1"] is answer["run"]["t1"] is None
+    assert answer["kernel_growth"] == pytest.approx(answer["run"]["kernel_growth"], abs=0.01)
+    assert answer["end"]["distance_from_target_aligned"] == pytest.approx(
+        answer["run"]["distance_at_the_end"], rel=0.02
+    )
+    assert answer["half_loss_step"] == answer["run"]["half_loss_step"]
+    code, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3, "--lr", 1.1 * answer["largest_stable_lr"], "--run")
+    assert code == 0
+    assert "This step size will not settle" in out
+
+
+def test_own_data(typed, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 40)) + 3.0
+    y = x @ rng.normal(size=40)
+    np.savez(tmp_path / "d.npz", X=x, Y=y)
+    code, out, _ = typed("--data", "d.npz", "--n", 8, "--width", 128, "--v0", 0.01, "--sigma0", 0.01, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    gram = x[:8] @ x[:8].T
+    gamma, phi = y[:8] @ gram @ y[:8], np.sum((gram @ y[:8]) ** 2)
+    assert answer["richness"] == pytest.approx(2 * gamma**1.5 / phi / 2e-4)
+    assert answer["end"]["mean_square_of_v"] == pytest.approx(np.sqrt(y[:8] @ np.linalg.solve(gram, y[:8])))
+    assert answer["samples"] == 8
+    assert any("not centred" in note for note in answer["notes"])
+    code, out, _ = typed("--data", "d.npz", "--width", 128, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e-9)
+    assert code == 0
+    assert "your data" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*PAPER, "--v0", 0, "--sigma0", 1), "v0 = 0.0 is not allowed"),
+        ((*PAPER, "--v0", 1, "--sigma0", -1), "sigma0 = -1.0"),
+        ((*PAPER, "--v0", 1, "--sigma0", 1, "--lr", 0), "lr = 0.0"),
+        ((*PAPER, "--v0", 1, "--sigma0", 1, "--eps", -1), "eps = -1.0"),
+        ((*PAPER, "--v0", 1, "--sigma0", 1, "--teacher", 0), "teacher = 0.0"),
+        ((*PAPER, "--v0", 1, "--sigma0", 1, "--plot", "p.txt"), "plot = 'p.txt'"),
+        ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e-7, "--run"), "20000 are the most; raise it, up to"),
+        ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e7, "--plot", "p.png"), "plot needs a stable step size"),
+        (("--width", 0, "--v0", 1, "--sigma0", 1), "width = 0"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1), "n and d are missing"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--n", 0, "--d", 3), "n = 0"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--n", 9), "'d.csv' holds 3 samples"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--d", 2), "d = 2 is not allowed with --data"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--n", 1), "are all zero"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "X^T y is zero"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "two.npz"), "2 label columns"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, words, typed, tmp_path):
+    (tmp_path / "d.csv").write_text("1,2,0\n3,4,1\n5,6,2\n")
+    (tmp_path / "o.csv").write_text("1,1\n1,-1\n")
+    np.savez(tmp_path / "two.npz", X=np.eye(3), Y=np.ones((3, 2)))
+    code, _, err = typed(*arguments)
+    assert code == 2
+    assert words in err
+    assert "Traceback" not in err
