@@ -96,7 +96,7 @@ def test_own_data(typed, tmp_path):
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--n", 9), "'d.csv' holds 3 samples"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--d", 2), "d = 2 is not allowed with --data"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--n", 1), "are all zero"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "X^T y is zero"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "its labels are orthogonal to its inputs"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "two.npz"), "2 label columns"),
     ],
 )
