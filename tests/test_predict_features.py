@@ -84,6 +84,8 @@ def test_own_data(typed, tmp_path):
     [
         ((*PAPER, "--v0", 0, "--sigma0", 1), "v0 = 0.0 is not allowed"),
         ((*PAPER, "--v0", 1, "--sigma0", -1), "sigma0 = -1.0"),
+        ((*PAPER, "--v0", 1e200, "--sigma0", 1), "v0 must be a number from 1e-50 to 1e+50"),
+        ((*PAPER, "--v0", 1, "--sigma0", 1e-200), "sigma0 must be 0 or at least 1e-50"),
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--lr", 0), "lr = 0.0"),
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--eps", -1), "eps = -1.0"),
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--teacher", 0), "teacher = 0.0"),

@@ -14,7 +14,7 @@ from linnet import _check, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
 from linnet.cli.files import read_regression
-from linnet.cli.typed import picture
+from linnet.cli.typed import LARGEST, SMALLEST, picture
 from linnet.initial import readout
 from linnet.motion import GradientDescent
 from linnet.problems import Regression, gaussian_samples, mean_field_regression
@@ -58,13 +58,15 @@ def features(
 ) -> dict[str, Any]:
     """Regime, times, end kernel, step sizes and assumptions; what `--json` prints."""
     width = _check.integer("width", width, least=1, most=10**12)
-    v = _check.real("v0", v0, above=0)
-    sigma0 = _check.real("sigma0", sigma0, least=0)
+    v = _check.real("v0", v0, least=SMALLEST, most=LARGEST)
+    sigma0 = _check.real("sigma0", sigma0, least=0, most=LARGEST)
+    if 0 < sigma0 < SMALLEST:
+        raise InputError(f"sigma0 = {sigma0:g} is not allowed: sigma0 must be 0 or at least {SMALLEST:g}.")
     seed = _check.integer("seed", seed, least=0, most=2**63 - 1)
     if eps is not None:
-        eps = _check.real("eps", eps, above=0)
+        eps = _check.real("eps", eps, least=SMALLEST, most=LARGEST)
     if lr is not None:
-        lr = _check.real("lr", lr, above=0)
+        lr = _check.real("lr", lr, least=SMALLEST, most=LARGEST)
     picture(plot)
     key = jax.random.key(seed)
     setting = _file(data, n, d, width, noise2, teacher) if data else _drawn(key, n, d, width, noise2, teacher)
@@ -169,8 +171,8 @@ def _drawn(key: Any, n: int | None, d: int | None, width: int, noise2: float | N
     if n is None or d is None:
         raise InputError("n and d are missing: give --n and --d, or samples of your own with --data FILE.")
     n, d = _check.integer("n", n, least=1, most=_SAMPLES), _check.integer("d", d, least=1, most=10**12)
-    noise = _check.real("noise2", 0.0 if noise2 is None else noise2, least=0)
-    norm = None if teacher is None else _check.real("teacher", teacher, above=0)
+    noise = _check.real("noise2", 0.0 if noise2 is None else noise2, least=0, most=LARGEST)
+    norm = None if teacher is None else _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
     draws = gaussian_samples(key, n, d, noise2=noise, teacher=norm)
     beta = math.sqrt(d) if norm is None else norm
     return _Setting(

@@ -39,6 +39,7 @@ def _norm(state: Any, problem: Any) -> Any:
 
 _NORM = Observable("norm", _norm, ())
 _SQUARES = Observable("squares", lambda state, problem: jnp.sum(state.layers[1] ** 2), ())
+_TRAINED = {"loss": observe.loss, "slope": observe.slope, "kernel": observe.sample_kernel, "squares": _SQUARES}
 
 
 def _first(reached: np.ndarray) -> np.ndarray:
@@ -386,12 +387,7 @@ class Fig2(_Pictures):
             GradientDescent(self.x / task.rate),
             steps=self.steps,
             record=every(1),
-            observe={
-                "loss": observe.loss,
-                "slope": observe.slope,
-                "kernel": observe.sample_kernel,
-                "squares": _SQUARES,
-            },
+            observe=_TRAINED,
         ).values
         return {
             **run,
@@ -465,12 +461,7 @@ class Fig3(_Pictures):
             GradientDescent(self.x / task.rate),
             steps=self.steps,
             record=every(1),
-            observe={
-                "loss": observe.loss,
-                "slope": observe.slope,
-                "kernel": observe.sample_kernel,
-                "squares": _SQUARES,
-            },
+            observe=_TRAINED,
         ).values
         return {
             **run,
