@@ -1,14 +1,18 @@
 """The few matrix routines that all rooms share."""
 
 import zlib
+from collections.abc import Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
 _SMALL_PRODUCT = 2048
+_DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 
 def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
@@ -67,3 +71,18 @@ def bartlett(
     upper = jnp.where(jnp.arange(columns)[None, :] > index[:, None], normals, 0.0)
     r = upper + jnp.sqrt(chi2)[:, None] * jnp.eye(rows, columns)
     return jnp.where((freedom > 0)[:, None], r, 0.0)
+
+
+def top_of_products(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The largest eigenvalue of E -> sum P E Q over pairs of symmetric matrices (P, Q), in NumPy."""
+    n, m = pairs[0][0].shape[0], pairs[0][1].shape[0]
+    if n * m <= _DENSE:
+        return float(np.linalg.eigvalsh(sum(np.kron(p, q) for p, q in pairs))[-1])
+
+    def apply(flat: np.ndarray) -> np.ndarray:
+        e = flat.reshape(n, m)
+        return np.asarray(sum(p @ e @ q for p, q in pairs)).ravel()
+
+    operator = LinearOperator((n * m, n * m), matvec=apply, dtype=float)
+    start = np.random.default_rng(0).normal(size=n * m)  # fixed and generic: the answer must not depend on a seed
+    return float(eigsh(operator, 1, which="LA", v0=start, return_eigenvectors=False, tol=1e-10)[0])

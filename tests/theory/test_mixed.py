@@ -285,3 +285,16 @@ def test_early_stopping_is_the_minimum():
         errors = [float(predict(t, c, start)) for t in times]
         assert min(errors) >= float(stop.error) * (1 - 1e-4)
         assert abs(times[int(np.argmin(errors))] / float(stop.time) - 1) < 0.06
+
+
+def test_the_scale_of_a_mode_is_a_constant_of_its_flow_at_any_width():
+    problem = ln.factorisation([[1.5]])
+    for seed, (first, second) in enumerate(((0.3, 0.3), (0.5, 0.0), (1e-3, 0.2), (2.0, 1.0))):
+        state = ln.gaussian(jax.random.key(seed), problem, 3.0, [first, second])
+        w1, w2 = state.layers
+        s = float(state.matrix[0, 0])
+        c = mixed.mode_scale(jnp.sum(w1**2), jnp.sum(w2**2), s)
+        run = ln.simulate(problem, state, ln.GradientFlow(rtol=1e-11), time=2.0, record=ln.linear(5), observe=["modes"])
+        np.testing.assert_allclose(run["modes"][:, 0], mixed.mode(run.times, s, 1.5, c), rtol=1e-8)
+    assert mixed.mode_scale(2e-3, 0.0, 0.0) == pytest.approx(1e-3)  # I_gamma
+    assert mixed.mode_scale(1.0, 1.0, 1.0) == 0  # balanced

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.integrate import solve_ivp
 
 import linnet as ln
 from linnet import dynamics
-from linnet.theory import stability
+from linnet.theory import convergence, mixed, stability
 
 
 def network(values, seed=0):
@@ -225,6 +226,41 @@ def test_where_the_flow_ends():
     assert np.max(np.abs(np.asarray(flow.final.values) - stability.flow_values(start, 2.0))) < 1e-8
 
 
+def test_the_time_of_a_mode_is_that_of_the_closed_forms():
+    shares = np.array([0.01, 0.5, 0.9, 0.999])
+    for alpha, s in ((1e-8, 3.0), (0.3, 2.0), (5.0, 1.0), (1e-3, 1e3), (1e3, 1e-8)):
+        expected = mixed.mode_time(0.0, shares * s, s, alpha**2 / 2)
+        np.testing.assert_allclose(stability.flow_time([alpha, 0.0], shares * s, s), expected, rtol=1e-11)
+    np.testing.assert_allclose(stability.flow_time([0.3], shares, 1.0)[1:], -np.log((1 - shares[1:]) / 0.7), rtol=1e-12)
+    for depth in (2, 3, 5, 30):
+        for start, s in ((1e-4, 3.0), (0.3, 2.0), (1.7, 1.0)):
+            begin = start**depth
+            ends = shares * s if begin < s else s / shares
+            ends = ends[(ends > begin) == (begin < s)]
+            expected = [convergence.aligned_time(begin, float(end), s, depth) for end in ends]
+            np.testing.assert_allclose(stability.flow_time([start] * depth, ends, s), expected, rtol=1e-11)
+
+
+@given(st.integers(2, 6), st.floats(-2, 0.5), st.floats(-3, 3), st.integers(0, 2**31))
+def test_the_time_of_a_mode_is_that_of_its_flow(depth, log_start, log_s, seed):
+    s = 10**log_s
+    start = s ** (1 / depth) * 10**log_start * np.random.default_rng(seed).uniform(0.3, 3, depth)
+    begin = np.prod(start)
+    (time,) = stability.flow_time(start, [(0.9 if begin < s else 1.1) * s], s)
+    assume(time > 0)
+
+    def rate(_, y):
+        return np.prod(y) / y * (s - np.prod(y))
+
+    end = solve_ivp(rate, (0, time), start, "LSODA", rtol=1e-11, atol=1e-13 * start.min()).y[:, -1]
+    assert np.prod(end) == pytest.approx(0.9 * s if begin < s else 1.1 * s, rel=1e-7)
+
+
+def test_times_before_the_start_and_behind_the_target():
+    assert stability.flow_time([0.5, 0.5], [0.1, 0.25, 1.0, 2.0], 1.0).tolist() == [0, 0, np.inf, np.inf]
+    assert stability.flow_time([2.0, 2.0], [5.0, 4.0, 1.0, 0.5], 1.0).tolist() == [0, 0, np.inf, np.inf]
+
+
 def test_sharpness_of_the_flows_minimum_and_its_bounds():
     for depth in (2, 3, 4, 8):
         for s in (1e-8, 0.3, 10.0, 1e3):
@@ -410,6 +446,8 @@ def test_bad_input():
         (lambda: stability.largest_alpha(1.0, 3, 3.0), "must be below 2 sqrt"),
         (lambda: stability.largest_alpha(1.0, 3, 2.1, "loose"), "bound = 'loose'"),
         (lambda: stability.flow_values([[0.0], [0.0]], 1.0), "at most one may be zero"),
+        (lambda: stability.flow_time([0.0, 0.0], 0.5, 1.0), "at most one may be zero"),
+        (lambda: stability.flow_time([0.0, 1.0], 0.5, -1.0), "s = -1.0"),
         (lambda: stability.flow_sharpness(-1.0, 1.0, 3), "alpha"),
         (lambda: stability.cross_multipliers(0.9, 3, 2.1, "sideways"), "second = 'sideways'"),
         (lambda: stability.sorting_onset(1.0, 3), "ratio = 1"),

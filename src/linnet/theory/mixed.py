@@ -123,6 +123,18 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     return jnp.where(between & reachable, time, jnp.nan)
 
 
+def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..."]:
+    """The c of one mode from where its network starts: c^2 = ((C1 + C2)/2)^2 - s^2, a constant of the flow.
+
+    C1 = |W_1 v|^2, C2 = |W_2^T u|^2 and s = u^T A v. For one input and one output d(C1 + C2)/dt = 4 g s and
+    ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) for ever and `mode` is
+    exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
+    """
+    mean = (jnp.asarray(first) + jnp.asarray(second)) / 2
+    s = jnp.abs(jnp.asarray(start))
+    return jnp.sqrt(jnp.maximum(mean - s, 0.0)) * jnp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
+
+
 # The whole matrix ----------------------------------------------------------------------------------------------------
 
 

@@ -14,15 +14,14 @@ from jaxtyping import Array, Bool, Float
 from scipy import linalg as dense
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.linalg import top_of_products
 from linnet.theory import mixed
 
 Values = Array | np.ndarray
 Number = float | Values
-_DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -260,20 +259,7 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
     k = s * (s / total)  # hypot - gamma
     first = 2 * gamma * np.eye(a.shape[1]) + (vt.T * k) @ vt
     second = (u * k) @ u.T
-    inner, gram = x @ first @ x.T, x @ x.T
-    size = x.shape[0] * a.shape[0]
-    if size <= _DENSE:
-        hessian = np.kron(inner, np.eye(a.shape[0])) + np.kron(gram, second)
-        return float(2 / np.linalg.eigvalsh(hessian)[-1])
-
-    def apply(flat: np.ndarray) -> np.ndarray:
-        e = flat.reshape(x.shape[0], a.shape[0])
-        return (inner @ e + gram @ e @ second).ravel()
-
-    operator = LinearOperator((size, size), matvec=apply, dtype=float)
-    # a fixed generic start: a step size must not depend on a seed
-    start = np.random.default_rng(0).normal(size=size)
-    return float(2 / eigsh(operator, 1, which="LA", v0=start, return_eigenvectors=False, tol=1e-10)[0])
+    return 2 / top_of_products([(x @ first @ x.T, np.eye(a.shape[0])), (x @ x.T, second)])
 
 
 # The variational problem ---------------------------------------------------------------------------------------------

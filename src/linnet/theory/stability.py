@@ -284,6 +284,62 @@ def _lowest_square(excess: np.ndarray, counts: np.ndarray, s: np.ndarray) -> np.
     return np.exp(dynamics.roots(miss, 2 / np.sum(counts) * np.log(s)))
 
 
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+_PANEL = 0.7  # length of a panel in a logarithm
+_LINEAR = 0.05  # up to this share of where it would curve, K is integrated in s itself
+
+
+def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
+    """The flow times at which a mode passes the values `end`, from layer values y_l(0) >= 0, at most one of them zero.
+
+    All y_l^2 grow alike, so ds/dt = (s_star - s) K with K(s) = s^2 sum_l 1/y_l^2, and the time is the integral of
+    1 / (K (s_star - s)): for equal layers that of `convergence.aligned_time`, for two layers that of `mixed.mode_time`.
+    By quadrature in ln s far from the target and in ln|s_star - s| near it. 0 where the mode begins beyond a value,
+    infinite for the target itself and what lies behind it.
+    """
+    given = np.asarray(_check.double("start", start, ndim=1))
+    goal = _check.real("s", s, above=0)
+    if np.any(given < 0) or np.sum(given == 0) > 1:
+        raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
+    unit = goal ** (1 / given.size)  # squares of tiny numbers must not underflow
+    y, ends = given / unit, np.atleast_1d(np.asarray(_check.double("end", end, ndim=(0, 1)))) / goal
+    excess = (y**2 - np.min(y**2))[:, None]
+
+    def clock(values: np.ndarray) -> np.ndarray:
+        """1 / K."""
+        flat = values.ravel()
+        lowest = _lowest_square(np.broadcast_to(excess, (y.size, flat.size)), np.ones(y.size), flat)
+        return (1 / (flat**2 * np.sum(1 / (lowest + excess), axis=0))).reshape(values.shape)
+
+    def between(low: float, high: float, near: bool) -> float:
+        """The time from `low` to `high` on one side of half (or twice) the target."""
+        if low == high:
+            return 0.0
+        first, last = np.log(np.abs(1 - np.array([low, high]))) if near else np.log([low, high])
+        edges = np.linspace(first, last, 1 + math.ceil(abs(last - first) / _PANEL))
+        half = np.diff(edges)[:, None] / 2
+        nodes = np.exp(edges[:-1, None] + half * (_NODES + 1))
+        if near:
+            return float(-np.sum(half * _WEIGHTS * clock(1 - nodes if up else 1 + nodes)))
+        return float(np.sum(half * _WEIGHTS * clock(nodes) * nodes / (1 - nodes)))
+
+    at, total = float(np.prod(y)), 0.0
+    up = at < 1
+    ahead = (at < ends) & (ends < 1) if up else (ends > 1) & (ends < at)
+    times = np.where((ends <= at) if up else (ends >= at), 0.0, np.inf)
+    for k in sorted(np.flatnonzero(ahead), key=lambda k: ends[k] if up else -ends[k]):
+        aim = float(ends[k])
+        if at == 0:  # K is analytic around 0, on the scale at which the zero layer meets the next
+            rest = y[y > 0]
+            at = min(aim, _LINEAR, _LINEAR * float(np.prod(rest) * np.min(rest, initial=1.0)))
+            values = at * (_NODES + 1) / 2
+            total += float(np.sum(_WEIGHTS * clock(values) / (1 - values))) * at / 2
+        turn = float(np.clip(0.5 if up else 2.0, min(at, aim), max(at, aim)))
+        total += between(at, turn, near=False) + between(turn, aim, near=True)
+        at, times[k] = aim, total
+    return times / unit ** (2 * y.size - 2)
+
+
 def flow_sharpness(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     """Psi(alpha) = s^2 sum_l 1/y_l^2, the sharpness of one mode where gradient flow ends from the one-zero start.
 
