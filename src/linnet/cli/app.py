@@ -342,3 +342,44 @@ def features(
     result = answer(n, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
+
+
+@predict.command()
+def network(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="A TOML file, or an example: edge, lazy, lora, own-data, small-start."),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Samples as rows: .npz (inputs, labels), .npy or .csv.")] = None,
+    spectrum: Annotated[
+        str | None, typer.Option(help="Or whitened inputs and a target of these singular values, such as 3,1,0.5.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Layers; default 2.")] = None,
+    width: Annotated[str | None, typer.Option(help="Hidden neurons: one number, or one a hidden layer.")] = None,
+    start: Annotated[str | None, typer.Option(help="gaussian (default), one-zero or balanced.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Standard deviation of gaussian weights (one, or one a layer), or alpha.")
+    ] = None,
+    lr: Annotated[str | None, typer.Option(help="Step size, or auto (default): a tenth of the largest stable.")] = None,
+    signal: Annotated[int | None, typer.Option(help="How many modes are signal: when to stop before noise.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a gaussian start.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the file itself, to write one's own from.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Make the exact descent too and show it beside.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Your own network: which modes are lazy or active, when each is learned, which steps are stable, when to stop.
+
+    A file says what the data, the network, the start and the training are; options change it or stand alone. Starts:
+    gaussian layers, one-zero (orthonormal layers times the scale, the last one zero) or balanced (all layers equal,
+    along the modes of the target). Every figure comes with the theory it is from and how far its hypotheses hold.
+    """
+    from linnet.cli import predict_network, situation
+
+    if show:
+        typer.echo(situation.text(file), nl=False)
+        return
+    flags = situation.flags(data, spectrum, depth, width, start, scale, lr, signal, seed)
+    result = predict_network.network(situation.read(file, flags), run=run, plot=plot, quiet=as_json)
+    if as_json:
+        typer.echo(dumps(result))

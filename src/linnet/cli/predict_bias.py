@@ -3,20 +3,20 @@
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax
 import jax
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy.interpolate import CubicSpline
 
 from linnet import _check, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
 from linnet.cli.files import read_regression
-from linnet.cli.typed import numbers, picture
+from linnet.cli.frame import Frame, crossing, of_samples, whitened
+from linnet.cli.typed import picture, positive
 from linnet.initial import i_gamma
 from linnet.motion import GradientFlow, loss_below
 from linnet.problems import regression
@@ -31,25 +31,6 @@ _SHOWN = 10  # modes in the table; JSON has all
 _LISTED = 100_000  # entries up to which JSON has the predictor itself
 _RECORDS, _FITTED, _STEPS, _LARGEST = 240, 1e-16, 50_000, 600
 _STIFF = 3000  # steps of descent to the fit
-
-
-class Frame(NamedTuple):
-    """A regression in the frame of its samples, where d_in and n drop out (7.4), and what was left outside.
-
-    `scales` are the nonzero singular values of X and `limit` is A_inf, in the frame of X's right singular vectors; X
-    and Y already carry the normalisation of the loss. `basis` (orthonormal rows) leads back: A = limit @ basis.
-    """
-
-    scales: np.ndarray
-    limit: np.ndarray
-    unexplained: float
-    samples: int | None
-    basis: np.ndarray
-
-    @property
-    def d_in(self) -> int:
-        """Inputs, those that the samples do not span included."""
-        return self.basis.shape[1]
 
 
 def bias(
@@ -73,10 +54,10 @@ def bias(
         for name, value in (("outputs", outputs), ("average", average)):
             if value is not None:
                 raise InputError(f"{name} = {value} is not allowed with --spectrum: there are no samples.")
-        frame = _whitened(spectrum)
+        frame = whitened(positive(spectrum))
     else:
         assert data is not None
-        frame = _frame(*read_regression(data, outputs=outputs), average is not False)
+        frame = of_samples(*read_regression(data, outputs=outputs), average is not False)
     if width is not None:
         width = _check.integer("width", width, least=frame.d_in, reason="d_in: I_gamma needs orthonormal columns")
     scales, limit = frame.scales, frame.limit
@@ -159,25 +140,6 @@ def bias(
     return answer
 
 
-def _whitened(text: str) -> Frame:
-    values = np.sort(numbers("spectrum", text))[::-1]
-    if np.any(values <= 0):
-        raise InputError(f"spectrum = {text!r} is not allowed: singular values must be positive and finite.")
-    if values[-1] < 1e-12 * values[0]:
-        raise InputError(f"spectrum = {text!r} is not allowed: keep singular values within a ratio of 1e12.")
-    return Frame(np.ones(values.size), np.diag(values), 0.0, None, np.eye(values.size))
-
-
-def _frame(inputs: np.ndarray, labels: np.ndarray, average: bool) -> Frame:
-    problem, basis = regression(inputs, labels, average=average).project()
-    scale = float(problem.scale)
-    scales, target = np.diagonal(np.asarray(problem.root)), np.asarray(problem.labels)
-    unexplained = scale * float(problem.unexplained) / 2
-    if unexplained <= 1e-26 * scale * np.sum(labels**2):  # rounding
-        unexplained = 0.0
-    return Frame(math.sqrt(scale) * scales, target / scales, unexplained, inputs.shape[0], np.asarray(basis))
-
-
 def _measure(frame: Frame, gamma: float, answer: dict[str, Any], quiet: bool) -> dict[str, Any]:
     """The exact flow of both layers in the frame of the samples, until the excess loss has vanished.
 
@@ -210,7 +172,7 @@ def _measure(frame: Frame, gamma: float, answer: dict[str, Any], quiet: bool) ->
                 stop=loss_below(_FITTED * excess),
             )
             clock, seen = np.asarray(result.times), np.asarray(result["modes"])[:, :modes]
-            crossings = [_crossing(clock, seen[:, i] / values[i], _SHARE) for i in range(modes)]
+            crossings = [crossing(clock, seen[:, i] / values[i], _SHARE) for i in range(modes)]
             status = status or ("fitted" if result.status == "converged" else result.status)
             early = np.nanmin([*crossings, result.ended]) / 30
             late = float(result.ended)
@@ -234,27 +196,11 @@ def _measure(frame: Frame, gamma: float, answer: dict[str, Any], quiet: bool) ->
         "ended": float(result.ended),
         "excess_loss_left": float(loss[-1] / excess),
         "half_learned_at": crossings,
-        "fit_at": _crossing(clock, -np.log(np.maximum(loss / loss[0], 1e-300)), -math.log(_FIT)),
+        "fit_at": crossing(clock, -np.log(np.maximum(loss / loss[0], 1e-300)), -math.log(_FIT)),
         "predictor_error": float(np.linalg.norm(final - frame.limit) / np.linalg.norm(frame.limit)),
         **errors,
         "curves": (clock, seen, first),
     }
-
-
-def _crossing(clock: np.ndarray, curve: np.ndarray, level: float) -> float:
-    """When a curve first rises through a level, by a cubic spline in the logarithm of time; NaN if it does not."""
-    above = curve >= level
-    if not above.any():
-        return math.nan
-    k = int(np.argmax(above))
-    if k <= 1:
-        return float(clock[k])
-    # a few records around it: the flat ends of a run have nothing to say
-    near = slice(max(1, k - 8), k + 8)
-    x = np.log(clock[near])
-    roots = CubicSpline(x, curve[near]).solve(level, extrapolate=False)
-    inside = roots[(roots >= np.log(clock[k - 1]) - 1e-12) & (roots <= np.log(clock[k]) + 1e-12)]
-    return float(np.exp(inside[0])) if inside.size else float(clock[k])
 
 
 def _regime(answer: dict[str, Any]) -> str:

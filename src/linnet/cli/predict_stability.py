@@ -61,8 +61,8 @@ def stability(
     lr, chosen = _lr(lr, s, depth, unit)
     step = unit * lr
     kappas = step * theory.curvature(s, depth)
-    escape = _escape(s, scale, depth, start) / step
-    modes, points = _modes(s, depth, kappas, scale, start, escape)
+    escape = escape_times(s, scale, depth, start) / step
+    modes, points = modes_at(s, depth, kappas, scale, start, escape)
     for mode, i in zip(modes, range(len(s)), strict=True):
         mode["lr"] = {name: value / (unit * theory.curvature(s[i], depth)) for name, value in _thresholds(depth)}
         mode["leaves_the_start_after_steps"] = float(escape[i])
@@ -159,7 +159,7 @@ def _thresholds(depth: int) -> list[tuple[str, float]]:
     ]
 
 
-def _escape(s: np.ndarray, alpha: float, depth: int, start: str) -> np.ndarray:
+def escape_times(s: np.ndarray, alpha: float, depth: int, start: str) -> np.ndarray:
     """The time that each mode takes to leave the saddle."""
     if depth == 1:
         return np.zeros(len(s))
@@ -188,7 +188,7 @@ def _chain(
     return np.asarray(two.values)[..., ::-1], np.asarray(two.escaped)
 
 
-def _modes(
+def modes_at(
     s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, start: str, escape: np.ndarray
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
     """What becomes of each mode from this start, and its layer values (points, 2, modes) in the end, y then x."""
@@ -391,7 +391,9 @@ def _balancing(s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, star
 def _gap_left(s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float) -> list[float | None]:
     """Final gap over the first, by the product of 1 - q (section 3.5), for modes that converge; None for the others."""
     root = alpha / s ** (1 / depth)
-    steps = int(min(3 * np.ceil(_escape(s, alpha, depth, "one-zero").max() * depth / kappas.min()) + 5000, 500_000))
+    steps = int(
+        min(3 * np.ceil(escape_times(s, alpha, depth, "one-zero").max() * depth / kappas.min()) + 5000, 500_000)
+    )
     found = np.asarray(_gaps(jnp.asarray(root), jnp.asarray(kappas), depth, steps))
     return [
         float(g) if k <= 2 and math.isfinite(g) and p < 1e-3 else None

@@ -1,0 +1,1 @@
+"""Files for `linnet predict network`."""
