@@ -104,5 +104,7 @@ def _table(entries: list[Any], kind: type) -> Markup:
         rows += Markup('<tr id="{}"><td><b>{}</b><br>{}<br><i>{}</i></td>{}</tr>\n').format(
             anchor(entry.id), entry.id, entry.place, grade, cells
         )
-    head = Markup().join(Markup("<th>{}</th>").format(name) for name in ("id, place, grade", *heads))
+    head = Markup().join(
+        Markup("<th>{}</th>").format(name) for name in (f"id, place, {'grade' if kind is Erratum else 'kind'}", *heads)
+    )
     return Markup("<table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table>").format(head, rows)
