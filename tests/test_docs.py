@@ -1,5 +1,6 @@
-"""The code in README and documentation runs, at a size fit for tests."""
+"""README and documentation run, and print and draw what they show."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -19,34 +20,92 @@ SMALLER = {
 }
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_code_blocks_run(page, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
-    assert blocks
-    names = {}
-    for block in blocks:
-        for large, small in SMALLER.items():
-            block = block.replace(large, small)
-        exec(compile(block, page, "exec"), names)
-    if page == "README.md":
-        assert names["run"].status == "horizon"
-        first, second = names["orbit"]["modes"][-2:, 0]
-        assert abs(first - second) > 1  # the orbit that the comment promises
-        assert {"horizon", "diverged"} <= set(names["runs"].status)
+spec = importlib.util.spec_from_file_location("run", ROOT / "docs" / "run.py")
+run = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run)
 
 
-def test_the_sweep_of_the_documentation_runs(tmp_path, monkeypatch):
-    text = (ROOT / "docs" / "sweeps.md").read_text()
-    (described,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "target.csv").write_text("2,0\n0,1\n")
-    counts = sweep.run(sweep.parse(described.replace("count = 12", "count = 3")), tmp_path / "stability.zarr")
-    assert counts["horizon"] + counts["diverged"] == 6
-    names = {}
-    exec(compile(code, "sweeps.md", "exec"), names)
-    loss = names["data"]["loss"].sel(alpha=0.1)
-    assert loss[0] < 1e-3 < loss[-1]  # a small step learns, one beyond the edge does not settle
+def test_the_code_of_the_readme_runs(tmp_path):
+    page = (ROOT / "README.md").read_text()
+    _, names = run.execute(page, tmp_path, smaller=SMALLER, commands=False)
+    assert names["run"].status == "horizon"
+    first, second = names["orbit"]["modes"][-2:, 0]
+    assert abs(first - second) > 1  # the orbit that the comment promises
+    assert {"horizon", "diverged"} <= set(names["runs"].status)
+    assert set(run.PICTURE.findall(page)) <= set(run.COMMANDS)
+    assert all(large in page for large in SMALLER)
+
+
+@pytest.mark.parametrize("page", [str(path.relative_to(run.DOCS)) for path in run.pages()])
+def test_pages_print_and_draw_what_they_show(page):
+    assert run.check(run.DOCS / page) == []
+
+
+def test_pages_have_no_code_that_is_not_run():
+    for path in run.pages():
+        assert not re.search(r"^[ \t]+```", path.read_text(), flags=re.MULTILINE), f"{path}: a block is indented"
+
+
+PAGE = """`numbers.csv`:
+
+```csv
+1,2
+```
+
+```python
+from pathlib import Path
+print("WORD", Path("numbers.csv").read_text().strip())
+Path("picture.png").touch()
+```
+
+```text
+WORD 1,2
+```
+
+```bash
+linnet --version
+linnet verify mixed/C999  # exits with 2
+pip install nothing
+```
+
+![A picture](../images/picture.png)
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("```text\nWORD", "```text\nWORT"),
+        ("WORD 1,2\n", "WORD 1,2\nand more\n"),
+        ("images/picture.png", "images/other.png"),
+        ("1,2\n```\n\n```python", "1,3\n```\n\n```python"),
+    ],
+)
+def test_a_page_that_is_not_as_it_says_is_found(right, wrong, tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    assert run.check(path) == []
+    path.write_text(PAGE.replace(right, wrong))
+    assert len(run.check(path)) == 1
+
+
+def test_a_command_that_fails_is_found(tmp_path):
+    with pytest.raises(RuntimeError, match="exits with 2"):
+        run.execute(PAGE.replace("# exits with 2", ""), tmp_path)
+
+
+def test_a_page_is_written_anew_up_to_durations(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "DOCS", tmp_path)
+    (tmp_path / "images").mkdir()
+    path = tmp_path / "page.md"
+    path.write_text(PAGE.replace("WORD 1,2", "what it printed once"))
+    assert run.check(path, write=True) == []
+    assert path.read_text() == PAGE
+    assert (tmp_path / "images" / "picture.png").exists()
+    timed = "```python\nprint('done in 3 s')\n```\n\n```text\ndone in 12.5 s\n```\n"
+    path.write_text(timed)
+    assert run.check(path) == run.check(path, write=True) == []
+    assert path.read_text() == timed
 
 
 def test_the_figure_as_a_file_is_the_figure():

@@ -23,7 +23,7 @@ from linnet.cli.typed import picture
 from linnet.linalg import top_of_products
 from linnet.motion import GradientDescent, loss_below
 from linnet.problems import Regression, regression
-from linnet.record import every, logarithmic
+from linnet.record import at, every
 from linnet.simulation import simulate
 from linnet.states import Weights
 from linnet.theory import mixed, spectral
@@ -33,6 +33,7 @@ _HALF, _FIT, _SIGNAL, _NOISE = 0.5, 0.01, 0.9, 0.1
 _LAZY, _ACTIVE = 1.1, 10.0  # by how much a mode's kernel grows until it is learned
 _CHOSEN = 0.1  # of the largest stable step
 _TRIPLES = 1e-9  # an axis is a principal one to this accuracy
+_SHARED = 0.5  # of a mode's kernel may be crosstalk
 _SHOWN = 8  # modes in the table; JSON has all
 _MOST_STEPS, _RECORDS, _LATE, _LARGEST_RUN = 300_000, 300, 128, 600
 _COLOURS = {"exactly": "green", "roughly": "yellow", "not": "red"}
@@ -414,14 +415,18 @@ def _error(modes: Modes, clock: _Clock, i: int, step: float) -> float | None:
     """The relative error to expect of a time in steps, None where nothing is known about it.
 
     Descent in place of flow: what closes its gap by a share `step` in each step needs -step / ln(1 - step) of the time.
-    Neurons that modes share: as if the mode's kernel at the start were larger by the crosstalk.
+    Neurons that modes share: as if the mode's kernel at the start were larger by the crosstalk, unless that is large
+    beside the kernel of the half learned mode, too.
     """
     if not modes.alone.all() or clock.guess or step >= 1:
         return None
     descent = -math.log1p(-step) / step - 1 if step > 0 else 0.0
     if not clock.drawn:
         return descent
-    half = [_HALF * modes.value[i]]
+    s, c = modes.value[i], float(np.sum(modes.grams[:, i])) / 2
+    if modes.crosstalk[i] * c > _SHARED * math.hypot(s / 2, c):  # still there when the mode is half learned
+        return None
+    half = [_HALF * s]
     time, less = float(clock.times(i, half)[0]), float(clock.times(i, half, 1 + modes.crosstalk[i])[0])
     return descent + (1 - less / time if time > 0 else 0.0)
 
@@ -570,7 +575,7 @@ def _measure(
             GradientDescent(lr),
             steps=steps,
             observe={"loss": observe.loss, "modes": along},
-            record=logarithmic(_RECORDS, first=1),
+            record=at(_moments(known[1:], steps)),
             stop=loss_below(floor + 1e-12 * begin),
         )
     clock, seen, loss = (np.asarray(x) for x in (result.times, result["modes"], result["loss"]))
@@ -608,6 +613,14 @@ def _measure(
     }
 
 
+def _moments(halves: list[float], steps: int) -> list[int]:
+    """Steps to look at: evenly in the logarithm, and closely where modes are expected to be half learned."""
+    wide = np.geomspace(1, steps, _RECORDS)
+    near = [half * np.linspace(0.7, 1.5, 60) for half in halves[:_SHOWN] if math.isfinite(half)]
+    every_one = np.unique(np.rint(np.concatenate([[0], wide, *near])))
+    return [int(step) for step in every_one if step <= steps]
+
+
 # The answer on one screen ---------------------------------------------------------------------------------------------
 
 
@@ -630,7 +643,7 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     for i, mode in enumerate(modes[:_SHOWN]):
         half, ends = mode["half_learned"], mode["layers"]
         error = _percent(half["error"])
-        cells = [str(i + 1), f"{mode['value']:.4g}", mode["regime"], f"x {mode['kernel_growth']:.2g}"]
+        cells = [str(i + 1), f"{mode['value']:.4g}", mode["regime"], f"x {_growth(mode['kernel_growth'])}"]
         cells += [_step(half["step"]), error, *([_step(run["half_learned_at_step"][i])] if run else [])]
         if settles:
             cells += ["?", "?"] if ends is None else [f"{ends[0]:.4g}", f"{ends[-1]:.4g}"]
@@ -706,6 +719,10 @@ def _show_end(answer: dict[str, Any], say: Any) -> None:
             f"{state} step {_step(window['signal_learned']['step'])}, when {window['signal']} modes of signal are "
             f"{_SIGNAL:.0%} learned, and {_step(window['noise_begins']['step'])}, when the next is at {_NOISE:.0%}."
         )
+
+
+def _growth(factor: float) -> str:
+    return f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}" if factor < 1e5 else f"{factor:.0e}"
 
 
 def _percent(error: float | None) -> str:
