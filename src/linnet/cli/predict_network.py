@@ -134,7 +134,7 @@ def network(situation: Situation, *, run: bool, plot: Path | None, quiet: bool) 
         "lr": {
             "value": lr,
             "chosen": situation.training.lr == "auto",
-            "largest_at_the_start": 2 / tops["start"],
+            "largest_at_the_start": 2 / tops["start"] if tops["start"] > 0 else math.inf,
             "largest_at_the_end": 2 / tops["end"],
             "largest_at_the_flattest_end": 2 / flattest,
             "outcome": outcome["word"],

@@ -58,7 +58,7 @@ class Network(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> "Network":
-        widths = self.width if isinstance(self.width, list) else [self.width or 1]
+        widths = self.width if isinstance(self.width, list) else [1 if self.width is None else self.width]
         if any(w < 1 for w in widths):
             raise ValueError(f"network.width = {self.width} is not allowed: every layer needs a neuron")
         if isinstance(self.width, list) and len(widths) != self.depth - 1:
@@ -71,7 +71,7 @@ class Network(Part):
         """The hidden widths."""
         if isinstance(self.width, list):
             return self.width
-        return [self.width or default] * (self.depth - 1)
+        return [default if self.width is None else self.width] * (self.depth - 1)
 
 
 class Start(Part):

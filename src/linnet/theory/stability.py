@@ -295,7 +295,7 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     All y_l^2 grow alike, so ds/dt = (s_star - s) K with K(s) = s^2 sum_l 1/y_l^2, and the time is the integral of
     1 / (K (s_star - s)): for equal layers that of `convergence.aligned_time`, for two layers that of `mixed.mode_time`.
     By quadrature in ln s far from the target and in ln|s_star - s| near it. 0 where the mode begins beyond a value,
-    infinite for the target itself and what lies behind it.
+    infinite for the target itself and what lies behind it, and where it is beyond all numbers.
     """
     given = np.asarray(_check.double("start", start, ndim=1))
     goal = _check.real("s", s, above=0)
@@ -332,6 +332,8 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
         if at == 0:  # K is analytic around 0, on the scale at which the zero layer meets the next
             rest = y[y > 0]
             at = min(aim, _LINEAR, _LINEAR * float(np.prod(rest) * np.min(rest, initial=1.0)))
+            if at < np.finfo(float).tiny:  # 1 / K is beyond all numbers
+                break
             values = at * (_NODES + 1) / 2
             total += float(np.sum(_WEIGHTS * clock(values) / (1 - values))) * at / 2
         turn = float(np.clip(0.5 if up else 2.0, min(at, aim), max(at, aim)))
