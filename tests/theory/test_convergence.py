@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import linnet as ln
@@ -77,6 +79,99 @@ def test_closed_form_is_the_flow(seed):
     flow = convergence.rank_one(times, s, u, v, target, depth, n)
     assert relative(flow.matrix, brute(times, s, u, v, target, depth, n)) < 1e-9
     assert np.allclose(np.linalg.norm(flow.u, axis=1), 1, atol=1e-13)
+
+
+def marched(thetas, start, depth):
+    """1/s and t at ascending thetas: 1/s = nu^{-L} (1/s_0 + L int nu^L) as it stands, on panels below 1/(2 L)."""
+    s, a, b, z = start
+    weight, rate = np.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4, np.concatenate([z, -z])
+    x, weights = np.polynomial.legendre.leggauss(16)
+    nodes, weights = (x + 1) / 2, weights / 2
+    powers = np.vander(x, 16, increasing=True)
+    integrals = (powers * x[:, None] - (-1.0) ** np.arange(1, 17)) / np.arange(1, 17) / 2
+    to_nodes = np.linalg.solve(powers.T, integrals.T).T
+    theta, w, t, seen = 0.0, 1 / float(s), 0.0, []
+    for goal in thetas:
+        while theta < goal:
+            step = min(0.5 / (depth * max(1.0, 1 / w)), goal - theta)
+            # nu's growth over the panel alone, so that its logarithm keeps its digits
+            now = weight * np.exp(2 * (rate - 1) * theta)
+            ends = step * np.append(nodes, 1.0)
+            power = depth / 2 * np.log1p(np.expm1(2 * np.multiply.outer(ends, rate)) @ now / np.sum(now))
+            grown = np.exp(power[:-1])
+            pace = np.exp(-power[:-1]) * (w + depth * step * to_nodes @ grown)
+            t += step * float(weights @ pace ** (1 - 2 / depth))
+            w = float(np.exp(-power[-1]) * (w + depth * step * weights @ grown))
+            theta = theta + step if step < goal - theta else goal
+        seen.append((w, t))
+    return np.array(seen).T
+
+
+@given(
+    st.sampled_from([2, 9, 100, 700]),
+    st.sampled_from(["correlated", "hardly", "against"]),
+    st.sampled_from(["plain", "repeated", "deficient"]),
+    st.floats(-8, -0.1) | st.floats(0.1, 3),
+    st.integers(0, 10**6),
+)
+def test_deep_flow_is_the_formula(depth, kind, spectrum, scale, seed):
+    """Any depth, correlation, spectrum and size: s and t at the clock that is returned."""
+    rng = np.random.default_rng(seed)
+    z = np.append(1.0, np.sort(rng.uniform(0.1, 0.9, size=3))[::-1])
+    z = {"plain": z, "repeated": z[[0, 0, 1, 1]], "deficient": z * [1, 1, 0, 0]}[spectrum]
+    a, b = directions(rng, (4, 4))
+    pull = z * a
+    if kind == "hardly":
+        b = b - (pull @ b - 1e-4) / (pull @ pull) * pull
+        b = b / np.linalg.norm(b)
+    elif (pull @ b > 0) == (kind == "against"):
+        b = -b
+    start = Coordinates(np.asarray(10**scale), a, b, z)
+    level = 0.9 if scale < 0 else 1.1
+    end = min(float(convergence.passage_time(level, start, depth)), 1e100)
+    times = end * np.array([1e-3, 0.1, 0.9, 1.0, 1.0]) + np.array([0, 0, 0, 0, 1.0])
+    flow = convergence.modes(times, start, depth)
+    w, t = marched(np.asarray(flow.theta), start, depth)
+    assert np.allclose(np.asarray(flow.at.s) * w, 1, rtol=0, atol=1e-10)
+    assert np.allclose(times / t, 1, rtol=0, atol=1e-10)
+    if end < 1e4:  # a time has sixteen digits, and s moves in 1/L of its unit
+        assert flow.at.s[3] == pytest.approx(level, rel=1e-9)
+
+
+def panels(start, depth):
+    """How many panels the flow takes until it rests or is lost."""
+    plane = convergence._plane(*(jnp.asarray(x) for x in start[1:]))
+    spot, count = convergence._beginning(plane, 1 / jnp.asarray(start.s), depth), 0
+    while np.isfinite(spot.w) and not (plane.settled(spot.theta) and abs(1 - plane.f(spot.theta) * spot.w) < 1e-14):
+        spot, count = _STEP(plane, spot, depth), count + 1
+        assert count < 1000
+    return count
+
+
+_STEP = jax.jit(convergence._step)
+
+
+def test_price_does_not_grow_with_depth():
+    """Two panels at the start for each tripling of depth; where s falls to the smallest number a bounded count."""
+    z = np.array([1.0, 0.6, 0.3, 0.1])
+    a = np.array([0.5, 0.5, 0.5, 0.5])
+    for b, most in ((a, 65), (a * [1, -1, -1, 1], 65), (a * [-0.9, -1, 1, -1], 270)):
+        for s in (1e-8, 0.5, 1e3):
+            start = Coordinates(np.asarray(s), a, b / np.linalg.norm(b), z)
+            counts = [panels(start, depth) for depth in (1e2, 1e3, 1e6)]
+            assert max(counts) <= most
+    # and the values are right: one aligned mode by quadrature, and s at the time of a passage
+    for depth in (10**3, 10**6):
+        alone = Coordinates(np.asarray(1e-3), np.eye(4)[0], np.eye(4)[0], z)
+        time = convergence.aligned_time(1e-3, 0.9, 1.0, depth)
+        assert convergence.passage_time(0.9, alone, float(depth)) == pytest.approx(time, rel=1e-10)
+        close = Coordinates(np.asarray(0.3), a, a, np.array([1.0, 1 - 1e-6, 0.5, 0.2]))
+        when = float(convergence.passage_time(1 - 1e-7, close, float(depth)))
+        assert convergence.modes(np.full(5, when), close, float(depth)).at.s[0] == pytest.approx(1 - 1e-7, rel=1e-14)
+        # s follows f = u^T Z v at a distance of 1/L
+        at = convergence.modes(np.linspace(1, 9, 5), close, float(depth)).at
+        f = np.sum(np.asarray(at.z) * np.asarray(at.a) * np.asarray(at.b), axis=1)
+        assert np.allclose(at.s, f, rtol=1 / depth)
 
 
 def test_elementary_cases():

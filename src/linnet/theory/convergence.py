@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import legendre
 from scipy.integrate import quad
+from scipy.special import roots_jacobi
 
 from linnet import _check
 from linnet._check import InputError
@@ -94,16 +95,21 @@ def _terms(at: Coordinates) -> _Terms:
 
 # The flow in closed form ---------------------------------------------------------------------------------------------
 
-# Legendre nodes on [0, 1], weights, and the matrix of integrals from 0 to each node
+# Radau nodes on [0, 1] (1 is one of them), weights, and the matrix of integrals from 0 to each node
 _ORDER = 16
-_X, _W = legendre.leggauss(_ORDER)
-_NODES, _WEIGHTS = (_X + 1) / 2, _W / 2
+_X = np.append(roots_jacobi(_ORDER - 1, 1, 0)[0], 1.0)
 _POLYNOMIALS = legendre.legvander(_X, _ORDER)
+_NODES, _WEIGHTS = (_X + 1) / 2, (_X + 1) / _POLYNOMIALS[:, -2] ** 2
+_WEIGHTS /= np.sum(_WEIGHTS)
 _STEPS = (_POLYNOMIALS[:, 2:] - _POLYNOMIALS[:, :-2]) / (2 * (2 * np.arange(1, _ORDER) + 1))
 _INTEGRALS = np.column_stack([_NODES, _STEPS])
 _TO_NODES = _INTEGRALS @ ((2 * np.arange(_ORDER) + 1) * _POLYNOMIALS[:, :_ORDER] * _WEIGHTS[:, None]).T
+# the last two Legendre coefficients of the polynomial through the nodes and through 0 at 0
+_LAST = np.linalg.inv(legendre.legvander(np.append(-1.0, _X), _ORDER))[-2:, 1:]
 
 _SHARE, _LEVEL = 1e-17, 1e-14  # below these the directions and the size have settled
+_ROUGH = 1e-12  # last coefficients of a panel that is short enough; what is integrated is far better
+_LOST = 1e305  # 1/s beyond which s counts as zero
 
 
 class Flow(NamedTuple):
@@ -148,12 +154,6 @@ class _Plane(NamedTuple):
         shares = self.shares(theta)
         return jnp.sum(self.rate * shares) / jnp.sum(shares)
 
-    def alive(self, theta: Array) -> Array:
-        """The largest |rate| that still matters: z_1, or less where a start without z_1 has forgotten -z_1."""
-        shares = self.shares(theta)
-        left = (shares > _SHARE * jnp.sum(shares)) | ((self.rate > self.f(theta)) & (self.weight > 0))
-        return jnp.max(jnp.where(left, jnp.abs(self.rate), 0.0))
-
     def settled(self, theta: Array) -> Array:
         """Whether only the largest rate is left."""
         shares = self.shares(theta)
@@ -168,31 +168,61 @@ def _plane(a: Array, b: Array, z: Array) -> _Plane:
 
 
 class _Spot(NamedTuple):
-    """Where the march stands: theta, w = 1/s and the time t, in units with z_1 = 1 and n = 1."""
+    """Where the march stands: theta, w = 1/s and t in units with z_1 = 1 and n = 1, and the next panel's length."""
 
     theta: Array
     w: Array
     t: Array
+    reach: Array
 
 
-def _panel(plane: _Plane, spot: _Spot, length: Array, depth: Array) -> _Spot:
-    """One panel: w = nu^{-L} (w_0 + L int nu^L) and t = int w^{1-2/L}, through ratios of nu alone (S1)."""
-    before = plane.log_norm(spot.theta)
+def _beginning(plane: _Plane, w: Array, depth: Array) -> _Spot:
+    """The start; over the first panel w^{1-2/L}, with a branch point at about w/L, and nu^L are smooth."""
+    zero = jnp.zeros(())
+    return _Spot(zero, w, zero, 0.5 / (depth * jnp.maximum(jnp.max(jnp.abs(plane.rate)), 1 / w)))
 
-    def power(x: Array) -> Array:
-        return depth * (plane.top * x + plane.log_norm(spot.theta + x) - before)
 
-    x = length * _NODES
-    q = jax.vmap(power)(x)
-    grown = jnp.exp(q)
-    w = jnp.exp(-q) * (spot.w + depth * length * (_TO_NODES @ grown))
-    end = jnp.exp(-power(length)) * (spot.w + depth * length * (_WEIGHTS @ grown))
-    return _Spot(spot.theta + length, end, spot.t + length * (_WEIGHTS @ w ** (1 - 2 / depth)))
+def _panel(plane: _Plane, spot: _Spot, length: Array, depth: Array) -> tuple[_Spot, Array]:
+    """One panel: w' = L (1 - f w) by collocation and t = int w^{1-2/L} (S1); how rough both are on it.
+
+    The equation is linear, so that w is one small solve; at Radau nodes it is right for panels much longer than the
+    1/(L f) in which w forgets where it was, once it has.
+    """
+    f = jax.vmap(plane.f)(spot.theta + length * _NODES)
+    system = depth * length * _TO_NODES
+    change = jnp.linalg.solve(jnp.eye(_ORDER) + system * f, system @ (1 - f * spot.w))
+    w = spot.w + change
+    order = 1 - 2 / depth
+    pace = w**order
+
+    def rough(values: Array, before: Array) -> Array:
+        return jnp.max(jnp.abs(_LAST @ (values - before))) / jnp.min(values)
+
+    worst = jnp.maximum(rough(w, spot.w), rough(pace, spot.w**order))
+    end = _Spot(spot.theta + length, w[-1], spot.t + length * (_WEIGHTS @ pace), length)
+    return end, jnp.where(jnp.min(w) > 0, worst, jnp.inf)
 
 
 def _step(plane: _Plane, spot: _Spot, depth: Array) -> _Spot:
-    """A panel over which w^{1-2/L}, with a branch point at about 1/(L s), and nu^L, over 1/(L z_1), are smooth."""
-    return _panel(plane, spot, 0.5 / (depth * jnp.maximum(plane.alive(spot.theta), 1 / spot.w)), depth)
+    """The next panel, as long as its polynomials allow.
+
+    It cannot step over what it should see. f increases (log nu is convex), so that where f < 0 the growth of w shows,
+    and once w has found 1/f whatever happens to f stays.
+    """
+    lost = spot.w >= _LOST
+
+    def attempt(tried: tuple[_Spot, Array]) -> tuple[_Spot, Array]:
+        length = tried[0].reach
+        end, rough = _panel(plane, spot, length, depth)
+        rough = jnp.nan_to_num(rough, nan=jnp.inf, posinf=jnp.inf)
+        return end._replace(reach=length * jnp.clip(0.9 * (_ROUGH / rough) ** (1 / _ORDER), 0.2, 3.0)), rough
+
+    far = jnp.asarray(jnp.inf)
+    # no length is short enough for what is not a number
+    end, rough = jax.lax.while_loop(
+        lambda tried: (tried[1] > _ROUGH) & (tried[0].reach > 0) & ~lost, attempt, (spot, far)
+    )
+    return end._replace(w=jnp.where(lost, far, jnp.where(rough > _ROUGH, jnp.nan, end.w)))
 
 
 def _unit(s: Array, z: Array) -> Array:
@@ -220,19 +250,25 @@ def _march(times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, s
         )
         length, left = end.theta - spot.theta, goal - spot.t
 
-        def newton(_: int, inside: tuple[Array, _Spot]) -> tuple[Array, _Spot]:
-            here = _panel(plane, spot, inside[0], depth)
-            return jnp.clip(inside[0] + (goal - here.t) * here.w ** (2 / depth - 1), 0.0, length), here
+        def newton(found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            count, x, _ = found
+            here = _panel(plane, spot, x, depth)[0]
+            new = jnp.clip(x + (goal - here.t) * here.w ** (2 / depth - 1), 0.0, length)
+            return count + 1, new, jnp.abs(new - x)
 
         guess = length * jnp.clip(left / jnp.where(end.t > spot.t, end.t - spot.t, 1.0), 0.0, 1.0)
-        inside = jax.lax.fori_loop(0, 7, newton, (guess, spot))[1]
+        # a step of 1e-8 leaves 1e-16; where the panel's time is lost in t it never ends
+        found = jax.lax.while_loop(
+            lambda found: (found[0] < 12) & (found[2] > 1e-8 * length), newton, (jnp.zeros((), int), guess, length)
+        )
+        inside = _panel(plane, spot, found[1], depth)[0]
         lost = ~jnp.isfinite(end.w)  # s is below the smallest number
-        size = jnp.where(lost, jnp.inf, 1 / plane.f(spot.theta))
-        still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), size, goal)
+        size = jnp.where(lost, end.w, 1 / plane.f(spot.theta))
+        still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), size, goal, end.reach)
         seen = jax.tree.map(lambda p, q: jnp.where(done(spot) | lost, p, q), still, inside)
         return (spot, end), seen
 
-    start = _Spot(jnp.zeros(()), unit / s, jnp.zeros(()))
+    start = _beginning(plane, unit / s, depth)
     order = jnp.argsort(times)
     _, seen = jax.lax.scan(visit, (start, start), speed * times[order])
     back = jnp.argsort(order)
@@ -251,10 +287,11 @@ def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0
     """The whole gradient flow from a balanced rank-one start in closed form, in singular coordinates (S1).
 
     In the clock theta the directions follow a linear flow that knows nothing of depth, a_i +- b_i growing as
-    exp(+- z_i theta) under one norm nu, and 1/s = nu^{-L} (1/s_0 + L int nu^L). The integrals are marched over panels
-    of 16 Legendre nodes and t(theta) is inverted by Newton: the price does not depend on the width and grows with the
-    number of panels, at most in proportion to L; nothing overflows or cancels, from s_0 = 1e-300 to 1e300. Batch
-    starts, depths and samples with `jax.vmap`.
+    exp(+- z_i theta) under one norm nu, and 1/s = nu^{-L} (1/s_0 + L int nu^L). That is marched over panels of 16 Radau
+    nodes, each as long as its polynomials allow, and t(theta) is inverted by Newton. The price depends neither on the
+    width nor, but for log L panels at the start, on the depth: panels are as short as 1/(L f) only until the start is
+    forgotten, and where s falls like exp(-L theta) they are no more than the logarithm of the smallest number allows.
+    Nothing overflows or cancels, from s_0 = 1e-300 to 1e300. Batch starts, depths and samples with `jax.vmap`.
     """
     t = _times(time)
     length = _check.number("depth", depth, least=2)
@@ -285,7 +322,7 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
     unit = _unit(s, z)
     plane = _plane(a, b, z / unit)
     goal = unit / level  # in w
-    start = _Spot(jnp.zeros(()), unit / s, jnp.zeros(()))
+    start = _beginning(plane, unit / s, depth)
     rising = goal < start.w
 
     def before(spot: _Spot) -> Array:
@@ -299,21 +336,22 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
         return 1 - plane.f(spot.theta) * spot.w
 
     def turning(spot: _Spot, length: Array) -> _Spot:
-        """Where s turns inside a panel, by bisection."""
+        """Where s turns inside a panel, by bisection; there it is flat, so that half the digits give all of it."""
 
         def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = bracket
             middle = (low + high) / 2
-            same = slope(_panel(plane, spot, middle, depth)) * slope(spot) > 0
+            same = slope(_panel(plane, spot, middle, depth)[0]) * slope(spot) > 0
             return jnp.where(same, middle, low), jnp.where(same, high, middle)
 
-        low, _ = jax.lax.fori_loop(0, 50, halve, (jnp.zeros(()), length))
-        return _panel(plane, spot, low, depth)
+        low, _ = jax.lax.fori_loop(0, 30, halve, (jnp.zeros(()), length))
+        return _panel(plane, spot, low, depth)[0]
 
     def step(spot: _Spot) -> _Spot:
         """The next panel, or the part of it up to a turning point that has passed the level."""
         end = _step(plane, spot, depth)
-        top = jax.lax.cond(slope(spot) * slope(end) < 0, lambda: turning(spot, end.theta - spot.theta), lambda: spot)
+        missed = ~rising & before(end) & (slope(spot) * slope(end) < 0)
+        top = jax.lax.cond(missed, lambda: turning(spot, end.theta - spot.theta), lambda: spot)
         return jax.tree.map(lambda p, q: jnp.where(before(top), q, p), top, end)
 
     spot, end = jax.lax.while_loop(
@@ -321,17 +359,25 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
     )
     length = end.theta - spot.theta
 
-    def narrow(_: int, bracket: tuple[Array, Array, Array, _Spot]) -> tuple[Array, Array, Array, _Spot]:
-        """Newton for w(x) = goal, by bisection where s turns and it would go the wrong way."""
-        low, high, x = bracket[:3]
-        here = _panel(plane, spot, x, depth)
-        early = before(here)
-        low, high = jnp.where(early, x, low), jnp.where(early, high, x)
-        new = x + (goal - here.w) / (depth * (1 - plane.f(here.theta) * here.w))
-        right = jnp.where(early, new >= x, new <= x)
-        return low, high, jnp.where(right, jnp.clip(new, low, high), (low + high) / 2), here
+    class Guess(NamedTuple):
+        """A point of the panel and log(w/goal) there."""
 
-    here = jax.lax.fori_loop(0, 12, narrow, (jnp.zeros(()), length, length / 2, spot))[3]
+        x: Array
+        gap: Array
+
+    def narrow(found: tuple[Array, Guess, Guess]) -> tuple[Array, Guess, Guess]:
+        """Regula falsi (Illinois): the slope 1 - f w is all cancellation where w follows 1/f."""
+        count, other, last = found
+        x = last.x - last.gap * (last.x - other.x) / (last.gap - other.gap)
+        new = Guess(x, jnp.log(_panel(plane, spot, x, depth)[0].w / goal))
+        other = jax.tree.map(lambda p, q: jnp.where(new.gap * last.gap < 0, p, q), last, Guess(other.x, other.gap / 2))
+        return count + 1, other, new
+
+    ends = Guess(jnp.zeros(()), jnp.log(spot.w / goal)), Guess(length, jnp.log(end.w / goal))
+    found = jax.lax.while_loop(
+        lambda found: (found[0] < 40) & (jnp.abs(found[2].gap) > 4e-16), narrow, (jnp.zeros((), int), *ends)
+    )
+    here = _panel(plane, spot, found[2].x, depth)[0]
     time = here.t / (samples * unit ** (2 - 2 / depth))
     return jnp.where(before(start), jnp.where(before(end), jnp.inf, time), 0.0)
 
@@ -630,7 +676,8 @@ def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array,
 def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
     """T = s_0^{-(1-2/L)} / n int_0^inf nu^{-(L-2)} d theta, the time to leave the origin as s_0 -> 0 (P9).
 
-    L >= 3 (two layers take a logarithmic time); any start with a limit other than zero, also with f_0 < 0.
+    L >= 3 (two layers take a logarithmic time); any start with a limit other than zero, also with f_0 < 0, where it may
+    be more than the largest number.
     """
     depth = _check.integer("depth", depth, least=3, reason="two layers leave in logarithmic time: use passage_time")
     n = _check.real("samples", samples, above=0)
@@ -642,17 +689,18 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
     if top <= 0:
         raise InputError("start tends to zero: a_i + b_i must differ from 0 for some z_i > 0.")
 
-    def log_norm(theta: np.ndarray) -> np.ndarray:
-        """Log nu."""
-        return top * theta + np.log(weight @ np.exp(2 * np.multiply.outer(rate - top, theta))) / 2
-
     power, at, total, last = depth - 2, 0.0, 0.0, np.inf
-    step = 1 / (2 * power + 2)
-    while not last < 1e-17 * total:  # the integrand has one maximum, so what is small after it stays small
-        values = np.exp(-power * log_norm(at + step * _NODES))
+    # the integrand has one maximum, so what is small after it stays small
+    while total < np.inf and not last < 1e-17 * total:
+        shares = weight * np.exp(2 * (rate - top) * at)
+        f = float(rate @ shares / np.sum(shares))
+        step = 2 / max(4.0, power * abs(f), power**0.5)  # f' <= 2: the exponent changes by 6 at most
+        theta = at + step * _NODES
+        log_norm = top * theta + np.log(weight @ np.exp(2 * np.multiply.outer(rate - top, theta))) / 2
+        with np.errstate(over="ignore"):
+            values = np.exp(-power * log_norm)
         total, at = total + step * float(_WEIGHTS @ values), at + step
-        falling = values[-1] < values[0]
-        last = step * float(values[-1]) if falling else np.inf
+        last = step * float(values[-1]) if values[-1] < values[0] else np.inf
     return total / (n * z[0] * float(s) ** (1 - 2 / depth))
 
 
