@@ -77,6 +77,12 @@ def run(
     verdicts = verify.stored(out, "quick")
     asked = find_claims([]) if (not ids if claims is None else claims) else []
     entries = [entry for entry in asked if entry.id not in verdicts]
+    for experiment in made if len(made) == 1 else []:
+        expected = _duration(60 * experiment.minutes[size])
+        console.print(f"{escape(experiment.title)} ({size}; about {expected} on two cores)", highlight=False)
+    if len(made) + len(entries) > 1:
+        what = f"{len(made)} experiments ({size})" + (f" and {len(entries)} claims and errata" if asked else "")
+        console.print(f"{what}. Ctrl-C keeps what is finished.", highlight=False)
     results = {}
     work = _Work(made, entries, size, out)
     with bar("reproducing" if ids else "all papers", quiet=quiet, share=True) as progress:
