@@ -236,6 +236,7 @@ def _one(
         ],
     }
     put(before, dumps(result))
+    jax.clear_caches()  # no other experiment uses what this one compiled, and all of it together takes gigabytes
     return {**result, "kept": kept}
 
 

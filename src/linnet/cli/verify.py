@@ -1,5 +1,6 @@
 """`linnet list` and `linnet verify`."""
 
+import functools
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -115,7 +116,15 @@ def call(entry: Claim | Erratum, size: str) -> Call:
 
 
 def _verify(name: str, size: str) -> Verdict:
-    return find([name])[0].verify(size)
+    entry = find([name])[0]
+    _begin(entry.paper)
+    return entry.verify(size)
+
+
+@functools.lru_cache(maxsize=1)
+def _begin(paper: str) -> None:
+    """Drops what was compiled for another paper: it serves no more, and all of it together takes gigabytes."""
+    jax.clear_caches()
 
 
 def told(results: Sequence[tuple[Claim | Erratum, Verdict]], size: str) -> dict[str, Any]:
