@@ -76,7 +76,8 @@ def test_reproduce_writes_everything_and_keeps_it(tmp_path):
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert result["failed"] == 0
-    assert set(result) == {"out", "experiments", "failed", "skipped"}
+    assert set(result) == {"out", "experiments", "failed", "skipped", "claims"}
+    assert result["claims"] is None
     assert set(result["experiments"][0]) == {"id", "size", "seconds", "verdicts"}
     assert set(result["experiments"][0]["verdicts"][0]) == {"name", "holds", "measured", "required"}
     folder = tmp_path / "r" / "mixed" / "fig1"

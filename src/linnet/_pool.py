@@ -4,8 +4,11 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def cores() -> int:
@@ -21,6 +24,21 @@ def pool(workers: int) -> ProcessPoolExecutor:
     """
     context = multiprocessing.get_context("spawn")  # a fork would copy JAX's threads half-way
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_settle, initargs=(context.Value("i", 0),))
+
+
+def finished(calls: Sequence[Call], workers: int) -> Iterator[tuple[int, Any]]:
+    """The number of each call and what it returned, as they finish; in this process if there is one worker only."""
+    if min(workers, len(calls)) < 2:
+        yield from ((number, function(*arguments)) for number, (function, arguments) in enumerate(calls))
+        return
+    with pool(min(workers, len(calls))) as processes:
+        try:
+            waiting = {processes.submit(function, *arguments): n for n, (function, arguments) in enumerate(calls)}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        except BaseException:
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _settle(counter: Any) -> None:

@@ -123,7 +123,7 @@ def test_digits(tmp_path):
 def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     monkeypatch.setattr(reproduce, "find", lambda ids: [Fig2])
-    out = reproduce.run([], "quick", tmp_path, [], quiet=True)
+    out = reproduce.run([], "quick", tmp_path, [], claims=False, quiet=True)
     assert out["experiments"] == []
     assert "pip install 'linnet[images]'" in out["skipped"][0]["reason"]
     with pytest.raises(ln.InputError, match=r"feature/fig2: .*needs scikit-learn: pip install"):

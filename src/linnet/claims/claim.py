@@ -18,6 +18,13 @@ PAPERS = {
     "stability": "Learning Dynamics of Deep Matrix Factorization Beyond the Edge of Stability",
     "feature": "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks",
 }
+AUTHORS = {  # as the texts that we read name them
+    "mixed": "Zhenfeng Tu, Santiago Aranguri, Arthur Jacot",
+    "spectral": "Aditya Varre, Maria-Luiza Vladarean, Loucas Pillaud-Vivien, Nicolas Flammarion",
+    "nonlocal": "Armin Eftekhari",
+    "stability": "Anonymous in the version read here, under double-blind review",
+    "feature": "Wei Huang, Wuyang Chen, Zhiqiang Xu, Zhangyang Wang, Taiji Suzuki",
+}
 KINDS = ("exact", "bound", "asymptotic", "statistical", "refuted")
 GRADES = ("error", "misprint", "clarification")
 SIZES = ("quick", "full")

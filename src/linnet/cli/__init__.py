@@ -38,6 +38,7 @@ def _end_at_once() -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         return
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # which complains of what a sudden end leaves
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)
     signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)

@@ -96,18 +96,23 @@ def reproduce(
         "linnet-report"
     ),
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a parameter: field=value.")] = None,
+    claims: Annotated[
+        bool | None,
+        typer.Option("--claims/--no-claims", help="Verify all claims too, at quick size; default if no ids are given."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
 ) -> None:
     """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
 
-    What was finished before in the same folder with the same parameters is not computed again.
+    Without ids: the whole report, all figures and all claims. What was finished before in the same folder with the same
+    parameters and versions is not computed again.
     """
-    from linnet.cli.reproduce import run
+    from linnet.cli.reproduce import exit_code, run
 
-    result = run(ids or [], size, out, settings or [], quiet=as_json)
+    result = run(ids or [], size, out, settings or [], claims=claims, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
-    raise typer.Exit(int(result["failed"] > 0))
+    raise typer.Exit(exit_code(result))
 
 
 @app.command()

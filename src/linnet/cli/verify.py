@@ -1,8 +1,9 @@
 """`linnet list` and `linnet verify`."""
 
+import functools
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from rich.table import Table
 
 from linnet import _check, report
 from linnet._check import InputError
-from linnet._pool import cores, pool
+from linnet._pool import Call, cores, finished
 from linnet.claims import Claim, Erratum, Verdict, find, registry
 from linnet.claims.claim import PAPERS, SIZES
 from linnet.cli.bar import bar
 from linnet.cli.output import dumps
 from linnet.experiments import experiments
-from linnet.experiments.experiment import put
+from linnet.experiments.experiment import machine, put, versions
 
 
 def listing() -> dict[str, list[dict[str, Any]]]:
@@ -77,24 +78,58 @@ def show_list() -> None:
 def run(ids: list[str], paper: str | None, size: str, out: Path | None, *, quiet: bool) -> dict[str, Any]:
     """Verifies the entries, showing them unless quiet, on a page too if asked; the result is what `--json` prints."""
     entries = find(ids, paper)
+    _check.choice("size", size, SIZES)
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"out = {str(out)!r} is not allowed: {error.strerror}.") from None
     console = Console(stderr=False, quiet=quiet)
-    results = []
+    verdicts: dict[int, Verdict] = {}
     began = time.perf_counter()
     with bar("verifying", quiet=quiet) as progress:
         progress(0, len(entries))
-        for done, verdict in enumerate(_verdicts([entry.id for entry in entries], size), start=1):
-            results.append((entries[done - 1], verdict))
-            progress(done, len(entries))
-    failed = sum(verdict.holds != entry.expected for entry, verdict in results)
+        for number, verdict in finished([call(entry, size) for entry in entries], workers(len(entries))):
+            verdicts[number] = verdict
+            progress(len(verdicts), len(entries))
+    results = [(entry, verdicts[number]) for number, entry in enumerate(entries)]
+    result = told(results, size)
     console.print(_table(results))
     seconds = time.perf_counter() - began
-    console.print(f"{len(results)} verified in {seconds:.0f} s, {failed} not as stated.")
-    result = {
+    console.print(f"{len(results)} verified in {seconds:.0f} s, {result['failed']} not as stated.")
+    if out is not None:
+        store(out, result)
+        console.print(f"Page: {report.write(out)}", highlight=False)
+    return result
+
+
+def workers(count: int) -> int:
+    """How many processes verify so many entries. Checks are seeded and do not know of each other, and most of their
+    time is compilation, which keeps one core busy: on a CPU each core has a process of its own.
+    """
+    return cores() if count >= 4 and jax.default_backend() == "cpu" else 1
+
+
+def call(entry: Claim | Erratum, size: str) -> Call:
+    """The verification of an entry, for any process."""
+    return _verify, (entry.id, size)
+
+
+def _verify(name: str, size: str) -> Verdict:
+    entry = find([name])[0]
+    _begin(entry.paper)
+    return entry.verify(size)
+
+
+@functools.lru_cache(maxsize=1)
+def _begin(paper: str) -> None:
+    """Drops what was compiled for another paper: it serves no more, and all of it together takes gigabytes."""
+    jax.clear_caches()
+
+
+def told(results: Sequence[tuple[Claim | Erratum, Verdict]], size: str) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
         "size": size,
         "claims": [
             {
@@ -111,45 +146,30 @@ def run(ids: list[str], paper: str | None, size: str, out: Path | None, *, quiet
             }
             for entry, verdict in results
         ],
-        "failed": failed,
+        "failed": sum(verdict.holds != entry.expected for entry, verdict in results),
     }
-    if out is not None:
-        put(out / "claims.json", dumps(_joined(out / "claims.json", result)))
-        console.print(f"Page: {report.write(out)}", highlight=False)
-    return result
 
 
-def _joined(stored: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """The new verdicts with those of other entries that were stored at the same size."""
-    if not stored.exists():
-        return result
-    before = json.loads(stored.read_text(encoding="utf-8"))
+def store(out: Path, result: dict[str, Any]) -> None:
+    """Puts verdicts into `claims.json`, with those of other entries that are still good."""
     new = {verdict["id"] for verdict in result["claims"]}
-    kept = [v for v in before["claims"] if v["id"] not in new] if before["size"] == result["size"] else []
-    claims, known = [*kept, *result["claims"]], registry()
-    failed = sum(v["holds"] != known[v["id"]].expected for v in claims if v["id"] in known)
-    return {**result, "claims": claims, "failed": failed}
+    claims = [*(verdict for name, verdict in stored(out, result["size"]).items() if name not in new), *result["claims"]]
+    failed = sum(verdict["holds"] != registry()[verdict["id"]].expected for verdict in claims)
+    put(
+        out / "claims.json",
+        dumps({**result, "claims": claims, "failed": failed, "machine": machine(), "versions": versions()}),
+    )
 
 
-def _verdicts(ids: Sequence[str], size: str) -> Iterator[Verdict]:
-    """The verdicts in order. Checks are seeded and do not know of each other, and most of their time is compilation,
-    which keeps one core busy: on a CPU each core has a process of its own.
-    """
-    workers = min(cores(), len(ids)) if jax.default_backend() == "cpu" else 1
-    if workers < 2 or len(ids) < 4:
-        yield from (_verify(name, size) for name in ids)
-        return
-    _check.choice("size", size, SIZES)
-    with pool(workers) as processes:
-        try:
-            yield from processes.map(_verify, ids, [size] * len(ids))
-        except BaseException:
-            processes.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _verify(name: str, size: str) -> Verdict:
-    return find([name])[0].verify(size)
+def stored(out: Path, size: str) -> dict[str, dict[str, Any]]:
+    """The verdicts in `out` by id, if they were found at this size and with these versions."""
+    try:
+        before = json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    if before["size"] != size or before.get("versions") != versions():
+        return {}
+    return {verdict["id"]: verdict for verdict in before["claims"] if verdict["id"] in registry()}
 
 
 def _table(results: Iterable[tuple[Claim | Erratum, Verdict]]) -> Table:

@@ -1,6 +1,7 @@
 """What an experiment is: a figure of a paper with its parameters, its run, its picture and its acceptance."""
 
 import abc
+import contextlib
 import importlib
 import json
 import platform
@@ -64,6 +65,11 @@ class Experiment(BaseModel):
         "data", and go on from there.
         """
 
+    @property
+    def shared(self) -> bool:
+        """Whether `run` makes good use of several processes; others run side by side, each on a core."""
+        return False
+
     def missing(self) -> str | None:
         """What this machine lacks for it, as a sentence with the cure; None if nothing."""
         return None
@@ -122,6 +128,18 @@ class Experiment(BaseModel):
 def versions() -> dict[str, str]:
     """What the numbers depend on besides the parameters; data made by other versions is made again."""
     return {"linnet": __version__, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
+def machine() -> dict[str, str]:
+    """What the times depend on."""
+    processor = platform.processor()
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        processor = found[1] if found else processor
+    return {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "processor": processor or "unknown",
+    }
 
 
 def put(path: Path, text: str) -> None:

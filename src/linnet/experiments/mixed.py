@@ -198,6 +198,10 @@ class Fig2(Experiment):
     def _noise_is_left(self) -> Self:
         return _below(self)
 
+    @property
+    def shared(self) -> bool:
+        return self.grid >= 16
+
     def spec(self) -> sweep.Sweep:
         """The sweep behind the figure."""
         text = resources.files("linnet.experiments").joinpath("mixed_fig2.toml").read_text(encoding="utf-8")

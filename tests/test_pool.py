@@ -1,0 +1,27 @@
+"""Calls in processes of our own."""
+
+import math
+import operator
+import os
+
+import pytest
+
+from linnet._pool import finished
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_each_call_answers_under_its_number(workers):
+    calls = [(operator.mul, (k, k)) for k in range(5)]
+    assert dict(finished(calls, workers)) == {k: k * k for k in range(5)}
+    assert list(finished([], workers)) == []
+
+
+def test_one_worker_is_this_process_and_two_are_others():
+    calls = [(os.getpid, ())] * 4
+    assert {process for _, process in finished(calls, 1)} == {os.getpid()}
+    assert os.getpid() not in {process for _, process in finished(calls, 2)}
+
+
+def test_an_error_comes_through():
+    with pytest.raises(ValueError, match=r"math domain error|expected a nonnegative input"):
+        list(finished([(math.sqrt, (4.0,)), (math.sqrt, (-1.0,)), (math.sqrt, (9.0,))], 2))

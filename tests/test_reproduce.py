@@ -1,0 +1,169 @@
+"""The whole job: experiments side by side, claims after them, and what an earlier run leaves to do."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from linnet import claims
+from linnet.cli import reproduce, verify
+from linnet.experiments import experiments
+from linnet.experiments.mixed import Fig2
+
+FIGURES = ["stability/fig13", "stability/fig23"]
+CLAIMS = ["mixed/C17", "mixed/C22", "mixed/C19"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder that two processes filled, and what was told about it."""
+    out = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "find_claims", lambda ids: claims.find(CLAIMS))
+        patch.setattr(reproduce, "cores", lambda: 2)
+        return out, reproduce.run(FIGURES, "quick", out, [], claims=True, quiet=True)
+
+
+@pytest.fixture
+def again(made, tmp_path, monkeypatch):
+    """A copy of that folder, and a function that runs the same again; it gives the result and the calls made."""
+    out = tmp_path / "report"
+    shutil.copytree(made[0], out)
+    called = []
+
+    def alone(calls, workers):
+        called.extend(calls)
+        return [(number, function(*arguments)) for number, (function, arguments) in enumerate(calls)]
+
+    monkeypatch.setattr(reproduce, "find_claims", lambda ids: claims.find(CLAIMS))
+    monkeypatch.setattr(reproduce, "finished", alone)
+    return out, lambda: (reproduce.run(FIGURES, "quick", out, [], claims=True, quiet=True), called)
+
+
+def test_side_by_side_gives_the_same_numbers(made, tmp_path, monkeypatch):
+    out, told = made
+    assert [e["id"] for e in told["experiments"]] == FIGURES
+    assert told["claims"] == {"size": "quick", "checked": 3, "failed": 0}
+    assert reproduce.exit_code(told) == 0
+    monkeypatch.setattr(reproduce, "cores", lambda: 1)
+    reproduce.run(FIGURES, "quick", tmp_path, [], quiet=True)
+    for figure in FIGURES:
+        one, two = (json.loads((folder / figure / "result.json").read_text()) for folder in (tmp_path, out))
+        assert one["device"] == "a CPU with 1 core"
+        assert two["device"] == "one core of a CPU with 2 cores"
+        assert set(two["machine"]) == {"system", "processor"}
+        assert [v["name"] for v in one["verdicts"]] == [v["name"] for v in two["verdicts"]]
+        with (
+            xarray.open_dataset(tmp_path / figure / "data.nc", engine="scipy") as first,
+            xarray.open_dataset(out / figure / "data.nc", engine="scipy") as second,
+        ):
+            xarray.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
+    assert "3 claims and errata verified at quick size, 0 not as stated" in " ".join(
+        (out / "index.html").read_text().split()
+    )
+
+
+def test_what_is_finished_is_not_done_again(again):
+    out, go = again
+    before = (out / "claims.json").read_text()
+    told, called = go()
+    assert [arguments[0].id for _, arguments in called] == FIGURES[::-1] or len(called) == 2  # figures are drawn again
+    assert told["claims"]["checked"] == 3
+    assert (out / "claims.json").read_text() == before
+
+
+def test_verdicts_of_other_versions_or_sizes_are_found_again(again):
+    out, go = again
+    stored = json.loads((out / "claims.json").read_text())
+    stored["versions"]["numpy"] = "0"
+    (out / "claims.json").write_text(json.dumps(stored))
+    assert verify.stored(out, "quick") == {}
+    _, called = go()
+    assert [arguments[0] for _, arguments in called[-3:]] == CLAIMS
+    assert set(verify.stored(out, "quick")) == set(CLAIMS)
+    assert verify.stored(out, "full") == {}
+
+
+def test_a_claim_not_as_stated_is_a_failure(again):
+    out, go = again
+    stored = json.loads((out / "claims.json").read_text())
+    for verdict in stored["claims"]:
+        verdict["holds"] = True  # C22 is refuted: it ought to fail
+    (out / "claims.json").write_text(json.dumps(stored))
+    told, _ = go()
+    assert told["claims"]["failed"] == 1
+    assert told["failed"] == 0
+    assert reproduce.exit_code(told) == 1
+    assert reproduce.exit_code({"failed": 1, "claims": None}) == 1
+    assert reproduce.exit_code({"failed": 0, "claims": None}) == 0
+
+
+def test_claims_come_with_all_experiments_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce, "find", lambda ids: [experiments()[FIGURES[1]]])
+    monkeypatch.setattr(reproduce, "find_claims", lambda ids: claims.find(CLAIMS[:1]))
+    monkeypatch.setattr(reproduce, "cores", lambda: 1)
+    assert reproduce.run([], "quick", tmp_path / "a", [], quiet=True)["claims"]["checked"] == 1
+    assert reproduce.run([], "quick", tmp_path / "b", [], claims=False, quiet=True)["claims"] is None
+    assert reproduce.run(FIGURES[1:], "quick", tmp_path / "b", [], quiet=True)["claims"] is None
+
+
+def test_long_sweeps_have_every_core_and_come_first(tmp_path, monkeypatch):
+    assert Fig2.of_size("paper", {}).shared
+    assert not Fig2.of_size("quick", {}).shared
+    asked = []
+
+    def note(experiment, size, folder, made_on, workers=1, progress=None):
+        asked.append((experiment.id, workers))
+        return {"id": experiment.id, "title": "", "verdicts": [], "seconds": 0.0, "kept": False, "size": size}
+
+    def alone(calls, workers):
+        return [(number, function(*arguments)) for number, (function, arguments) in enumerate(calls)]
+
+    monkeypatch.setattr(reproduce, "_one", note)
+    monkeypatch.setattr(reproduce, "finished", alone)
+    monkeypatch.setattr(reproduce, "cores", lambda: 3)
+    reproduce.run(["stability/fig13", "mixed/fig2", "mixed/fig1"], "paper", tmp_path, [], quiet=True)
+    assert asked == [("mixed/fig2", 3), ("mixed/fig1", 1), ("stability/fig13", 1)]
+
+
+def test_progress_never_runs_backwards(tmp_path, monkeypatch):
+    shares = []
+    work = reproduce._Work([experiments()[FIGURES[1]].of_size("quick", {})], claims.find(CLAIMS[:2]), "quick", tmp_path)
+    monkeypatch.setattr(reproduce, "cores", lambda: 1)
+    list(work.results(lambda done, total: shares.append(done / total)))
+    assert shares[0] == 0
+    assert np.isclose(shares[-1], 1)
+    assert shares == sorted(shares)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_a_page_and_no_processes(tmp_path):
+    out = tmp_path / "report"
+    command = [sys.executable, "-c", "from linnet.cli import main; main()", "reproduce", *FIGURES, "--claims"]
+    going = subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 300
+    while not (out / "index.html").exists() and time.monotonic() < until:
+        time.sleep(0.2)
+    children = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == going.pid]
+    going.send_signal(signal.SIGINT)
+    _, errors = going.communicate(timeout=30)
+    assert going.returncode == 130
+    assert errors == "linnet: interrupted; what was finished is kept.\n"
+    assert len(list(out.glob("*/*/result.json"))) >= 1
+    assert "requirements met" in " ".join((out / "index.html").read_text().split())
+    time.sleep(2)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def _parent(process):
+    try:
+        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
