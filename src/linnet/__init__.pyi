@@ -1,7 +1,10 @@
 """Everything public, in one place. Type checkers read this file; `__init__.py` loads from it on first use."""
 
+from linnet import claims as claims
 from linnet import dynamics as dynamics
+from linnet import experiments as experiments
 from linnet import observe as observe
+from linnet import sweep as sweep
 from linnet import theory as theory
 from linnet._check import InputError as InputError
 from linnet._version import __version__ as __version__
@@ -75,10 +78,25 @@ from linnet.problems import (
     Factorisation as Factorisation,
 )
 from linnet.problems import (
+    Fit as Fit,
+)
+from linnet.problems import (
+    Optimum as Optimum,
+)
+from linnet.problems import (
     Problem as Problem,
 )
 from linnet.problems import (
+    Projection as Projection,
+)
+from linnet.problems import (
     Regression as Regression,
+)
+from linnet.problems import (
+    Samples as Samples,
+)
+from linnet.problems import (
+    Whitening as Whitening,
 )
 from linnet.problems import (
     custom as custom,
@@ -110,6 +128,7 @@ from linnet.problems import (
 from linnet.problems import (
     regression as regression,
 )
+from linnet.record import Record as Record
 from linnet.record import at as at
 from linnet.record import every as every
 from linnet.record import linear as linear
@@ -155,4 +174,5 @@ from linnet.states import (
 from linnet.states import (
     Weights as Weights,
 )
+from linnet.trajectory import Kept as Kept
 from linnet.trajectory import Trajectory as Trajectory

@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
 _SMALL_PRODUCT = 2048
+RANK_TOLERANCE = 1e-13  # singular values below this share of the largest are rounding
 _DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 
@@ -37,9 +38,9 @@ def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:
 
 
 def smallest_singular_value(a: Float[Array, "m n"]) -> Float[Array, ""]:
-    """The smallest singular value above 1e-13 of the largest; infinite for zero."""
+    """The smallest singular value above the rounding of the largest; infinite for zero."""
     s = jnp.linalg.svd(a, compute_uv=False)
-    return jnp.min(jnp.where(s > 1e-13 * s[0], s, jnp.inf))
+    return jnp.min(jnp.where(s > RANK_TOLERANCE * s[0], s, jnp.inf))
 
 
 def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:

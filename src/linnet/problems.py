@@ -15,9 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import bartlett, haar, product, stream
-
-RANK_TOLERANCE = 1e-13  # singular values of data below this share of the largest count as zero
+from linnet.linalg import RANK_TOLERANCE, bartlett, haar, product, stream
 
 
 class Optimum(NamedTuple):

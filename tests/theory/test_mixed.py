@@ -192,19 +192,19 @@ def test_sandwich_holds_along_the_flow(width):
 def test_theorem_two_quantities():
     """The figures of the spec's C14, E20 and E28."""
     printed = [
-        float(mixed.recovery_error(mixed.recovery([1.0], 2.0, -1.6, d, 1.0, variant="printed").time, [1.0], d, d**0.4))
+        float(mixed.recovery_error(mixed.recovery([1.0], 2.0, -1.6, d, 1.0, variant="printed").steps, [1.0], d, d**0.4))
         for d in (500, 1e4, 1e6, 1e8, 1e10)
     ]
     assert np.allclose(printed, [0.96, 0.28, 2.4e-3, 1.8e-5, 1.1e-7], rtol=0.03)
     assert np.isclose(mixed.recovery([1.0, 0.9], 2.0, -1.6, 100, 1.0).rate, 0.081)
     equal = mixed.recovery([0.6, 0.6, 0.6], 2.25, -1.85, 400, 8.0)
     assert np.isclose(equal.rate, 0.6 * 0.6**2 / 0.6**2)
-    two = [mixed.recovery([1.0], 2.0, -1.6, 100, 1.0, variant=v).time for v in ("printed", "derived")]
+    two = [mixed.recovery([1.0], 2.0, -1.6, 100, 1.0, variant=v).steps for v in ("printed", "derived")]
     assert two[0] > two[1]  # Delta = 0.6: max(1, 1.2) against min(1, 1.2)
     d, lr = 400, 8.0
     c = float(d) ** (2.25 - 1.85)
     measured = mixed.mode_time(0.0, 0.5 * 0.6 * d, 0.6 * d, c, 2 / d**2) / lr
-    assert 0.5 < measured / mixed.recovery([1.0, 0.8, 0.6], 2.25, -1.85, d, lr).leading_time < 2
+    assert 0.5 < measured / mixed.recovery([1.0, 0.8, 0.6], 2.25, -1.85, d, lr).leading_steps < 2
     with pytest.raises(ln.InputError, match="variant"):
         mixed.recovery([1.0], 2.0, -1.6, 100, 1.0, variant="guessed")
     with pytest.raises(ln.InputError, match="positive"):

@@ -316,7 +316,7 @@ def active_networks_recover(size: str, share: float = 1.0) -> Iterator[Finding]:
         errors = []
         sizes = (1e6, 1e8, 1e10) if size == "quick" else (1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
         for d in sizes:
-            time = share * mixed.recovery(levels, 2.0, -1.6, d, 1.0, variant="printed").time
+            time = share * mixed.recovery(levels, 2.0, -1.6, d, 1.0, variant="printed").steps
             errors.append(float(mixed.recovery_error(time, levels, d, d**0.4)))
         for before, after, d in zip(errors, errors[1:], sizes[1:], strict=False):
             yield at_most(after / before, 0.25, d=d, levels=levels)

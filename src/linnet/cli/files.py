@@ -11,6 +11,7 @@ import numpy as np
 from linnet import _check
 from linnet._check import InputError
 from linnet.cli.typed import LARGEST, SMALLEST
+from linnet.linalg import RANK_TOLERANCE
 
 SUFFIXES = (".npz", ".npy", ".csv")
 _NAMES = (("inputs", "labels"), ("X", "Y"))
@@ -53,7 +54,7 @@ def read_regression(path: Path, *, outputs: int | None = None) -> tuple[np.ndarr
             raise _unreadable(path, f"{why} between {SMALLEST:g} and {LARGEST:g}")
     # what the inputs see of the labels, in the frame of the inputs
     q, s, _ = np.linalg.svd(inputs, full_matrices=False)
-    if np.linalg.norm(q[:, s > 1e-13 * s[0]].T @ labels) <= 1e-13 * np.linalg.norm(labels):
+    if np.linalg.norm(q[:, s > RANK_TOLERANCE * s[0]].T @ labels) <= RANK_TOLERANCE * np.linalg.norm(labels):
         raise _unreadable(path, "its labels are orthogonal to its inputs, so there is nothing to learn")
     return inputs, labels
 

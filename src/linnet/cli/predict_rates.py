@@ -17,6 +17,7 @@ from linnet._check import InputError
 from linnet.cli.bar import bar
 from linnet.cli.files import read_regression
 from linnet.cli.typed import numbers, picture
+from linnet.linalg import RANK_TOLERANCE
 from linnet.motion import GradientFlow
 from linnet.observe import Observable
 from linnet.problems import factorisation, regression
@@ -139,7 +140,7 @@ def _target(
             "least as many samples as inputs, or fewer columns."
         )
     scales = np.linalg.svd(inputs, compute_uv=False)
-    rank = int(np.sum(scales > 1e-13 * scales[0]))
+    rank = int(np.sum(scales > RANK_TOLERANCE * scales[0]))
     if rank < inputs.shape[1]:
         raise InputError(
             f"data = {str(data)!r} cannot be whitened: its {inputs.shape[1]} inputs have rank {rank}; leave out "

@@ -179,7 +179,7 @@ def _chain(
         both = np.stack([np.ones_like(found.values), found.values], axis=-1)
         return both, np.asarray(found.escaped)
     root = alpha / s ** (1 / depth)
-    limit = max(dynamics.orbit.LIMIT, 10 * float(root.max()))
+    limit = max(dynamics.LIMIT, 10 * float(root.max()))
     if start == "balanced":
         one = dynamics.orbits(dynamics.balanced(depth), root, kappas, skip=steps, keep=keep, limit=limit)
         return np.stack([one.values, one.values], axis=-1), np.asarray(one.escaped)
@@ -230,7 +230,7 @@ def modes_at(
             mode |= {"outcome": "diverges", "period": None, "low": None, "high": None}
             mode["diverges_after_steps"] = int(escaped[i])
         elif depth == 1 and words[i] == "diverges":  # slowly: the limit is far
-            left = math.log(dynamics.orbit.LIMIT) / math.log(kappas[i] - 1)
+            left = math.log(dynamics.LIMIT) / math.log(kappas[i] - 1)
             mode |= {"period": None, "low": None, "high": None, "diverges_after_steps": math.ceil(left)}
         # theory's digits where the start does lead there: a large one may end elsewhere
         elif words[i] == "converges" and (patient[i] or np.max(np.abs(product[i, -_KEEP:] - 1)) < 0.1):

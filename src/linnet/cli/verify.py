@@ -15,8 +15,7 @@ from rich.table import Table
 from linnet import _check, report
 from linnet._check import InputError
 from linnet._pool import Call, cores, finished
-from linnet.claims import Claim, Erratum, Verdict, find, registry
-from linnet.claims.claim import PAPERS, SIZES
+from linnet.claims import PAPERS, SIZES, Claim, Erratum, Verdict, find, registry
 from linnet.cli.bar import bar
 from linnet.cli.output import dumps
 from linnet.experiments import experiments

@@ -8,13 +8,14 @@ from linnet.dynamics.cycle import TwoCycle, cycle, multiplier, two_cycle
 from linnet.dynamics.floquet import floquet, free
 from linnet.dynamics.lyapunov import Lyapunov, lyapunov
 from linnet.dynamics.maps import Map, balanced, descent, exponential, one_zero
-from linnet.dynamics.orbit import Orbits, orbits
+from linnet.dynamics.orbit import LIMIT, Orbits, orbits
 from linnet.dynamics.period import APERIODIC, DIVERGED, label, period
 from linnet.dynamics.root import roots
 
 __all__ = [
     "APERIODIC",
     "DIVERGED",
+    "LIMIT",
     "Cascade",
     "Lyapunov",
     "Map",

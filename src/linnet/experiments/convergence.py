@@ -12,8 +12,7 @@ import numpy as np
 import xarray
 from pydantic import Field, model_validator
 
-from linnet.claims import Finding
-from linnet.claims.claim import at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import balanced
 from linnet.motion import GradientDescent, GradientFlow

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from linnet import _check
 from linnet._check import InputError
 from linnet._version import __version__
-from linnet.claims import Finding
-from linnet.claims.claim import PAPERS
+from linnet.claims import PAPERS, Finding
 from linnet.sweep.spec import sentence
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 
 from linnet import observe
 from linnet._check import InputError
-from linnet.claims import Finding
-from linnet.claims.claim import at_least, at_most
+from linnet.claims import Finding, at_least, at_most
 from linnet.experiments import images as pictures
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import readout

@@ -12,8 +12,7 @@ import xarray
 from pydantic import Field, model_validator
 
 from linnet import observe, sweep
-from linnet.claims import Finding
-from linnet.claims.claim import at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import gaussian
 from linnet.motion import GradientDescent

@@ -13,8 +13,7 @@ import xarray
 from pydantic import Field, model_validator
 
 from linnet import observe
-from linnet.claims import Finding
-from linnet.claims.claim import at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import gaussian, i_gamma
 from linnet.linalg import haar

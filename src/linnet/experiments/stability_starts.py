@@ -19,8 +19,7 @@ from pydantic import Field, model_validator
 from scipy.integrate import solve_ivp
 
 from linnet import dynamics, observe
-from linnet.claims import Finding
-from linnet.claims.claim import at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import one_zero, orthogonal, random_one_zero
 from linnet.linalg import haar

@@ -10,8 +10,7 @@ from typing import Any
 import jinja2
 
 from linnet._version import __version__
-from linnet.claims import Claim, Erratum, registry
-from linnet.claims.claim import AUTHORS, GRADES, KINDS, PAPERS
+from linnet.claims import AUTHORS, GRADES, KINDS, PAPERS, Claim, Erratum, registry
 from linnet.experiments import experiments
 from linnet.experiments.experiment import put
 from linnet.report.typeset import typeset

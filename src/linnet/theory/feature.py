@@ -18,7 +18,8 @@ from scipy import optimize, stats
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.problems import RANK_TOLERANCE, Regression
+from linnet.linalg import RANK_TOLERANCE
+from linnet.problems import Regression
 
 Number = float | Array | np.ndarray
 

@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.problems import RANK_TOLERANCE, Factorisation, Regression
+from linnet.linalg import RANK_TOLERANCE
+from linnet.problems import Factorisation, Regression
 
 # One point -----------------------------------------------------------------------------------------------------------
 

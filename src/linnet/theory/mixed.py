@@ -263,19 +263,19 @@ class Recovery(NamedTuple):
 
     delta: float
     rate: float
-    time: float
-    leading_time: float
+    steps: float
+    leading_steps: float
     errors: dict[str, float]
 
 
 def recovery(
     levels: Any, gamma_w: float, gamma_sigma2: float, d: float, lr: float, *, variant: str = "derived"
 ) -> Recovery:
-    """Delta, the alignment rate c(a), the time T_star and the error terms of Theorem 2.
+    """Delta, the alignment rate c(a), the steps T_star and the error terms of Theorem 2.
 
     T_star = [Delta/a_K + 2m/c(a) + m/(2 a_K)] d ln d / lr with m = max(1, 2 Delta) as printed, min(1, 2 Delta) as the
     proof derives it (erratum E20). c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, the noise
-    level 0 among them (E28). `leading_time` is the true time of the weakest signal to leading order, Delta d ln d /
+    level 0 among them (E28). `leading_steps` is the truth for the weakest signal to leading order, Delta d ln d /
     (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (E19).
     """
     a = np.asarray(_check.array("levels", levels, ndim=1))
@@ -298,8 +298,8 @@ def recovery(
         "threshold": float(c / d),
         "step": float((lr * np.log(d) / d) ** 2),
     }
-    time = float((delta / weakest + 2 * m / rate + m / (2 * weakest)) * unit)
-    return Recovery(float(delta), rate, time, float(delta / (4 * weakest) * unit), errors)
+    steps = float((delta / weakest + 2 * m / rate + m / (2 * weakest)) * unit)
+    return Recovery(float(delta), rate, steps, float(delta / (4 * weakest) * unit), errors)
 
 
 def recovery_error(

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import top_of_products
+from linnet.linalg import RANK_TOLERANCE, top_of_products
 from linnet.theory import mixed
 
 Values = Array | np.ndarray
@@ -160,10 +160,10 @@ class _Data:
     def __init__(self, inputs: Any, limit: Any):
         x, a = np.atleast_2d(np.asarray(inputs, dtype=float)), np.atleast_2d(np.asarray(limit, dtype=float))
         _, scales, frame = np.linalg.svd(x, full_matrices=False)
-        rank = int(np.sum(scales > 1e-13 * scales[0]))
+        rank = int(np.sum(scales > RANK_TOLERANCE * scales[0]))
         self.scales, self.limit = scales[:rank], a @ frame[:rank].T
         _, values, right = np.linalg.svd(self.limit, full_matrices=False)
-        kept = values > 1e-13 * values[0]
+        kept = values > RANK_TOLERANCE * values[0]
         self.values, self.right = values[kept], right[kept]
         self.curvature = np.sum((self.right * self.scales) ** 2, axis=1)
         self.excess = float(np.sum((self.limit * self.scales) ** 2) / 2)

@@ -212,7 +212,7 @@ def stages(depth: int) -> Stages:
     return Stages(float(found.superstable[1]), found.thresholds, found.accumulation, leaves, diverges)
 
 
-def outcome(steps: Any, depth: int) -> list[str]:
+def outcome(kappa: Any, depth: int) -> list[str]:
     """What becomes of a balanced mode at these values of kappa, in words; kappa = 2 itself converges, slowly, from two
     layers on, and alternates for ever with one.
 
@@ -220,7 +220,7 @@ def outcome(steps: Any, depth: int) -> list[str]:
     Then the mode is "trapped" at the saddle 0 (odd depth) or "flips" its sign (even depth), and at last it "diverges"
     (with odd depth some starts are still trapped).
     """
-    given = np.ravel(_positive("kappa", steps))
+    given = np.ravel(_positive("kappa", kappa))
     if _check.integer("depth", depth, least=1) == 1:
         return ["converges" if k < 2 else "period 2" if k == 2 else "diverges" for k in given]
     table = stages(depth)
@@ -394,21 +394,21 @@ def growth(depth: int) -> float:
 ALPHA_BOUNDS = ("exact", "sharp", "crude", "printed")
 
 
-def largest_alpha(s: float, depth: int, steps: float, bound: str = "exact") -> float:
+def largest_alpha(s: float, depth: int, kappa: float, bound: str = "exact") -> float:
     """The start scale up to which Psi <= 2 sqrt2 / lr, which keeps layer gaps from growing; needs kappa < 2 sqrt2.
 
     "exact" solves for it; "sharp" uses g(L), "crude" L^2 2^{2(L-1)/L} in its place, and "printed" is the paper's
     alpha' with 2^{(2L-3)/L} (section 3.6): each is smaller than the one before. The largest s decides for all modes.
     """
     depth = _check.integer("depth", depth, least=2)
-    s, steps = float(_positive("s", s)), _check.real("kappa", steps, above=0)
+    s, kappa = float(_positive("s", s)), _check.real("kappa", kappa, above=0)
     _check.choice("bound", bound, ALPHA_BOUNDS)
-    room = math.log(2 * math.sqrt(2) / steps)
+    room = math.log(2 * math.sqrt(2) / kappa)
     if room <= 0:
-        raise InputError(f"kappa = {steps:g} is not allowed: kappa must be below 2 sqrt(2); take a smaller step.")
+        raise InputError(f"kappa = {kappa:g} is not allowed: kappa must be below 2 sqrt(2); take a smaller step.")
     unit = s ** (1 / depth)
     if bound == "exact":
-        goal = float(curvature(1.0, depth)) * 2 * math.sqrt(2) / steps
+        goal = float(curvature(1.0, depth)) * 2 * math.sqrt(2) / kappa
         guess = (2 * room / growth(depth)) ** 0.25  # a lower bound, close for kappa near the end of its range
         return unit * _root(lambda a: float(flow_sharpness(a, 1.0, depth)) - goal, 0.999 * guess, 2 * guess)
     power = {"sharp": growth(depth) / 2, "crude": depth**2 * 2 ** ((depth - 2) / depth)}
@@ -469,16 +469,16 @@ def cross_line(first: float, second: float, depth: int, angle: float = 0.0) -> L
 SECOND = ("rest", "phase", "antiphase")
 
 
-def cross_multipliers(ratio: Any, depth: int, steps: Any, second: str = "rest") -> Complex[np.ndarray, "*batch m"]:
+def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") -> Complex[np.ndarray, "*batch m"]:
     """Floquet multipliers of cross deviations between mode 1 on its 2-cycle and mode 2 with s_2/s_1 = `ratio`.
 
     Eigenvalues of (I - lr H_2)(I - lr H_1) with the pair blocks at the two points, without the L - 1 ones that a
-    rotation of the hidden layers holds at 1 (section 3.8): L + 1 in all, largest first. `steps` is kappa of mode 1.
+    rotation of the hidden layers holds at 1 (section 3.8): L + 1 in all, largest first. `kappa` is that of mode 1.
     Mode 2 is at rest at its target, or on its own 2-cycle in phase or in antiphase.
     """
     depth = _check.integer("depth", depth, least=2)
     _check.choice("second", second, SECOND)
-    q, k = np.broadcast_arrays(_positive("ratio", ratio), _positive("kappa", steps))
+    q, k = np.broadcast_arrays(_positive("ratio", ratio), _positive("kappa", kappa))
     one = dynamics.two_cycle(depth, k.ravel())
     own = k.ravel() * q.ravel() ** (2 - 2 / depth)
     if second == "rest":
