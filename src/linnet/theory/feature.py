@@ -559,15 +559,19 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
     From a vanishing start mean(v^2) = V and w_r = v_r u.
     """
+    if v0 is None:
+        return _end(task, 0.0, 0.0)
+    return _end(task, _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
+
+
+@jax.jit
+def _end(task: Task, v0: Array | float, sigma0: Array | float) -> EndState:
     left, values, right = jnp.linalg.svd(task.root, full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
     seen = jnp.where(inside, task.labels @ left, 0.0)
     least = jnp.where(inside, seen / jnp.where(inside, values, 1.0), 0.0)
     norm = jnp.linalg.norm(least)
-    size, odd = jnp.asarray(0.0), jnp.asarray(0.0)
-    if v0 is not None:
-        v, sigma = _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0)
-        size, odd = v**2 + sigma**2, (v - sigma) * (v + sigma)
+    size = v0**2 + sigma0**2
     total = jnp.hypot(size, 2 * norm)
     fitted = left @ seen
     along, across = 2 / (size + total), (size + total) / 2
@@ -576,7 +580,7 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     spectrum = across * jnp.linalg.svd(factor, compute_uv=False) ** 2
     kept = jnp.where(jnp.arange(len(spectrum)) < jnp.sum(inside), spectrum, 0.0) / task.width
     kernel = (across * task.gram + along * jnp.outer(fitted, fitted)) / task.width
-    return EndState((total + odd) / 2, norm, least / norm @ right, fitted, kernel, kept)
+    return EndState((total + (v0 - sigma0) * (v0 + sigma0)) / 2, norm, least / norm @ right, fitted, kernel, kept)
 
 
 class StepLimits(NamedTuple):
@@ -600,19 +604,22 @@ def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
     X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the edge of its random
     spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
     """
-    end = end_state(task, v0, sigma0)
     if v0 is None:
-        return StepLimits(0.5 / task.rate, 1 / task.rate, 2 * task.samples / end.values[0], jnp.asarray(jnp.inf))
-    size, sigma = _size(v0, sigma0), _check.number("sigma0", sigma0, least=0)
-    whole = 2 * task.vstar2
-    top, trace = jnp.linalg.eigvalsh(task.gram)[-1], jnp.sum(task.root**2)
-    # what the edge adds to sigma0^2 K / w
-    more = sigma**2 * jnp.sqrt(trace / task.width) * (2 * jnp.sqrt(top) + jnp.sqrt(trace / task.width)) / task.width
+        return _limits(task, 0.0, 0.0)
+    return _limits(task, _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
+
+
+@jax.jit
+def _limits(task: Task, v0: Array | float, sigma0: Array | float) -> StepLimits:
+    size, whole = v0**2 + sigma0**2, 2 * task.vstar2
+    top, wide = jnp.linalg.norm(task.root, 2), jnp.sqrt(jnp.sum(task.root**2) / task.width)
+    # what the edge adds to sigma0^2 |K| / w
+    more = sigma0**2 * wide * (2 * top + wide) / task.width
     return StepLimits(
         0.5 / task.rate,
-        whole / jnp.hypot(whole, size**2) / task.rate,
-        2 * task.samples / (end.values[0] + more),
-        2 * task.samples / (size**2 * top / task.width + more),
+        whole / jnp.hypot(whole, size) / task.rate,
+        2 * task.samples / (_end(task, v0, sigma0).values[0] + more),
+        2 * task.samples / (size * top**2 / task.width + more),
     )
 
 
