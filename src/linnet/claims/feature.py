@@ -271,8 +271,8 @@ def late_signs(size: str, tilt: float = 1.0) -> Iterator[Finding]:
 def increments_align(size: str, level: float = 1.0) -> Iterator[Finding]:
     """Increments of all neurons but ties align with X^T y as d/n grows: the largest 1 - cos at the end falls as n/d.
 
-    A tie has |v_r(0) + alpha_r| below a hundredth of its rms and hardly moves. A hundredfold d gives a hundredth, within
-    a factor of 3, in each draw.
+    A tie has |v_r(0) + alpha_r| below a hundredth of its rms and hardly moves. A hundredfold d gives a hundredth of it,
+    within a factor of 3, in each draw.
     """
     for seed in range(3 if size == "quick" else 10):
         worst = []
