@@ -584,17 +584,19 @@ def lorentz_invariants(size: str, sign: float = -1.0) -> Iterator[Finding]:
 
 @claim("feature/C26", "asymptotic", "section 5, extended", broken={"factor": 0.8})
 def late_rate(size: str, factor: float = 1.0) -> Iterator[Finding]:
-    """After stage two the residual shrinks by 1 - lr lambda_min(Theta) / n a step, and other modes only speed it up.
+    """After stage two the residual shrinks by the largest |1 - lr lambda / n| a step, lambda the eigenvalues of Theta.
 
+    At x = 0.3 that is the smallest lambda, and other modes only speed it up; at x = 0.8 the largest, along the labels.
     Between losses of 1e-12 and 1e-20 of the start, where the per-step factor is within 5 %.
     """
     for seed in range(4 if size == "quick" else 30):
-        run = _descent(_gaussian(seed, 10_000), 1024, v0=1e-3, sigma0=1e-2, x=0.3, seed=seed)
-        losses = run.losses / run.losses[0]
-        first, last = (int(np.argmax(losses < level)) for level in (1e-12, 1e-20))
-        measured = (losses[last] / losses[first]) ** (1 / (2 * (last - first)))
-        predicted = float(feature.late_factor(run.task, factor * run.x / float(run.task.rate)))
-        yield within(measured / predicted, 0.95, 1.0 + 1e-3, seed=seed, steps=last - first)
+        for x in (0.3, 0.8):
+            run = _descent(_gaussian(seed, 10_000), 1024, v0=1e-3, sigma0=1e-2, x=x, seed=seed)
+            losses = run.losses / run.losses[0]
+            first, last = (int(np.argmax(losses < level)) for level in (1e-12, 1e-20))
+            measured = (losses[last] / losses[first]) ** (1 / (2 * (last - first)))
+            predicted = float(feature.late_factor(run.task, factor * run.x / float(run.task.rate)))
+            yield within(measured / predicted, 0.95, 1.0 + 1e-3, seed=seed, x=x, steps=last - first)
 
 
 # Concentration -------------------------------------------------------------------------------------------------------

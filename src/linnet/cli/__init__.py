@@ -22,7 +22,7 @@ def guarded() -> None:
         from linnet._check import InputError
 
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            words = f"{os.fspath(error.filename)!r} cannot be used: {error.strerror[0].lower()}{error.strerror[1:]}."
+            words = f"{str(error.filename)!r} cannot be used: {error.strerror[0].lower()}{error.strerror[1:]}."
         elif isinstance(error, InputError):
             words = str(error)
         else:
