@@ -279,3 +279,15 @@ def test_bad_input_is_one_sentence(call, words, key):
     message = str(caught.value)
     assert words in message
     assert message.endswith(".")
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-200, 1e-300])
+def test_distances_do_not_depend_on_the_size_of_the_weights(size):
+    x, y, first, second = draw(4, 5, 60, 40, 0.2, 0.3)
+    problem = ln.mean_field_regression(x, y, width=len(second))
+    large, small = (ln.Weights((unit * first, unit * second[None])) for unit in (1.0, size))
+    for near, far in (
+        (observe.target_distance,) * 2,
+        (observe.refined_distance(0.2 * size), observe.refined_distance(0.2)),
+    ):
+        assert float(near(small, problem)) == pytest.approx(float(far(large, problem)), rel=1e-12)

@@ -158,6 +158,21 @@ def test_kernel_of_a_relu_network_with_two_outputs():
     np.testing.assert_allclose(observe.sample_kernel(state, problem), observe.kernel_matrix(state), rtol=1e-12)
 
 
+def test_signs_of_the_kernel_of_a_relu_network():
+    """No entry is negative where the inputs' product is not, whatever v; elsewhere some are."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(12, 3))
+    kernel = np.asarray(
+        observe.sample_kernel(
+            ln.ReluNetwork(rng.normal(size=(40, 3)), 3 * rng.normal(size=(1, 40)), x),
+            ln.factorisation(np.ones((1, 12))),
+        )
+    )
+    gram = x @ x.T
+    assert np.min(kernel[gram >= 0]) >= 0
+    assert np.min(kernel[gram < 0]) < 0
+
+
 def test_what_is_told_of_kernels():
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(6, 3)), np.repeat([1.0, -1.0], 3)

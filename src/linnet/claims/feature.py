@@ -269,17 +269,24 @@ def late_signs(size: str, tilt: float = 1.0) -> Iterator[Finding]:
 
 @claim("feature/C5", "asymptotic", "section 4", broken={"level": 0.3})
 def increments_align(size: str, level: float = 1.0) -> Iterator[Finding]:
-    """Increments of all neurons align with X^T y as d/n grows: 1 - cos at the end falls as n/d."""
-    worst = []
-    for d in (100, 10_000):
-        data = _gaussian(3, d)
-        v = math.sqrt(float(feature.task(mean_field_regression(data.x, data.y, width=256)).vstar2))
-        run = _descent(data, 256, v0=1e-3 * v, sigma0=1e-2 * v, x=0.2)
-        # `level` mixes the labels with others
-        g = data.x.T @ (level * data.y + (1 - level) * np.linalg.norm(data.y) * np.ones(_N) / math.sqrt(_N))
-        cosines = np.abs(run.moved(-1) @ g) / np.linalg.norm(run.moved(-1), axis=1) / np.linalg.norm(g)
-        worst.append(1 - float(np.median(cosines)))
-    yield at_most(worst[1] / worst[0], 0.1, ratio="d = 1e4 to d = 1e2")
+    """Increments of all neurons but ties align with X^T y as d/n grows: the largest 1 - cos at the end falls as n/d.
+
+    A tie has |v_r(0) + alpha_r| below a hundredth of its rms and hardly moves. A hundredfold d gives a hundredth of it,
+    within a factor of 3, in each draw.
+    """
+    for seed in range(3 if size == "quick" else 10):
+        worst = []
+        for d in (100, 10_000):
+            data = _gaussian(seed, d)
+            v = math.sqrt(float(feature.task(mean_field_regression(data.x, data.y, width=256)).vstar2))
+            run = _descent(data, 256, v0=1e-3 * v, sigma0=1e-2 * v, x=0.2, seed=seed)
+            lead = run.v(0) + run.alpha
+            moved = run.moved(-1)[np.abs(lead) > 0.01 * np.sqrt(np.mean(lead**2))]
+            # `level` mixes the labels with others
+            g = data.x.T @ (level * data.y + (1 - level) * np.linalg.norm(data.y) * np.ones(_N) / math.sqrt(_N))
+            cosines = np.abs(moved @ g) / np.linalg.norm(moved, axis=1) / np.linalg.norm(g)
+            worst.append(1 - float(np.min(cosines)))
+        yield within(worst[1] / worst[0], 0.01 / 3, 0.03, seed=seed, ratio="d = 1e4 to d = 1e2")
     run = _synthetic(0)
     aligned = run.first_at(0.95)
     assert aligned is not None
@@ -288,27 +295,27 @@ def increments_align(size: str, level: float = 1.0) -> Iterator[Finding]:
     yield at_least(np.min(cosines), 0.9999, what="every neuron at the alignment step", neurons=run.width)
 
 
-@claim("feature/C6", "bound", "Lemma 5.3, first item corrected", hypotheses=_EXTRA, broken={"bound": 1e-3})
-def increments_stay_along_the_feature(size: str, bound: float = 0.5) -> Iterator[Finding]:
+@claim("feature/C6", "bound", "Lemma 5.3, first item corrected", hypotheses=_EXTRA, broken={"power": 0.9})
+def increments_stay_along_the_feature(size: str, power: float = 1.0) -> Iterator[Finding]:
     """|w_r - w_r(0) - (rho_r/gamma) X^T y| <= rho_r / (2 sqrt(gamma)) for all neurons in stage two."""
     for ratio in (1e-3, 0.1):
         run = _inside(ratio)
         for i in range(_end_of_stage_one(run), len(run.steps), 10):
             rho = run.rho(i)
-            rest = run.moved(i) - np.outer(rho / run.data.gamma, run.data.g)
+            rest = run.moved(i) - np.outer(rho / run.data.gamma**power, run.data.g)
             gap = np.max(np.linalg.norm(rest, axis=1) * math.sqrt(run.data.gamma) / np.abs(rho))
-            yield at_most(gap, bound, ratio=ratio, extra=_extra(ratio), step=int(run.steps[i]))
+            yield at_most(gap, 0.5, ratio=ratio, extra=_extra(ratio), step=int(run.steps[i]))
 
 
-@claim("feature/C7", "bound", "Lemma 5.3, second item", hypotheses=_EXTRA, broken={"bound": 1e-4})
-def features_and_readout_move_together(size: str, bound: float = 0.5) -> Iterator[Finding]:
+@claim("feature/C7", "bound", "Lemma 5.3, second item", hypotheses=_EXTRA, broken={"power": 0.4})
+def features_and_readout_move_together(size: str, power: float = 0.5) -> Iterator[Finding]:
     """|rho_r - sqrt(gamma) v_r| <= rho_r / 2 for all neurons from the end of stage one on."""
     for ratio in (1e-3, 0.1):
         run = _inside(ratio)
         for i in range(_end_of_stage_one(run), len(run.steps), 10):
             rho = run.rho(i)
-            gap = np.max(np.abs(rho - math.sqrt(run.data.gamma) * run.v(i)) / np.abs(rho))
-            yield at_most(gap, bound, ratio=ratio, extra=_extra(ratio), step=int(run.steps[i]))
+            gap = np.max(np.abs(rho - run.data.gamma**power * run.v(i)) / np.abs(rho))
+            yield at_most(gap, 0.5, ratio=ratio, extra=_extra(ratio), step=int(run.steps[i]))
 
 
 # Kernels -------------------------------------------------------------------------------------------------------------
@@ -505,7 +512,7 @@ def step_sizes(size: str, unit: float = 1.0) -> Iterator[Finding]:
     """
     data = _gaussian(5, 10**7)
     v = math.sqrt(float(feature.task(mean_field_regression(data.x, data.y, width=1024)).vstar2))
-    # at 0.55 the map cannot pass 1.0027
+    # at 0.55 the map cannot pass 1.0031
     cases = ((0.3, None, True), (0.48, None, True), (0.55, 1e-4, True), (0.7, 0.01, True), (0.98, None, True))
     for x, beyond, settles in (*cases, (1.02, None, False)):
         run = _descent(data, 1024, v0=1e-3 * v, sigma0=1e-3 * v, steps=1500 if x > 0.9 else 150, x=unit * x)
@@ -577,17 +584,19 @@ def lorentz_invariants(size: str, sign: float = -1.0) -> Iterator[Finding]:
 
 @claim("feature/C26", "asymptotic", "section 5, extended", broken={"factor": 0.8})
 def late_rate(size: str, factor: float = 1.0) -> Iterator[Finding]:
-    """After stage two the residual shrinks by 1 - lr lambda_min(Theta) / n a step, and other modes only speed it up.
+    """After stage two the residual shrinks by the largest |1 - lr lambda / n| a step, lambda the eigenvalues of Theta.
 
+    At x = 0.3 that is the smallest lambda, and other modes only speed it up; at x = 0.8 the largest, along the labels.
     Between losses of 1e-12 and 1e-20 of the start, where the per-step factor is within 5 %.
     """
     for seed in range(4 if size == "quick" else 30):
-        run = _descent(_gaussian(seed, 10_000), 1024, v0=1e-3, sigma0=1e-2, x=0.3, seed=seed)
-        losses = run.losses / run.losses[0]
-        first, last = (int(np.argmax(losses < level)) for level in (1e-12, 1e-20))
-        measured = (losses[last] / losses[first]) ** (1 / (2 * (last - first)))
-        predicted = float(feature.late_factor(run.task, factor * run.x / float(run.task.rate)))
-        yield within(measured / predicted, 0.95, 1.0 + 1e-3, seed=seed, steps=last - first)
+        for x in (0.3, 0.8):
+            run = _descent(_gaussian(seed, 10_000), 1024, v0=1e-3, sigma0=1e-2, x=x, seed=seed)
+            losses = run.losses / run.losses[0]
+            first, last = (int(np.argmax(losses < level)) for level in (1e-12, 1e-20))
+            measured = (losses[last] / losses[first]) ** (1 / (2 * (last - first)))
+            predicted = float(feature.late_factor(run.task, factor * run.x / float(run.task.rate)))
+            yield within(measured / predicted, 0.95, 1.0 + 1e-3, seed=seed, x=x, steps=last - first)
 
 
 # Concentration -------------------------------------------------------------------------------------------------------
@@ -609,8 +618,8 @@ def gram_concentrates(size: str, frobenius: float = 1.0) -> Iterator[Finding]:
             gram = _gaussian(seed, d).gram
             ratios.append(_norm(gram - d * np.eye(_N)) / unit)
         medians.append(float(np.median(ratios)))
-        yield at_most(medians[-1] / medians[0], 1.5, d=d, draws=draws)
-        yield at_least(medians[-1] / medians[0], 1 / 1.5, d=d, draws=draws)
+        if len(medians) > 1:
+            yield within(medians[-1] / medians[0], 1 / 1.5, 1.5, d=d, draws=draws)
 
 
 def _rate(measured: float, predicted: float, draws: int, **case: Any) -> Finding:

@@ -18,15 +18,19 @@ def guarded() -> None:
 
     try:
         app()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         from linnet._check import InputError
 
-        if not isinstance(error, InputError):
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            words = f"{str(error.filename)!r} cannot be used: {error.strerror[0].lower()}{error.strerror[1:]}."
+        elif isinstance(error, InputError):
+            words = str(error)
+        else:
             raise
         from rich.console import Console
         from rich.markup import escape
 
-        Console(stderr=True).print(f"[bold red]linnet:[/] {escape(str(error))}", highlight=False)
+        Console(stderr=True).print(f"[bold red]linnet:[/] {escape(words)}", highlight=False)
         sys.exit(2)
 
 

@@ -101,7 +101,8 @@ def _matrix(path: Path, name: str, array: np.ndarray) -> np.ndarray:
         raise _unreadable(path, f"{name} is of type {array.dtype}, not of real numbers")
     if array.ndim != 2 or 0 in array.shape:
         raise _unreadable(path, f"{name} has shape {array.shape}, and a matrix with a row for each sample is needed")
-    return array.astype(float)
+    with np.errstate(over="ignore"):  # what double precision cannot hold becomes infinite, and is refused as that
+        return array.astype(float)
 
 
 def _split(path: Path, table: np.ndarray, outputs: int) -> tuple[np.ndarray, np.ndarray]:

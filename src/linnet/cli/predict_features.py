@@ -17,11 +17,11 @@ from linnet.cli.files import read_regression
 from linnet.cli.typed import LARGEST, SMALLEST, picture
 from linnet.initial import readout
 from linnet.motion import GradientDescent
-from linnet.problems import Regression, gaussian_samples, mean_field_regression
+from linnet.problems import RANK_TOLERANCE, Regression, gaussian_samples, mean_field_regression
 from linnet.record import linear
 from linnet.simulation import simulate
 from linnet.theory import feature
-from linnet.theory.feature import Covariance, Task
+from linnet.theory.feature import Covariance, EndState, Task
 
 _ALIGNED = 0.95  # stage one ends at this slope
 _LAZY, _RICH = 1.1, 10.0  # below and above this growth of the kernel
@@ -74,17 +74,13 @@ def features(
     task = feature.task(problem)
     samples = problem.samples
     unit = float(task.rate)
-    size = v**2 + sigma0**2
     richness = float(feature.richness(task.vstar2, v, sigma0))
     limits = feature.step_limits(task, v, sigma0)
-    spectrum = np.linalg.svd(np.asarray(task.root), compute_uv=False) ** 2
-    spectrum = spectrum[spectrum > 1e-13 * spectrum[0]]
-    growth = float(feature.kernel_growth(richness))
-    expected = float(feature.rich_growth(task, v, sigma0)) if growth > _RICH else growth
-    squares, kernel = _end(task, v, sigma0, growth)
-    top = float(np.linalg.eigvalsh(kernel)[-1])
-    # at the end by both accounts, and at the start
-    stable = min(float(limits.isotropic), 2 * samples / top, 2 * samples * width / (size * spectrum[0]))
+    spectrum = np.linalg.svd(np.asarray(task.root), compute_uv=False)
+    spectrum = spectrum[spectrum > RANK_TOLERANCE * spectrum[0]] ** 2
+    growth = float(feature.total_growth(task, v, sigma0))
+    end = feature.end_state(task, v, sigma0)
+    stable = float(min(limits.start, limits.end))
     chosen = lr if lr is not None else 0.1 * stable
     x = chosen * unit
     floor = float(task.floor / task.start_loss)
@@ -100,8 +96,8 @@ def features(
         "v_star": math.sqrt(float(task.vstar2)),
         "richness": richness,
         "regime": "lazy" if growth < _LAZY else "rich" if growth > _RICH else "between lazy and rich",
-        "kernel_growth": expected,
-        "kernel_growth_isotropic": growth,
+        "kernel_growth": growth,
+        "kernel_growth_isotropic": float(feature.kernel_growth(richness)),
         "lr": chosen,
         "lr_was_given": lr is not None,
         "x": x,
@@ -110,10 +106,10 @@ def features(
         "settles": chosen < stable,
         "floor": floor,
         "end": {
-            "mean_square_of_v": squares,
-            "kernel_norm": top,
-            "distance_from_target_aligned": _distance(task, kernel, squares),
-            "late_factor": 1 - chosen * _least(kernel) / samples,
+            "mean_square_of_v": float(end.mean_square),
+            "kernel_norm": float(end.values[0]),
+            "distance_from_target_aligned": _distance(task, end),
+            "late_factor": float(feature.late_factor(task, chosen, end)),
         },
         "notes": list(setting.notes),
     }
@@ -122,10 +118,15 @@ def features(
         answer["notes"].append(
             "the start's own output is not small beside the labels, as the model wants it: the loss will differ"
         )
+    if sigma0 > 0.1 * v and width < 10 * len(spectrum):
+        answer["notes"].append(
+            f"width {width} is not large beside the {len(spectrum)} directions of the samples, as the model wants it: "
+            "the start's kernel is uneven, and times and growth will differ"
+        )
     curves = None
     if answer["settles"]:
         curves = _model(task, x, richness, v, sigma0)
-        answer |= _times(curves, richness)
+        answer |= _times(curves, rounded=curves["step"][1] > 1)
     else:
         answer |= {"t1": None, "loss_left_at_t1": None, "kernel_growth_at_t1": None, "half_loss_step": None}
         answer["two_stages"] = None
@@ -172,14 +173,15 @@ def _drawn(key: Any, n: int | None, d: int | None, width: int, noise2: float | N
         raise InputError("n and d are missing: give --n and --d, or samples of your own with --data FILE.")
     n, d = _check.integer("n", n, least=1, most=_SAMPLES), _check.integer("d", d, least=1, most=10**12)
     noise = _check.real("noise2", 0.0 if noise2 is None else noise2, least=0, most=LARGEST)
-    norm = None if teacher is None else _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
+    if teacher is None:  # standard normal
+        teacher = math.sqrt(float(jax.random.chisquare(jax.random.fold_in(key, 1), d, dtype=float)))
+    norm = _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
     draws = gaussian_samples(key, n, d, noise2=noise, teacher=norm)
-    beta = math.sqrt(d) if norm is None else norm
     return _Setting(
         mean_field_regression(*draws, width=width),
         d,
         feature.covariance(d),
-        beta,
+        norm,
         noise,
         "one draw of standard normal inputs with a linear teacher",
         [],
@@ -233,40 +235,16 @@ def _file(
 # Prediction ----------------------------------------------------------------------------------------------------------
 
 
-def _end(task: Task, v0: float, sigma0: float, growth: float) -> tuple[float, np.ndarray]:
-    """Mean of v^2 and the kernel at the end.
-
-    Rich: the end of a vanishing start, any K. Otherwise the aligned kernel with its random start: mean(v^2) and
-    mean(omega^2) / gamma end at (A G +- (v0^2 - sigma0^2)) / 2 with A = v0^2 + sigma0^2, since P^2 + N^2 = 2 G.
-    """
-    if growth > _RICH:
-        end = feature.end_state(task)
-        return float(end.mean_square), np.asarray(end.kernel)
-    sums, odds = (v0**2 + sigma0**2) * growth, v0**2 - sigma0**2
-    kernel = observe.refined_kernel(
-        task.gram,
-        task.labels,
-        squares=(sums + odds) / 2,
-        projections=(sums - odds) / 2 * task.gamma,
-        variance=sigma0**2,
-        width=task.width,
-    )
-    return (sums + odds) / 2, np.asarray(kernel)
-
-
-def _distance(task: Task, kernel: np.ndarray, squares: float) -> float:
-    target = observe.target_kernel(task.gram, task.labels, squares / task.width)
-    return float(observe.kernel_distance(kernel, target))
-
-
-def _least(kernel: np.ndarray) -> float:
-    """The smallest eigenvalue that is not zero."""
-    values = np.linalg.eigvalsh(kernel)
-    return float(np.min(values[values > 1e-13 * values[-1]]))
+def _distance(task: Task, end: EndState) -> float:
+    target = observe.target_kernel(task.gram, task.labels, end.mean_square / task.width)
+    return float(observe.kernel_distance(end.kernel, target))
 
 
 def _model(task: Task, x: float, richness: float, v0: float, sigma0: float) -> dict[str, np.ndarray]:
-    """Loss, slope and growth of the kernel by the aligned model: map of descent, or the flow where steps are tiny."""
+    """Loss, slope and growth of the kernel by the aligned model: map of descent, or the flow where steps are tiny.
+
+    Steps of the flow are those of descent to a share of x/2, below 1/2000.
+    """
     start = feature.expected_amplitudes(v0, sigma0)
     share = float(feature.kernel_growth(richness)) / richness  # 1/x of the largest step
     rapidity = float(feature.total_rapidity(richness)) + 8 / share
@@ -284,23 +262,29 @@ def _model(task: Task, x: float, richness: float, v0: float, sigma0: float) -> d
     }
 
 
-def _first(steps: np.ndarray, reached: np.ndarray) -> tuple[int, int] | None:
-    """Where and at which whole step something first is true."""
-    if not reached.any():
+def _first(steps: np.ndarray, above: np.ndarray) -> int | None:
+    """The first whole step at which a curve is not negative, between two records by a line."""
+    if not np.any(above >= 0):
         return None
-    place = int(np.argmax(reached))
-    return place, math.ceil(steps[place])
+    place = int(np.argmax(above >= 0))
+    at = float(steps[place])
+    if place and np.isfinite(above[place - 1]):
+        at -= float((steps[place] - steps[place - 1]) * above[place] / (above[place] - above[place - 1]))
+    return math.ceil(at)
 
 
-def _times(curves: dict[str, np.ndarray], richness: float) -> dict[str, Any]:
-    steps, loss = curves["step"], curves["loss"]
-    t1, half = _first(steps, curves["slope"] >= _ALIGNED), _first(steps, loss <= 0.5)
-    left = None if t1 is None else float(loss[t1[0]])
+def _times(curves: dict[str, np.ndarray], *, rounded: bool = False) -> dict[str, Any]:
+    """What is told of curves, predicted or measured; `rounded` to three digits."""
+    steps = curves["step"]
+    t1, half = _first(steps, curves["slope"] - _ALIGNED), _first(steps, 0.5 - curves["loss"])
+    left, growth = (None if t1 is None else float(np.interp(t1, steps, curves[name])) for name in ("loss", "growth"))
+    if rounded:
+        t1, half = (None if step is None else int(float(f"{step:.3g}")) for step in (t1, half))
     return {
-        "t1": None if t1 is None else t1[1],
+        "t1": t1,
         "loss_left_at_t1": left,
-        "kernel_growth_at_t1": None if t1 is None else float(curves["growth"][t1[0]]),
-        "half_loss_step": None if half is None else half[1],
+        "kernel_growth_at_t1": growth,
+        "half_loss_step": half,
         "two_stages": left is not None and left > 0.5,
     }
 
@@ -344,18 +328,17 @@ def _measure(
     loss, label = (np.asarray(run[name]) for name in ("loss", "label"))
     left = loss / float(task.start_loss)
     seen = {"step": at, "loss": left, "slope": np.asarray(run["slope"]), "growth": label / label[0]}
-    t1, half = _first(at, seen["slope"] >= _ALIGNED), _first(at, left <= 0.5)
+    found = _times(seen)
     distance = np.asarray(run["distance"]) if "distance" in looks else None
     return {
         "status": run.status,
         "steps": int(at[-1]),
-        "t1": None if t1 is None else t1[1],
-        "loss_left_at_t1": None if t1 is None else float(left[t1[0]]),
-        "kernel_growth_at_t1": None if t1 is None else float(seen["growth"][t1[0]]),
-        "half_loss_step": None if half is None else half[1],
+        **{name: found[name] for name in ("t1", "loss_left_at_t1", "kernel_growth_at_t1", "half_loss_step")},
         "kernel_growth": None if run.status == "diverged" else float(seen["growth"][-1]),
         "loss_left_at_the_end": float(left[-1]),
-        "distance_at_t1": float(distance[t1[0]]) if distance is not None and t1 is not None else None,
+        "distance_at_t1": None
+        if distance is None or found["t1"] is None
+        else float(np.interp(found["t1"], at, distance)),
         "distance_at_the_end": None if distance is None or run.status == "diverged" else float(distance[-1]),
         "curves": seen,
     }
@@ -383,7 +366,10 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     elif answer["two_stages"]:
         say(f"Two stages: {answer['loss_left_at_t1']:.0%} of the loss is left when the neurons are aligned.")
     elif answer["t1"] is None:
-        say("One stage: the loss is gone before the neurons are aligned.")
+        if answer["half_loss_step"] is not None:
+            say("One stage: the loss is halved before the neurons are aligned.")
+        else:
+            say(f"No stages: the neurons are never aligned to a slope of {_ALIGNED:g}.")
     else:
         say(f"No clear stages: {answer['loss_left_at_t1']:.0%} of the loss is left when the neurons are aligned.")
     table = Table(box=None, pad_edge=False, show_header=run is not None)

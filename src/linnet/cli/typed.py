@@ -38,6 +38,6 @@ def positive(text: str) -> np.ndarray:
 
 def picture(plot: Path | None) -> None:
     """Refuses a file that no picture can be written to, before anything is computed."""
-    if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir()):
+    if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir()):
         ends = ", ".join(_PICTURES)
         raise InputError(f"plot = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists.")

@@ -430,9 +430,10 @@ class Fig2(_Pictures):
 
 class Fig3(_Pictures):
     """The same with ReLU neurons. Alignment comes about twice as late, and the loss still waits for it. But the kernel
-    does not become the target-aligned one: its distance does not fall and the cosine stays near 1/√2, because entries
-    between images of different classes cannot become negative. It comes closer to the target-aligned kernel with these
-    entries set to zero (masked): positive and negative neurons divide the classes among them.
+    does not become the target-aligned one: its distance does not fall and the cosine stays near 1/√2. One reason:
+    an entry cannot become negative where the two images have a product of at least zero, whatever their classes. It
+    comes closer to the target-aligned kernel with the entries between classes set to zero (masked): positive and
+    negative neurons divide the classes among them.
     """
 
     id: ClassVar[str] = "feature/fig3"

@@ -7,6 +7,7 @@ root, so root takes the place of X; multiply by Q to have the samples one by one
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -151,8 +152,8 @@ def kernel_cosine(kernel: Any, other: Any) -> Float[Array, ""]:
 @observable()
 def target_distance(state: State, problem: Problem) -> Float[Array, ""]:
     """Relative spectral distance of the tangent kernel on samples from the target-aligned one of scale mean(v^2)/w"""
-    (root, scale, y), (_, v) = _samples(problem), _one_output(state)
-    target = target_kernel(root @ root.T, y[0], scale**2 * jnp.sum(v**2))
+    (root, scale, y), (state, _) = _samples(problem), _scaled(state)
+    target = target_kernel(root @ root.T, y[0], scale**2 * jnp.sum(_one_output(state)[1] ** 2))
     return kernel_distance(sample_kernel(state, problem), target)
 
 
@@ -161,16 +162,17 @@ def refined_distance(sigma0: Any) -> Observable:
 
     An observable; the refined kernel needs the mean-field scaling of `mean_field_regression`.
     """
-    variance = _check.number("sigma0", sigma0, least=0) ** 2
+    size = _check.number("sigma0", sigma0, least=0)
 
     def distance(state: State, problem: Problem) -> Float[Array, ""]:
-        (root, scale, y), (first, v) = _samples(problem), _one_output(state)
+        (root, scale, y), (state, unit) = _samples(problem), _scaled(state)
+        first, v = _one_output(state)
         refined = refined_kernel(
             root @ root.T,
             y[0],
             squares=scale * jnp.sum(v**2),
             projections=scale * jnp.sum((first @ (y[0] @ root)) ** 2),
-            variance=variance,
+            variance=(size / unit) ** 2,
             width=1 / scale,
         )
         return kernel_distance(sample_kernel(state, problem), refined)
@@ -214,6 +216,14 @@ def _one_output(state: State) -> tuple[Float[Array, "w d_in"], Float[Array, " w"
     if len(layers) != 2 or layers[1].shape[0] != 1:
         raise InputError(f"state = {type(state).__name__} is not allowed: use two layers with one output.")
     return layers[0], layers[1][0]
+
+
+def _scaled(state: State) -> tuple[State, Float[Array, ""]]:
+    """Weights in units of the largest, and that unit, so that the squares of a tiny start do not underflow."""
+    first, v = _one_output(state)
+    largest = jnp.maximum(jnp.max(jnp.abs(first)), jnp.max(jnp.abs(v)))
+    unit = jnp.where(largest > 0, largest, 1.0)
+    return eqx.tree_at(lambda s: s.layers, state, (first / unit, v[None] / unit)), unit
 
 
 def _feature(state: State, problem: Problem) -> Float[Array, " d_in"]:

@@ -22,6 +22,7 @@ from linnet.linalg import RANK_TOLERANCE
 from linnet.problems import Regression
 
 Number = float | Array | np.ndarray
+_Three = tuple[Array, Array, Array]
 
 
 # What of the data matters --------------------------------------------------------------------------------------------
@@ -173,32 +174,28 @@ def stage_one(grown: Growth, v: Number, alpha: Number, gamma: Number) -> Neurons
     return Neurons(rho, before * grown.even + tilt * grown.odd)
 
 
+@jax.jit
 def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
     """sum(rho v) / (sqrt(gamma) sum(v^2)) in stage one, averaged over signs and W_1(0) (P2).
 
     [v0^2 C S + sigma0^2 (C - 1) S] / [v0^2 C^2 + sigma0^2 S^2]: tanh(theta) in a flow with sigma0 << v0, tanh(theta/2)
     with sigma0 >> v0. In descent tanh(k atanh x), sigma0 << v0.
     """
-    share = _share(v0, sigma0)
-    odd = grown.odd / grown.even
-    return odd * (1 - share + share * (grown.gain / grown.even)) / (1 - share + share * odd**2)
-
-
-def _share(v0: Number, sigma0: Number) -> Array:
-    """sigma0^2 / (v0^2 + sigma0^2)."""
     v, sigma = jnp.asarray(v0, dtype=jnp.float64), jnp.asarray(sigma0, dtype=jnp.float64)
     size = jnp.hypot(v, sigma)
-    return (sigma / size) ** 2
+    # each share of v0^2 + sigma0^2 by itself: one minus the other would lose the smaller
+    kept, tilt = (v / size) ** 2, (sigma / size) ** 2
+    odd = grown.odd / grown.even
+    below = kept + tilt * odd**2
+    return jnp.where(below > 0, odd * (kept + tilt * (grown.gain / grown.even)) / jnp.where(below > 0, below, 1.0), 0.0)
 
 
 def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
     """The rapidity theta at which the slope reaches `level` under gradient flow (P5)."""
-    p, share = _level(level), _start(v0, sigma0)[2]
+    p, (v, sigma) = _level(level), _start(v0, sigma0)
 
     def gap(theta: float) -> float:
-        tanh = math.tanh(theta)
-        gain = math.tanh(theta / 2) * tanh  # 1 - 1/cosh
-        return tanh * (1 - share + share * gain) / (1 - share + share * tanh**2) - p
+        return float(slope(flow_growth(theta), v, sigma)) - p
 
     return float(optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
 
@@ -208,8 +205,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
 
     atanh(level) / atanh(x) for sigma0 << v0.
     """
-    p = _level(level)
-    v, sigma, _ = _start(v0, sigma0)
+    p, (v, sigma) = _level(level), _start(v0, sigma0)
     step = _inside("x", x)
 
     def gap(k: float) -> float:
@@ -335,7 +331,7 @@ def amplitudes(first: Any, second: Any, task: Task) -> Amplitudes:
 
 def expected_amplitudes(v0: Any, sigma0: Any) -> Amplitudes:
     """v0^2 + sigma0^2, twice."""
-    square = _check.number("v0", v0, above=0) ** 2 + _check.number("sigma0", sigma0, least=0) ** 2
+    square = _size(v0, sigma0) ** 2
     return Amplitudes(square, square)
 
 
@@ -343,21 +339,33 @@ class Aligned(NamedTuple):
     """The aligned model: factors P and N of v_r(0) +- alpha_r, and the share a of the output that is learned.
 
     v_r = [(v+alpha) P + (v-alpha) N]/2, omega_r = sqrt(gamma) [(v+alpha) P - (v-alpha) N]/2, f = a (gamma/phi) K y.
+    Kept as P - 1, N - 1, a and 1 - a: a lazy start moves by far less than its own size.
     """
 
-    up: Float[Array, "..."]
-    down: Float[Array, "..."]
+    rise: Float[Array, "..."]
+    fall: Float[Array, "..."]
     learned: Float[Array, "..."]
+    left: Float[Array, "..."]
+
+    @property
+    def up(self) -> Float[Array, "..."]:
+        """P."""
+        return 1 + self.rise
+
+    @property
+    def down(self) -> Float[Array, "..."]:
+        """N."""
+        return 1 + self.fall
 
     def neurons(self, v: Any, alpha: Any, gamma: Any) -> Neurons:
         """rho_r and v_r from v_r(0) and alpha_r."""
         plus, minus = v + alpha, v - alpha
-        omega = (plus * self.up - minus * self.down) / 2
-        return Neurons(jnp.sqrt(gamma) * (omega - alpha), (plus * self.up + minus * self.down) / 2)
+        rho = jnp.sqrt(gamma) * (plus * self.rise - minus * self.fall) / 2
+        return Neurons(rho, (plus * self.up + minus * self.down) / 2)
 
     def loss(self, task: Task) -> Float[Array, "..."]:
         """The loss of f, floor included."""
-        return task.floor + (1 - self.learned) ** 2 * task.gamma / task.kbar / (2 * task.samples)
+        return task.floor + self.left**2 * task.gamma / task.kbar / (2 * task.samples)
 
     def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
@@ -368,7 +376,7 @@ class Aligned(NamedTuple):
         # mean(v^2 - alpha^2)
         cross = 2 * _check.number("v0", v0, above=0) ** 2 - (start.plus + start.minus) / 2
         up, down = start.plus * self.up, start.minus * self.down
-        product = up * (self.up - 1) - down * (self.down - 1) + cross * (self.up - self.down)
+        product = up * self.rise - down * self.fall + cross * (self.rise - self.fall)
         return product / (up * self.up + down * self.down + 2 * cross * self.up * self.down)
 
 
@@ -379,63 +387,82 @@ def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) ->
     a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
     parallel to g up to the null space of X (S7).
     """
-    one = jnp.ones(())
-    plus, minus = (jnp.asarray(a, dtype=jnp.float64) / (4 * jnp.asarray(vstar2)) for a in start)
+    b, c = _shares(start, vstar2)
 
-    def learned(up: Array, down: Array) -> Array:
-        return plus * up**2 - minus * down**2
-
-    def step(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        up, down = now
-        h = x * (1 - learned(up, down))
-        new = up * (1 + h), down * (1 - h)
+    def step(now: _Three, _: None) -> tuple[_Three, _Three]:
+        rise, fall, left = now
+        h = x * left
+        # 1 - a by its own recursion: as a difference of b P^2 and b' N^2 it would drown in a large start
+        slower = b * (1 + rise) ** 2 * (2 + h) + c * (1 + fall) ** 2 * (2 - h)
+        new = rise + h * (1 + rise), fall - h * (1 + fall), left * (1 - x * slower)
         return new, new
 
-    up, down = (jnp.concatenate([one[None], p]) for p in jax.lax.scan(step, (one, one), None, length=steps)[1])
-    return Aligned(up, down, learned(up, down))
+    before: _Three = jnp.zeros_like(b), jnp.zeros_like(b), 1 - (b - c)
+    _, path = jax.lax.scan(step, before, None, length=steps)
+    rise, fall, left = (jnp.concatenate([first[None], p]) for first, p in zip(before, path, strict=True))
+    return Aligned(rise, fall, _learned(b, c, (1 + rise) ** 2, (1 + fall) ** 2, left), left)
+
+
+def _shares(start: Amplitudes, vstar2: Number) -> tuple[Array, Array]:
+    """b = Ap / (4 vstar2) and b' = Am / (4 vstar2), with a = b P^2 - b' N^2."""
+    b, c = (jnp.asarray(a, dtype=jnp.float64) / (4 * jnp.asarray(vstar2)) for a in start)
+    return b, c
+
+
+def _learned(b: Array, c: Array, up: Array, down: Array, left: Array) -> Array:
+    """a = b P^2 - b' N^2, or from 1 - a where its terms are larger than 1."""
+    return jnp.where(jnp.maximum(b, c) > 1, 1 - left, jnp.where(b > 0, b * up, 0.0) - c * down)
 
 
 class _Riccati(NamedTuple):
-    """b, b', D and 1 + D - 2b of the Riccati equation of z = P/N."""
+    """Of z' = 2 (z - b z^2 + b') with roots zm < 0 < zp, z = P/N: b, b', D, 1 + D - 2b = 2b (zp - 1) and zm."""
 
     plus: Array
     minus: Array
     root: Array
-    lead: Array
+    ahead: Array
     low: Array
 
 
 def _riccati(start: Amplitudes, vstar2: Number) -> _Riccati:
-    b, c = (jnp.asarray(a, dtype=jnp.float64) / (4 * jnp.asarray(vstar2)) for a in start)
-    root = jnp.sqrt(1 + 4 * b * c)
-    return _Riccati(b, c, root, 1 + root, -2 * c / (1 + root))
+    b, c = _shares(start, vstar2)
+    root = jnp.hypot(1.0, 2 * jnp.sqrt(b) * jnp.sqrt(c))
+    # D - 2b by its product with D + 2b
+    ahead = 1 + (1 + 4 * b * (c - b)) / (root + 2 * b)
+    return _Riccati(b, c, root, ahead, -2 * c / (1 + root))
 
 
 @jax.jit
 def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
     """The aligned model of gradient flow at the rapidity theta: a Riccati equation of z = P/N, N = 1/P (P4).
 
-    z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included.
+    z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included. z - 1 and 1 - a come as
+    products, and no sum has terms of both signs.
     """
-    b, c, root, lead, low = _riccati(start, vstar2)
-    left = jnp.exp(-2 * root * jnp.asarray(theta, dtype=jnp.float64))
-    z = (lead * (1 - low) + low * (lead - 2 * b) * left) / (2 * b * (1 - low) + (lead - 2 * b) * left)
-    up = jnp.sqrt(z)
-    return Aligned(up, 1 / up, jnp.where(b > 0, b * z, 0.0) - c / z)
+    b, c, root, ahead, low = _riccati(start, vstar2)
+    turn = 2 * root * jnp.asarray(theta, dtype=jnp.float64)
+    rest, gone = jnp.exp(-turn), -jnp.expm1(-turn)
+    grows = ahead > 0
+    above = jnp.where(grows, 2 * root - low * ahead * gone, (1 + root) * (1 - low) + low * ahead * rest)
+    below = jnp.where(grows, 2 * b * (1 - low) + ahead * rest, 2 * root - ahead * gone)
+    z, more = above / below, ahead * (1 - low) * gone / below
+    rise = more / (1 + jnp.sqrt(z))
+    left = 2 * (root / above) * (root / below) * ahead * (1 - low) * rest
+    return Aligned(rise, -rise / jnp.sqrt(z), _learned(b, c, z, 1 / z, left), left)
 
 
 def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """The rapidity at which the flow has learned a = `share` of the output (P4); NaN where it never does."""
-    b, c, root, lead, low = _riccati(start, vstar2)
+    b, c, root, ahead, low = _riccati(start, vstar2)
     q = jnp.asarray(share, dtype=jnp.float64)
-    z = _level_of(q, b, c)
-    ratio = (z - low) * (lead - 2 * b) / ((lead - 2 * b * z) * (1 - low))
+    behind = (1 - q) * (1 + (1 + q) / (root + jnp.hypot(q, 2 * jnp.sqrt(b) * jnp.sqrt(c))))  # 2b (zp - z)
+    ratio = (_level_of(q, b, c) - low) * ahead / (behind * (1 - low))
     return jnp.where(ratio > 0, jnp.log(jnp.where(ratio > 0, ratio, 1.0)), jnp.nan) / (2 * root)
 
 
 def _level_of(q: Array, b: Array, c: Array) -> Array:
     """The z > 0 with b z - b'/z = q, by the root that does not cancel."""
-    width = jnp.sqrt(q**2 + 4 * b * c)
+    width = jnp.hypot(q, 2 * jnp.sqrt(b) * jnp.sqrt(c))
     return jnp.where(q >= 0, (q + width) / (2 * b), 2 * c / (width - q))
 
 
@@ -445,8 +472,8 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
     a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
     """
     a = 1 - math.sqrt(_level(share))
-    size = expected_amplitudes(v0, sigma0).plus
-    return 0.5 * jnp.log(4 * a / (1 - a) * task.vstar2 / size) / jnp.log1p(jnp.asarray(x))
+    # the square of a tiny start would underflow
+    return (0.5 * jnp.log(4 * a / (1 - a) * task.vstar2) - jnp.log(_size(v0, sigma0))) / jnp.log1p(jnp.asarray(x))
 
 
 # Lazy or rich --------------------------------------------------------------------------------------------------------
@@ -454,7 +481,8 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
 
 def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
     """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (P5)."""
-    return 2 * jnp.asarray(vstar2) / expected_amplitudes(v0, sigma0).plus
+    size = _size(v0, sigma0)
+    return 2 * jnp.asarray(vstar2) / size / size
 
 
 def kernel_growth(richness: Number) -> Float[Array, "..."]:
@@ -469,16 +497,26 @@ def total_rapidity(richness: Number) -> Float[Array, "..."]:
 
 def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
     """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1 (P5)."""
+    if not _check.traced(start) and not np.all(np.asarray(start.plus) > 0):
+        raise InputError(
+            f"start.plus = {_check.show(start.plus)} is not allowed: start.plus must be above 0, since neurons with "
+            "v(0) = -alpha only shrink and learn nothing."
+        )
     b, c, *_ = _riccati(start, vstar2)
     z = _level_of(jnp.asarray(1.0), b, c)
     return (start.plus * z + start.minus / z) / (start.plus + start.minus)
 
 
-def rich_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
-    """G in the rich limit of any K, (V + |y|^4 / (V gamma)) / (v0^2 + sigma0^2) with V of the end state (P5, P9)."""
-    end = end_state(task)
-    size = expected_amplitudes(v0, sigma0).plus
-    return (end.mean_square + jnp.sum(end.fitted**2) ** 2 / (end.mean_square * task.gamma)) / size
+def total_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
+    """G of any K and any start in a wide network, from its end state: sqrt(1 + R^2) for isotropic data (P5, P9).
+
+    (c + 1)/2 + (c - 1)/2 |f|^4 / (V^2 gamma) with c = sqrt(1 + (2V / (v0^2 + sigma0^2))^2), V and f of `end_state`.
+    """
+    end, size = end_state(task, v0, sigma0), _size(v0, sigma0)
+    unit = end.norm / size / size  # R/2, with V in place of vstar2
+    overlap = jnp.sum(end.fitted**2) ** 2 / (end.norm**2 * task.gamma)
+    # (c - 1)/2 without the difference
+    return 1 + 2 * unit * (unit / (1 + jnp.hypot(1.0, 2 * unit))) * (1 + overlap)
 
 
 def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Task | None = None) -> Float[Array, ""]:
@@ -500,57 +538,109 @@ def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
 
 
 class EndState(NamedTuple):
-    """Where gradient flow from a vanishing start ends, any K (P9): w_r = v_r X^T K^+ y / V and mean(v^2) = V."""
+    """Where gradient flow ends, any K: mean(v^2), X^+ y / V with V = |X^+ y|, the output f and the kernel.
+
+    `values` are the eigenvalues of the kernel, descending and 0 outside the range of K.
+    """
 
     mean_square: Float[Array, ""]
+    norm: Float[Array, ""]
     direction: Float[Array, " d_in"]
     fitted: Float[Array, " k"]
     kernel: Float[Array, "k k"]
+    values: Float[Array, " k"]
 
 
-def end_state(task: Task) -> EndState:
-    """V = sqrt(y^T K^+ y), the unit vector X^T K^+ y / V, f = K K^+ y and Theta = (V K + f f^T / V) / w (P9)."""
-    least = jnp.linalg.pinv(task.root, rtol=RANK_TOLERANCE) @ task.labels
-    size = jnp.linalg.norm(least)
-    fitted = task.root @ least
-    return EndState(size, least / size, fitted, (size * task.gram + jnp.outer(fitted, fitted) / size) / task.width)
+def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
+    """The end of gradient flow from a vanishing start (P9), or from v0 and sigma0 in a wide network.
+
+    Along the flow [W_1, v] is multiplied by a Lorentz matrix (S6), a rotation of inputs times one boost. A wide start
+    has W_1^T W_1 / w = sigma0^2 I, which no rotation changes, so what fits the labels fixes the end: with V = |X^+ y|,
+    A = v0^2 + sigma0^2 and H = sqrt(A^2 + 4 V^2), mean(v^2) = (H + v0^2 - sigma0^2)/2, W_1^T W_1 / w = sigma0^2 I +
+    2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
+    From a vanishing start mean(v^2) = V and w_r = v_r u.
+    """
+    if v0 is None:
+        return _end(task, 0.0, 0.0)
+    return _end(task, _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
+
+
+@jax.jit
+def _end(task: Task, v0: Array | float, sigma0: Array | float) -> EndState:
+    left, values, right = jnp.linalg.svd(task.root, full_matrices=False)
+    inside = values > RANK_TOLERANCE * values[0]
+    seen = jnp.where(inside, task.labels @ left, 0.0)
+    least = jnp.where(inside, seen / jnp.where(inside, values, 1.0), 0.0)
+    norm = jnp.linalg.norm(least)
+    size = v0**2 + sigma0**2
+    total = jnp.hypot(size, 2 * norm)
+    fitted = left @ seen
+    along, across = 2 / (size + total), (size + total) / 2
+    # singular values of the factor [sqrt(across) S, sqrt(along) f], whose small ones keep their digits
+    factor = jnp.concatenate([jnp.diag(jnp.where(inside, values, 0.0)), (along * seen)[:, None]], axis=1)
+    spectrum = across * jnp.linalg.svd(factor, compute_uv=False) ** 2
+    kept = jnp.where(jnp.arange(len(spectrum)) < jnp.sum(inside), spectrum, 0.0) / task.width
+    kernel = (across * task.gram + along * jnp.outer(fitted, fitted)) / task.width
+    return EndState((total + (v0 - sigma0) * (v0 + sigma0)) / 2, norm, least / norm @ right, fitted, kernel, kept)
 
 
 class StepLimits(NamedTuple):
-    """Step sizes: below `monotone` no overshoot, below `isotropic` convergence (both K near kappa I), `end` any K."""
+    """Step sizes: below `monotone` no overshoot, below `isotropic` convergence (both K near kappa I); `end`, `start`.
+
+    The last two are for any K: 2n / lambda_max(Theta) at the end and, where a start is given, at the start.
+    """
 
     monotone: Float[Array, ""]
     isotropic: Float[Array, ""]
     end: Float[Array, ""]
+    start: Float[Array, ""]
 
 
 def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
     """Largest step sizes (P7).
 
     `monotone`: x = 1/2, small start. `isotropic`: x = R / sqrt(1 + R^2) of the start (v0, sigma0), 1 without one.
-    `end`: 2n / lambda_max(Theta) at the end state of a small start, necessary for any K and the one to use where K is
-    spread; it may be far below x = 1.
+    `end`: 2n / lambda_max(Theta) at the end state, necessary for any K and the one to use where K is spread; it may be
+    far below x = 1. `start`: the same at the start, infinite without one. In finite width the largest eigenvalue of
+    X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the edge of its random
+    spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
     """
-    share = jnp.asarray(1.0)
-    if v0 is not None:
-        r = richness(task.vstar2, v0, sigma0)
-        share = r / kernel_growth(r)
-    top = jnp.linalg.eigvalsh(end_state(task).kernel)[-1]
-    return StepLimits(0.5 / task.rate, share / task.rate, 2 * task.samples / top)
+    if v0 is None:
+        return _limits(task, 0.0, 0.0)
+    return _limits(task, _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
 
 
-def late_factor(task: Task, lr: Any) -> Float[Array, ""]:
-    """By which the residual shrinks a step after stage two, 1 - lr lambda_min(Theta) / n on the range of K (P8)."""
-    values = jnp.linalg.eigvalsh(end_state(task).kernel)
-    kept = jnp.where(values > RANK_TOLERANCE * values[-1], values, jnp.inf)
-    return 1 - _check.number("lr", lr, above=0) * jnp.min(kept) / task.samples
+@jax.jit
+def _limits(task: Task, v0: Array | float, sigma0: Array | float) -> StepLimits:
+    size, whole = v0**2 + sigma0**2, 2 * task.vstar2
+    top, wide = jnp.linalg.norm(task.root, 2), jnp.sqrt(jnp.sum(task.root**2) / task.width)
+    # what the edge adds to sigma0^2 |K| / w
+    more = sigma0**2 * wide * (2 * top + wide) / task.width
+    return StepLimits(
+        0.5 / task.rate,
+        whole / jnp.hypot(whole, size) / task.rate,
+        2 * task.samples / (_end(task, v0, sigma0).values[0] + more),
+        2 * task.samples / (size * top**2 / task.width + more),
+    )
+
+
+def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array, ""]:
+    """By which the residual shrinks a step after stage two, the largest |1 - lr lambda / n| over the range of K (P8).
+
+    `end` is that of a vanishing start unless given. Small steps leave the smallest eigenvalue last, large ones the
+    largest (for K = kappa I from x = 2/3 on).
+    """
+    values = (end_state(task) if end is None else end).values
+    shrink = jnp.abs(1 - _check.number("lr", lr, above=0) * values / task.samples)
+    return jnp.max(jnp.where(values > 0, shrink, 0.0))
 
 
 def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
-    """1 - x lambda_min(K) / kbar: the late factor for K near kappa I (P8)."""
+    """The late factor for K near kappa I (P8): 1 - x lambda_min(K) / kbar, or |1 - 2x| along the labels if larger."""
     values = jnp.linalg.svd(task.root, compute_uv=False) ** 2
     least = jnp.min(jnp.where(values > RANK_TOLERANCE**2 * values[0], values, jnp.inf))
-    return 1 - task.step(lr) * least / task.kbar
+    x = task.step(lr)
+    return jnp.maximum(jnp.abs(1 - x * least / task.kbar), jnp.abs(1 - 2 * x))
 
 
 # Lorentz structure ---------------------------------------------------------------------------------------------------
@@ -591,6 +681,11 @@ class Covariance(NamedTuple):
 def covariance(groups: Any) -> Covariance:
     """Of Sigma given as in `gaussian_samples`: a dimension, or (eigenvalue, multiplicity) pairs."""
     pairs = [(1.0, groups)] if not isinstance(groups, list | tuple) else list(groups)
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise InputError(
+            f"groups = {_check.show(groups)} is not allowed: groups must be a dimension or pairs (eigenvalue, "
+            "multiplicity)."
+        )
     values = np.array([_check.real("an eigenvalue in groups", v, above=0) for v, _ in pairs])
     counts = np.array([_check.integer("a multiplicity in groups", d, least=1) for _, d in pairs])
     return Covariance(float(counts @ values), float(values.max()), float(np.sqrt(counts @ values**2)))
@@ -645,7 +740,7 @@ def failures(samples: int, width: float) -> Failures:
 def start_bound(gamma: float, sigma0: float, width: float, delta: float) -> float:
     """sigma0 sqrt(2 gamma log(8 w / delta)), above all |<w_r(0), g>| with probability 1 - delta (P11)."""
     size = _check.real("sigma0", sigma0, least=0) * math.sqrt(_check.real("gamma", gamma, above=0))
-    share = _check.real("delta", delta, above=0)
+    share = _inside("delta", delta)
     return size * math.sqrt(2 * math.log(8 * _check.real("width", width, least=1) / share))
 
 
@@ -683,9 +778,10 @@ def assumptions(
 ) -> list[Condition]:
     """The paper's assumption, condition by condition, with the constant that each would need.
 
-    The paper leaves its constants open, so a condition is judged only where theory knows the constant (c2b, c6's
-    dependence on eps, `extra`) or `constants` gives it by id. Corrected where the print is wrong: c5 has no n, c6 needs
-    beta_bar / sqrt(eps), and `extra`, missing in print, is what every statement about single neurons needs.
+    The paper leaves its constants open, so a condition is judged only where theory knows the constant (c2b, `extra`) or
+    `constants` gives it by id. Corrected where the print is wrong: c5 has no n, c6 needs the larger of its constant and
+    beta_bar / sqrt(eps) (so that without the constant it can fail but not be known to hold), and `extra`, missing in
+    print, is what every statement about single neurons needs.
     """
     n, d = _check.integer("samples", samples, least=1), _check.integer("dimension", dimension, least=1)
     w, beta = _check.real("width", width, above=0), _check.real("beta_bar", beta_bar, above=0)
@@ -716,6 +812,8 @@ def assumptions(
         if name == "c6" and name in given:
             limit = max(given[name], beta / math.sqrt(target))
         holds = None if limit is None else bool(value >= limit if sense == ">=" else value <= limit)
+        if name == "c6" and name not in given and holds:
+            holds = None
         out.append(Condition(name, text, value, sense, limit, holds))
     return out
 
@@ -734,10 +832,13 @@ def _inside(name: str, value: Any) -> float:
     return x
 
 
-def _start(v0: Any, sigma0: Any) -> tuple[float, float, float]:
-    """v0, sigma0 and sigma0^2 / (v0^2 + sigma0^2)."""
-    v, sigma = _check.real("v0", v0, above=0), _check.real("sigma0", sigma0, least=0)
-    return v, sigma, (sigma / math.hypot(v, sigma)) ** 2
+def _start(v0: Any, sigma0: Any) -> tuple[float, float]:
+    return _check.real("v0", v0, above=0), _check.real("sigma0", sigma0, least=0)
+
+
+def _size(v0: Any, sigma0: Any) -> Array:
+    """sqrt(v0^2 + sigma0^2), of any size."""
+    return jnp.hypot(_check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
 
 
 def _natural(task: Task, lr: Any) -> Array:
