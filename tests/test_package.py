@@ -1,6 +1,7 @@
 """What importing and installing promise."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,22 +24,15 @@ CORE = (
     "theory",
 )
 ALLOWED = {"numpy", "scipy", "jax", "equinox", "diffrax", "optimistix", "jaxtyping", "linnet"}
-# the road: a room may import only rooms before it
-ROAD = [
-    "_version",
-    "_check",
-    "_pool",
-    "linalg",
-    "dynamics",
-    "problems",
-    "states",
-    "initial",
-    "motion",
-    "record",
-    "observe",
-    "trajectory",
-]
-ROAD += ["simulation", "theory", "claims", "sweep", "plot", "experiments", "report", "cli"]
+PICTURE = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def floors():
+    """The rooms of each floor of the house, the top one first, as the documentation draws them."""
+    (drawn,) = re.findall(r"┌.*?└", PICTURE, flags=re.DOTALL)
+    return [
+        re.findall(r"\w+", "".join(re.findall(r"^│([^│]*)│", part, flags=re.MULTILINE))) for part in drawn.split("├")
+    ]
 
 
 def python(code):
@@ -94,13 +88,24 @@ def test_the_core_imports_only_what_a_bare_device_has():
                 assert top in ALLOWED or top in sys.stdlib_module_names, f"{file.name} imports {name}"
 
 
-def test_rooms_look_only_back_along_the_road():
-    for i, room in enumerate(ROAD):
-        for file in files(room):
-            for name in imports(ast.parse(file.read_text()), nested=True):
-                parts = name.split(".")
-                if parts[0] == "linnet" and len(parts) > 1:
-                    assert parts[1] in ROAD[: i + 1], f"{file} looks ahead to {name}"
+def test_the_house_has_all_rooms():
+    there = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert sorted(room for floor in floors() for room in floor) == sorted(
+        there - {"__init__", "__main__", "__pycache__"}
+    )
+
+
+def test_rooms_stand_on_the_floors_below():
+    house = floors()
+    assert len(house) == 9
+    for level, rooms in enumerate(house):
+        below = {room for floor in house[level + 1 :] for room in floor}
+        for room in rooms:
+            for file in files(room):
+                for name in imports(ast.parse(file.read_text()), nested=True):
+                    parts = name.split(".")
+                    if parts[0] == "linnet" and len(parts) > 1:
+                        assert parts[1] in below | {room}, f"{file} of floor {level} imports {name}"
 
 
 def test_every_public_name_exists_and_is_documented():
