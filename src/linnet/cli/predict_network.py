@@ -707,7 +707,7 @@ def _show_end(answer: dict[str, Any], say: Any) -> None:
         answer["loss"],
         answer.get("run"),
     )
-    when = f"{_step(fit['step'])} +- {_percent(fit['error'])}"
+    when = _step(fit["step"]) + (", rough" if fit["error"] is None else f" +- {_percent(fit['error'])}")
     when += f" (measured {_step(run['fit_at_step'])})" if run else ""
     say(
         f"The loss falls from {loss['start']:.4g} to {loss['end']:.4g}; {fit['share']:.0%} of the way is left at step "
