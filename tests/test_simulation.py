@@ -165,7 +165,7 @@ def test_divergence_is_an_outcome(problem, state):
         assert (low.status, int(low.ended)) == ("diverged", 6)
 
     growing = ln.custom(lambda a: -jnp.sum(a**4), (2, 2))  # flow explodes in finite time
-    flow = ln.simulate(growing, ln.Weights([np.eye(2)]), ln.GradientFlow(), time=10.0)
+    flow = ln.simulate(growing, ln.Weights([np.eye(2)]), ln.GradientFlow(max_steps=1000), time=10.0)
     assert flow.status in ("diverged", "stalled")
     assert flow.ended < 0.2  # 1/8
     assert np.all(np.isfinite(flow["loss"]))

@@ -27,9 +27,18 @@ def relative(a, b):
     return float(jnp.max(jnp.abs(jnp.asarray(a) - b)) / jnp.max(jnp.abs(b)))
 
 
-@pytest.mark.parametrize("c", [1e-8, 1e-3, 0.4, 30.0])
-@pytest.mark.parametrize(("d_out", "d_in"), [(3, 5), (5, 3), (4, 4)])
-def test_mixed_closure_on_its_manifolds_is_the_exact_flow(c, d_out, d_in):
+SHAPES, SCALES = ((3, 5), (5, 3), (4, 4)), (1e-8, 1e-3, 0.4, 30.0)
+QUICK = {(3, 5, 1e-3), (5, 3, 0.4), (4, 4, 1e-8), (4, 4, 30.0)}
+
+
+@pytest.mark.parametrize(
+    ("d_out", "d_in", "c"),
+    [
+        pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+        for case in ((*shape, c) for shape in SHAPES for c in SCALES)
+    ],
+)
+def test_mixed_closure_on_its_manifolds_is_the_exact_flow(d_out, d_in, c):
     """Mixed dynamics C4, C5 and spectral bias 7.5: one flow in four coordinates."""
     problem = problem_of("squared", d_out, d_in)
     start = 0.3 * np.random.default_rng(1).normal(size=(d_out, d_in)) * min(1.0, 10 * c)
@@ -95,19 +104,28 @@ def test_balanced_closure_is_the_balanced_layer_flow(depth, rank, key):
         assert jnp.all(s[rank:] < 1e-12)
 
 
-def test_mode_flows_of_the_closures_are_the_matrix_flows():
+@pytest.mark.parametrize(
+    "closure",
+    [
+        pytest.param(ln.Lazy(0.5), marks=pytest.mark.slow),
+        ln.Mixed(0.2),
+        pytest.param(ln.Balanced(2), marks=pytest.mark.slow),
+        ln.Balanced(4, rank=3),
+    ],
+    ids=["lazy", "mixed", "balanced-2", "balanced-4"],
+)
+def test_mode_flows_of_the_closures_are_the_matrix_flows(closure):
     """A vector A is an aligned matrix: closures act mode by mode."""
     rng = np.random.default_rng(0)
     target = np.array([3.0, 1.0, 0.2])
     start = np.array([0.1, 0.3, 0.02])
     u, v = (np.linalg.qr(rng.normal(size=(4, 3)))[0] for _ in range(2))
-    for closure in (ln.Lazy(0.5), ln.Mixed(0.2), ln.Balanced(2), ln.Balanced(4, rank=3)):
-        vector = ln.simulate(ln.factorisation(target), ln.EndToEnd(start, closure), ln.GradientFlow(), time=1.5)
-        matrix = ln.simulate(
-            ln.factorisation((u * target) @ v.T), ln.EndToEnd((u * start) @ v.T, closure), ln.GradientFlow(), time=1.5
-        )
-        modes = jnp.diagonal(u.T @ matrix.final.matrix @ v)
-        assert relative(modes, vector.final.matrix) < 1e-8
+    vector = ln.simulate(ln.factorisation(target), ln.EndToEnd(start, closure), ln.GradientFlow(), time=1.5)
+    matrix = ln.simulate(
+        ln.factorisation((u * target) @ v.T), ln.EndToEnd((u * start) @ v.T, closure), ln.GradientFlow(), time=1.5
+    )
+    modes = jnp.diagonal(u.T @ matrix.final.matrix @ v)
+    assert relative(modes, vector.final.matrix) < 1e-8
 
 
 @pytest.mark.parametrize("depth", [2, 4])

@@ -37,7 +37,9 @@ def test_its_change_is_the_gradient_and_its_tangent_the_kernel():
     change = state.change(-problem.gradient(state.matrix))
     for one, other in zip(gradient.layers, change.layers, strict=True):
         np.testing.assert_allclose(-one, other, rtol=1e-12, atol=1e-15)
-    flow = ln.simulate(problem, state, ln.GradientFlow(), time=5.0)
+    # coarse: a fine solver creeps over every kink
+    flow = ln.simulate(problem, state, ln.GradientFlow(rtol=1e-5), time=1.0)
+    assert flow.status == "horizon"
     assert np.all(np.diff(np.asarray(flow["loss"])) <= 0)
 
 

@@ -16,8 +16,9 @@ from linnet.cli.bar import bar
 from linnet.cli.files import read_regression
 from linnet.cli.typed import LARGEST, SMALLEST, picture
 from linnet.initial import readout
+from linnet.linalg import RANK_TOLERANCE
 from linnet.motion import GradientDescent
-from linnet.problems import RANK_TOLERANCE, Regression, gaussian_samples, mean_field_regression
+from linnet.problems import Regression, gaussian_samples, mean_field_regression
 from linnet.record import linear
 from linnet.simulation import simulate
 from linnet.theory import feature

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+from jaxtyping import Array
 from pydantic import Field, model_validator
 
 from linnet import observe, sweep
@@ -174,6 +175,12 @@ _DISTANCES = (
 )
 
 
+@jax.jit
+def _stopping(levels: Array, d: float, c: Array, start: Array) -> mixed.Stopping:
+    """The mode model's best moment for every c and mean square of the start."""
+    return jax.vmap(lambda c, start: mixed.early_stopping(levels, d, c, start=start))(c, start)
+
+
 class Fig2(Experiment):
     """Networks of every width and initial scale on one noisy low-rank matrix: the smallest test error on the way, the
     stable rank and the step there, and how far the mixed closure is from the network at that step.
@@ -283,8 +290,7 @@ class Fig2(Experiment):
         c = variance * width
         lazy = (data["gamma_sigma2"] + data["gamma_w"] > 1).values
         lr = d**2 / (self.c_lr * np.where(lazy, c.values, values[0] * d))
-        stop = jax.jit(jax.vmap(lambda c, start: mixed.early_stopping(values, d, c, start=start)))
-        found = stop(jnp.asarray(c.values.ravel()), jnp.asarray((variance * c).values.ravel()))
+        found = _stopping(jnp.asarray(values), d, jnp.asarray(c.values.ravel()), (variance * c).values.ravel())
         time, error = (np.asarray(x).reshape(c.shape) for x in found)
         return xarray.Dataset({"step": (c.dims, time / lr), "test": (c.dims, error)}, coords=c.coords)
 

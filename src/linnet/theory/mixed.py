@@ -338,7 +338,7 @@ class Stopping(NamedTuple):
 def early_stopping(levels: Any, d: float, c: Number, *, start: Number = 0.0) -> Stopping:
     """The minimum over time of the spiked `recovery_error`: when to stop and what is reached, without simulation.
 
-    Looked for on 512 times until the strongest noise mode is learned and the start has decayed, then once more between
+    Looked for on 256 times until the strongest noise mode is learned and the start has decayed, then twice more between
     the neighbours of the best.
     """
     kappa, edge = 2 / d**2, 2 * jnp.sqrt(d)
@@ -348,11 +348,13 @@ def early_stopping(levels: Any, d: float, c: Number, *, start: Number = 0.0) -> 
     def error(time: Array) -> Array:
         return recovery_error(time, levels, d, c, nodes=200, spiked=True, start=start)
 
-    first = jnp.linspace(0.0, horizon, 512)
-    best = jnp.argmin(jax.vmap(error)(first))
-    second = jnp.linspace(first[jnp.maximum(best - 1, 0)], first[jnp.minimum(best + 1, 511)], 512)
-    errors = jax.vmap(error)(second)
-    return Stopping(second[jnp.argmin(errors)], jnp.min(errors))
+    low, high = jnp.zeros_like(horizon), horizon
+    for count in (256, 32, 32):
+        times = jnp.linspace(low, high, count)
+        errors = jax.vmap(error)(times)
+        best = jnp.argmin(errors)
+        low, high = times[jnp.maximum(best - 1, 0)], times[jnp.minimum(best + 1, count - 1)]
+    return Stopping(times[best], errors[best])
 
 
 # Regions of the proof ------------------------------------------------------------------------------------------------

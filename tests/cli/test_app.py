@@ -5,10 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
-
-from linnet import cli
 
 
 def linnet(*arguments, cwd=None):
@@ -16,16 +15,27 @@ def linnet(*arguments, cwd=None):
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=cwd)
 
 
+COMMAND = ()
+
+
 @pytest.fixture
-def inside(monkeypatch, capsys, tmp_path):
-    """The same without a process of its own: (exit code, what it told on standard error, in one line)."""
+def here(typed):
+    """The same without a process of its own, which would import and compile anew."""
 
     def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["linnet", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        return ended.value.code, " ".join(capsys.readouterr().err.replace("│", " ").split())
+        code, out, err = typed(*arguments)
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run
+
+
+@pytest.fixture
+def inside(typed):
+    """(exit code, what it told on standard error)."""
+
+    def run(*arguments):
+        code, _, err = typed(*arguments)
+        return code, err
 
     return run
 
@@ -35,25 +45,25 @@ def test_help_and_version():
     assert linnet("--version").stdout.startswith("linnet 0.")
 
 
-def test_demo_draws_and_tells(tmp_path):
-    told = linnet("demo", "--d", "20", "--rank", "2", "--steps", "60", cwd=tmp_path)
+def test_demo_draws_and_tells(tmp_path, here):
+    told = here("demo", "--d", "20", "--rank", "2", "--steps", "60")
     assert told.returncode == 0, told.stderr
     assert "Test error" in told.stdout
     assert (tmp_path / "linnet-demo.png").stat().st_size > 10_000
-    result = linnet("demo", "--d", "20", "--rank", "2", "--steps", "60", "--json", "--out", "x.svg", cwd=tmp_path)
+    result = here("demo", "--d", "20", "--rank", "2", "--steps", "60", "--json", "--out", "x.svg")
     found = json.loads(result.stdout)
     assert found["status"] == "horizon"
     assert 0 < found["best_test_error"] < 1.5
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
 
 
-def test_list_and_verify(inside):
-    listed = json.loads(linnet("list", "--json").stdout)
+def test_list_and_verify(inside, here):
+    listed = json.loads(here("list", "--json").stdout)
     assert {c["id"] for c in listed["claims"]} >= {"mixed/C1", "mixed/C25"}
     assert {e["grade"] for e in listed["errata"]} == {"error", "misprint", "clarification"}
     assert {"id", "title", "minutes"} <= set(listed["experiments"][0])
-    assert "mixed/C17" in linnet("list").stdout
-    told = linnet("verify", "mixed/C17", "mixed/C22", "mixed/E20", "--json")
+    assert "mixed/C17" in here("list").stdout
+    told = here("verify", "mixed/C17", "mixed/C22", "mixed/E20", "--json")
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
     assert result["failed"] == 0
@@ -61,7 +71,7 @@ def test_list_and_verify(inside):
     assert set(result["claims"][0]) == {
         "id", "paper", "kind", "statement", "holds", "measured", "required", "margin", "seconds", "detail"
     }  # fmt: skip
-    table = linnet("verify", "mixed/C17").stdout
+    table = here("verify", "mixed/C17").stdout
     assert "holds" in table
     assert "1 verified" in table
     for arguments, words in ((("mixed/C99",), "'mixed/C99' is not known"), (("--paper", "x"), "paper = 'x'")):
@@ -70,9 +80,9 @@ def test_list_and_verify(inside):
         assert words in wrong
 
 
-def test_reproduce_writes_everything_and_keeps_it(tmp_path):
+def test_reproduce_writes_everything_and_keeps_it(tmp_path, here):
     arguments = ("reproduce", "mixed/fig1", "--set", "d=20", "--set", "rank=2", "--set", "steps=120", "--out", "r")
-    first = linnet(*arguments, "--json", cwd=tmp_path)
+    first = here(*arguments, "--json")
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert result["failed"] == 0
@@ -90,12 +100,12 @@ def test_reproduce_writes_everything_and_keeps_it(tmp_path):
     page = (tmp_path / "r" / "index.html").read_text()
     assert "mixed/fig1/figure.png" in page
     assert "http" not in page  # nothing is loaded from elsewhere
-    again = linnet(*arguments, cwd=tmp_path)
+    again = here(*arguments)
     assert "kept from an earlier run" in " ".join(again.stdout.split())
     assert "1 reproduced, 0 not as required" in " ".join(again.stdout.split())
 
 
-def test_sweep_and_predict(tmp_path):
+def test_sweep_and_predict(tmp_path, here):
     (tmp_path / "s.toml").write_text(
         """
         [axes]
@@ -116,18 +126,16 @@ def test_sweep_and_predict(tmp_path):
         """
     )
     (tmp_path / "m.csv").write_text("2,0\n0,1\n")
-    told = linnet("sweep", "s.toml", "--out", "s.zarr", cwd=tmp_path)
+    told = here("sweep", "s.toml", "--out", "s.zarr")
     assert told.returncode == 0, told.stderr
     assert "2 runs in" in told.stdout
-    assert json.loads(linnet("sweep", "s.toml", "--out", "s.zarr", "--json", cwd=tmp_path).stdout)["computed"] == 0
+    assert json.loads(here("sweep", "s.toml", "--out", "s.zarr", "--json").stdout)["computed"] == 0
 
     network = ("predict", "phase", "--gamma-w", "2.2", "--gamma-sigma2", "-2", "--d", "40", "--rank", "2")
-    told = linnet(*network, cwd=tmp_path)
+    told = here(*network)
     assert told.returncode == 0, told.stderr
     assert "stop at step" in told.stdout
-    answer = json.loads(
-        linnet(*network, "--levels", "1,0.5", "--json", "--run", "--plot", "p.png", cwd=tmp_path).stdout
-    )
+    answer = json.loads(here(*network, "--levels", "1,0.5", "--json", "--run", "--plot", "p.png").stdout)
     assert (tmp_path / "p.png").stat().st_size > 10_000
     assert answer["phase"] == "active"
     assert [s["level"] for s in answer["signals"]] == [1.0, 0.5]

@@ -2,28 +2,15 @@
 
 import json
 import math
-import sys
 
 import jax
 import numpy as np
 import pytest
 
 import linnet as ln
-from linnet import cli
 from linnet.cli import predict_network, situation
 
-
-@pytest.fixture
-def typed(monkeypatch, capsys, tmp_path):
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "network", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, " ".join(err.split())
-
-    return run
+COMMAND = ("predict", "network")
 
 
 def within(answer):

@@ -1,25 +1,11 @@
 """`linnet predict features`: predictions beside the exact descent, and every mistake as one sentence."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from linnet import cli
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys, tmp_path):
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "features", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, " ".join(err.replace("│", " ").split())
-
-    return run
+COMMAND = ("predict", "features")
 
 
 PAPER = ("--n", 10, "--d", 10_000, "--width", 1024, "--noise2", 0.01)

@@ -1,38 +1,23 @@
 """`linnet predict bias`: every number against brute force, and every mistake as one sentence."""
 
 import json
-import sys
 
 import jax
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from linnet import cli
 from linnet.cli import predict_bias
 from linnet.cli.files import read_regression
 from linnet.cli.frame import of_samples
 
-
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Runs the command in process: (exit code, standard output, standard error in one line)."""
-
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "bias", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        told = capsys.readouterr()
-        return ended.value.code or 0, told.out, " ".join(told.err.replace("│", " ").split())
-
-    return run
+COMMAND = ("predict", "bias")
 
 
 @pytest.fixture
-def ask(call):
+def ask(typed):
     def run(*arguments):
-        code, out, err = call(*arguments, "--json")
+        code, out, err = typed(*arguments, "--json")
         assert code == 0, err
         return json.loads(out)
 
@@ -259,10 +244,10 @@ def test_inputs_of_many_scales(ask, tmp_path):
     assert (tmp_path / "s.svg").read_text().startswith("<?xml")
 
 
-def test_text_and_picture(call, tmp_path):
+def test_text_and_picture(typed, tmp_path):
     x, y = samples()
     write(tmp_path / "d.csv", x, y)
-    code, out, err = call("--gamma", 0.01, "--data", "d.csv", "--outputs", 2, "--width", 1000, "--plot", "p.png")
+    code, out, err = typed("--gamma", 0.01, "--data", "d.csv", "--outputs", 2, "--width", 1000, "--plot", "p.png")
     assert code == 0, err
     told = " ".join(out.split())
     for words in (
@@ -276,7 +261,7 @@ def test_text_and_picture(call, tmp_path):
         assert words in told
     assert (tmp_path / "p.png").stat().st_size > 20_000
     many = ",".join(str(k) for k in range(1, 15))
-    told = " ".join(call("--gamma", 1, "--spectrum", many, "--plot", "p.pdf")[1].split())
+    told = " ".join(typed("--gamma", 1, "--spectrum", many, "--plot", "p.pdf")[1].split())
     assert "4 more" in told
     assert "~" not in told
 
@@ -376,7 +361,7 @@ BAD = {
         ("data.txt", "it must end in .npz, .npy, .csv"),
     ],
 )
-def test_bad_files_are_one_sentence(name, words, call, tmp_path):
+def test_bad_files_are_one_sentence(name, words, typed, tmp_path):
     if name in BAD:
         (tmp_path / name).write_bytes(BAD[name])
     three = np.ones((3, 2))
@@ -394,7 +379,7 @@ def test_bad_files_are_one_sentence(name, words, call, tmp_path):
     (tmp_path / "really_npy.npz").write_bytes((tmp_path / "whole.npy").read_bytes())
     (tmp_path / "really_npz.npy").write_bytes((tmp_path / "mismatch.npz").read_bytes())
     (tmp_path / "folder.csv").mkdir()
-    code, _, told = call("--gamma", 1, "--data", name)
+    code, _, told = typed("--gamma", 1, "--data", name)
     assert code == 2
     assert words in told
     assert "Traceback" not in told
@@ -426,12 +411,12 @@ def test_bad_files_are_one_sentence(name, words, call, tmp_path):
         (("--gamma", "1", "--data", "large.npz", "--run"), "rank 3 are not allowed with --run"),
     ],
 )
-def test_bad_options_are_one_sentence(arguments, words, call, tmp_path, monkeypatch):
+def test_bad_options_are_one_sentence(arguments, words, typed, tmp_path, monkeypatch):
     monkeypatch.setattr(predict_bias, "_LARGEST", 2)
     (tmp_path / "good.csv").write_text("1,2\n3,4\n")
     np.savez(tmp_path / "good.npz", X=np.eye(2), Y=np.ones(2))
     np.savez(tmp_path / "large.npz", X=np.eye(3), Y=np.ones(3))
-    code, _, told = call(*arguments)
+    code, _, told = typed(*arguments)
     assert code == 2
     assert words in told
     assert "Traceback" not in told

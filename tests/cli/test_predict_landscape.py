@@ -2,28 +2,14 @@
 
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
 
 import linnet as ln
-from linnet import cli
 from linnet.cli import predict_landscape
 
-
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    """Runs `linnet predict landscape ...` in this process: (exit code, standard output, standard error in one line)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "landscape", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, " ".join(err.replace("│", " ").split())
-
-    return run
+COMMAND = ("predict", "landscape")
 
 
 def test_the_table_and_the_json(typed):

@@ -1,26 +1,12 @@
 """`linnet predict rates`: every number against the layers' own flow, and every mistake as one sentence."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from linnet import cli
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys, tmp_path):
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "rates", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, " ".join(err.replace("│", " ").split())
-
-    return run
+COMMAND = ("predict", "rates")
 
 
 def brute(z, depth, n, strength, a, b, horizon):

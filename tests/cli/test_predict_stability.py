@@ -1,26 +1,11 @@
 """`linnet predict stability`: every number against plain matrix descent, and every mistake as one sentence."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from linnet import cli
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys, tmp_path):
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "400")
-        monkeypatch.setattr(sys, "argv", ["linnet", "predict", "stability", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.guarded()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, " ".join(err.replace("│", " ").split())
-
-    return run
+COMMAND = ("predict", "stability")
 
 
 def answer(typed, *arguments):
