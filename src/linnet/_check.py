@@ -137,8 +137,8 @@ def array(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[in
         raise InputError(f"{name} has shape {x.shape}: {name} must not be empty.")
     if shape is not None and x.shape != shape:
         raise InputError(f"{name} has shape {x.shape}: {name} must have shape {shape}.")
-    if not traced(x) and not bool(jnp.all(jnp.isfinite(x))):
-        bad = int(jnp.sum(~jnp.isfinite(x)))
+    # in NumPy: inside a traced function jnp would trace a known array too
+    if not traced(x) and (bad := int(np.sum(~np.isfinite(np.asarray(x))))):
         raise InputError(f"{name} holds {bad} NaN or infinite entries: {name} must be finite.")
     return x
 

@@ -117,7 +117,7 @@ def phase(
 
         times = np.linspace(0, _horizon(answer), 400)
         errors = jax.vmap(
-            lambda k: mixed.recovery_error(k * lr, a, size, c, nodes=200, spiked=True, start=variance * c)
+            lambda k: mixed.recovery_error(k * lr, a, size, c, nodes=64, spiked=True, start=variance * c)
         )(times)
         curve = None if measured is None else measured.pop("curve")
         draw(answer, (gamma_sigma2, gamma_w), times, np.asarray(errors), curve, _map(a, size), plot)
