@@ -5,7 +5,7 @@ import pytest
 import linnet  # noqa: F401  (switches on 64-bit floats before any test makes an array)
 
 # every example has shapes of its own and compiles: few by default, many with --slow
-for name, examples in (("quick", 3), ("slow", 60)):
+for name, examples in (("quick", 2), ("slow", 60)):
     hypothesis.settings.register_profile(
         name,
         deadline=None,

@@ -135,8 +135,7 @@ def test_sweep_and_predict(tmp_path, here):
     told = here(*network)
     assert told.returncode == 0, told.stderr
     assert "stop at step" in told.stdout
-    answer = json.loads(here(*network, "--levels", "1,0.5", "--json", "--run", "--plot", "p.png").stdout)
-    assert (tmp_path / "p.png").stat().st_size > 10_000
+    answer = json.loads(here(*network, "--levels", "1,0.5", "--json", "--run").stdout)
     assert answer["phase"] == "active"
     assert [s["level"] for s in answer["signals"]] == [1.0, 0.5]
     assert abs(answer["stop"]["step"] / answer["run"]["stop"]["step"] - 1) < 0.1
@@ -234,3 +233,12 @@ def test_mistakes_are_one_sentence(arguments, words, inside):
     assert code == 2
     assert words in told
     assert "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_the_picture_of_a_phase(here, tmp_path):
+    told = here(
+        *("predict", "phase", "--gamma-w", "2.2", "--gamma-sigma2", "-2", "--d", "40", "--rank", "2"), "--plot", "p.png"
+    )
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "p.png").stat().st_size > 10_000

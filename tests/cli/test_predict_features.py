@@ -8,7 +8,7 @@ import pytest
 COMMAND = ("predict", "features")
 
 
-PAPER = ("--n", 10, "--d", 10_000, "--width", 1024, "--noise2", 0.01)
+PAPER = ("--samples", 10, "--d", 10_000, "--width", 1024, "--noise2", 0.01)
 
 
 def test_the_papers_setting(typed, tmp_path):
@@ -53,7 +53,7 @@ def test_own_data(typed, tmp_path):
     x = rng.normal(size=(12, 40)) + 3.0
     y = x @ rng.normal(size=40)
     np.savez(tmp_path / "d.npz", X=x, Y=y)
-    code, out, _ = typed("--data", "d.npz", "--n", 8, "--width", 128, "--v0", 0.01, "--sigma0", 0.01, "--json")
+    code, out, _ = typed("--data", "d.npz", "--samples", 8, "--width", 128, "--v0", 0.01, "--sigma0", 0.01, "--json")
     answer = json.loads(out)
     assert code == 0
     gram = x[:8] @ x[:8].T
@@ -69,7 +69,7 @@ def test_own_data(typed, tmp_path):
 
 def test_the_largest_stable_step_knows_the_width(typed):
     """About as many neurons as samples: the start's kernel has a top eigenvalue of nearly four times the mean one."""
-    start = ("--n", 10, "--d", 10_000, "--width", 11, "--v0", 0.1, "--sigma0", 300, "--run", "--json")
+    start = ("--samples", 10, "--d", 10_000, "--width", 11, "--v0", 0.1, "--sigma0", 300, "--run", "--json")
     wide = 2 * 10 * 11 / (300**2 * 1e4)  # of a wide network
     _, out, _ = typed(*start, "--lr", 0.9 * wide)
     answer = json.loads(out)
@@ -111,7 +111,7 @@ def test_small_singular_values_count_everywhere(typed, tmp_path):
 def test_times_between_records(typed):
     """Steps so small that the flow stands for descent: t1 as the law of stage one has it, not of the nearest record."""
     code, out, _ = typed(
-        "--n", 10, "--d", 10_000, "--width", 1024, "--v0", 1e-40, "--sigma0", 0, "--lr", 1e-7, "--json"
+        "--samples", 10, "--d", 10_000, "--width", 1024, "--v0", 1e-40, "--sigma0", 0, "--lr", 1e-7, "--json"
     )
     assert code == 0
     answer = json.loads(out)
@@ -123,7 +123,7 @@ def test_times_between_records(typed):
 def test_the_teacher_of_the_assumption_is_the_one_drawn(typed):
     """In one dimension c3 = v0 sqrt(n) |beta| with the teacher's own norm: y = X beta without noise."""
     for seed in range(2):
-        _, out, _ = typed("--n", 1, "--d", 1, "--width", 8, "--v0", 1, "--sigma0", 0, "--seed", seed, "--json")
+        _, out, _ = typed("--samples", 1, "--d", 1, "--width", 8, "--v0", 1, "--sigma0", 0, "--seed", seed, "--json")
         answer = json.loads(out)
         beta = next(c["value"] for c in answer["assumptions"] if c["id"] == "c3")
         # one sample: gamma = (x y)^2 = x^4 beta^2 and v*^2 = |y| / |x| = |beta|
@@ -155,11 +155,11 @@ def test_what_is_said_of_stages(typed, tmp_path):
         ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e-7, "--run"), "20000 are the most; raise it, up to"),
         ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e7, "--plot", "p.png"), "plot needs a stable step size"),
         (("--width", 0, "--v0", 1, "--sigma0", 1), "width = 0"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1), "n and d are missing"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--n", 0, "--d", 3), "n = 0"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--n", 9), "'d.csv' holds 3 samples"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1), "samples and d are missing"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--samples", 0, "--d", 3), "samples = 0"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--samples", 9), "'d.csv' holds 3 samples"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--d", 2), "d = 2 is not allowed with --data"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--n", 1), "are all zero"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--samples", 1), "are all zero"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "its labels are orthogonal to its inputs"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "two.npz"), "2 label columns"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "long.npz"), "its inputs hold 6 NaN or infinite"),

@@ -13,7 +13,7 @@ COMMAND = ("predict", "landscape")
 
 
 def test_the_table_and_the_json(typed):
-    network = ("--depth", "3", "--widths", "2", "--spectrum", "1,3,2", "--samples", "10")
+    network = ("--depth", "3", "--width", "2", "--spectrum", "1,3,2", "--samples", "10")
     code, told, _ = typed(*network)
     assert code == 0
     assert "3 -> 2 -> 2 -> 3 neurons, bottleneck 2: 7 sets of modes." in told
@@ -36,7 +36,7 @@ def test_the_table_and_the_json(typed):
 
 
 def test_two_layers_and_too_many_sets(typed):
-    code, told, _ = typed("--widths", "6", "--spectrum", "5,4,3,2,1,0.5", "--most", "9", "--inputs", "7")
+    code, told, _ = typed("--width", "6", "--spectrum", "5,4,3,2,1,0.5", "--most", "9", "--inputs", "7")
     assert code == 0
     assert "64 sets of modes; here are 1 ... k and those of the smallest loss, 9 in all." in told.replace("\n", "")
     assert "Every critical point but the global minima has a descent direction" in told
@@ -45,7 +45,7 @@ def test_two_layers_and_too_many_sets(typed):
 
 
 def test_width_is_a_number(typed):
-    answer = json.loads(typed("--widths", "1000000", "--spectrum", "2,1", "--samples", "5", "--json")[1])
+    answer = json.loads(typed("--width", "1000000", "--spectrum", "2,1", "--samples", "5", "--json")[1])
     assert [p["negative_eigenvalues"] for p in answer["points"]] == [0, 999_999, 1_000_000, 2_000_000]
 
 
@@ -65,19 +65,19 @@ def test_any_data_can_be_asked_about():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--widths", "2"), "data or spectrum: give one of them"),
-        (("--widths", "0", "--spectrum", "1"), "widths = 0"),
-        (("--widths", "1.5", "--spectrum", "1"), "widths = 1.5"),
-        (("--widths", "a", "--spectrum", "1"), "widths = 'a'"),
-        (("--widths", "2", "--spectrum", "1,x"), "spectrum = '1,x'"),
-        (("--widths", "2", "--spectrum", "1,-2"), "must not be negative"),
-        (("--widths", "2", "--spectrum", "1,nan"), "spectrum = '1,nan'"),
-        (("--widths", "2", "--spectrum", "1,2", "--samples", "1"), "whitened data need n >= d_in"),
-        (("--widths", "2", "--spectrum", "1,2", "--inputs", "1"), "inputs = 1"),
-        (("--widths", "2,3", "--spectrum", "1,2", "--depth", "2"), "has 1 hidden width;"),
-        (("--widths", "2", "--spectrum", "1", "--depth", "1"), "depth = 1"),
-        (("--widths", "2", "--spectrum", "1", "--most", "0"), "most = 0"),
-        (("--widths", "2", "--spectrum", "1", "--inputs", "2000", "--samples", "900000"), "samples times inputs"),
+        (("--width", "2"), "data or spectrum: give one of them"),
+        (("--width", "0", "--spectrum", "1"), "width = 0"),
+        (("--width", "1.5", "--spectrum", "1"), "width = 1.5"),
+        (("--width", "a", "--spectrum", "1"), "width = 'a'"),
+        (("--width", "2", "--spectrum", "1,x"), "spectrum = '1,x'"),
+        (("--width", "2", "--spectrum", "1,-2"), "must not be negative"),
+        (("--width", "2", "--spectrum", "1,nan"), "spectrum = '1,nan'"),
+        (("--width", "2", "--spectrum", "1,2", "--samples", "1"), "whitened data need n >= d_in"),
+        (("--width", "2", "--spectrum", "1,2", "--inputs", "1"), "inputs = 1"),
+        (("--width", "2,3", "--spectrum", "1,2", "--depth", "2"), "has 1 hidden width;"),
+        (("--width", "2", "--spectrum", "1", "--depth", "1"), "depth = 1"),
+        (("--width", "2", "--spectrum", "1", "--most", "0"), "most = 0"),
+        (("--width", "2", "--spectrum", "1", "--inputs", "2000", "--samples", "900000"), "samples times inputs"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, words, typed):
@@ -92,12 +92,12 @@ def test_data_of_ones_own(typed, tmp_path):
     x, y = rng.normal(size=(20, 4)), rng.normal(size=(20, 2))
     file = tmp_path / "mine.csv"
     np.savetxt(file, np.hstack([x, y]), delimiter=",")
-    answer = json.loads(typed("--widths", "2", "--data", str(file), "--outputs", "2", "--json")[1])
+    answer = json.loads(typed("--width", "2", "--data", str(file), "--outputs", "2", "--json")[1])
     points = {tuple(point["kept"]): point for point in answer["points"]}
     a = np.linalg.lstsq(x, y, rcond=None)[0]
     assert points[1, 2]["loss"] == pytest.approx(np.sum((x @ a - y) ** 2) / 2)
     assert points[1, 2]["smallest_eigenvalue"] == 0
     assert points[()]["smallest_eigenvalue"] == pytest.approx(-np.linalg.norm(y.T @ x, 2))  # zero weights, C5
-    both = typed("--widths", "2", "--data", str(file), "--spectrum", "3,1")
+    both = typed("--width", "2", "--data", str(file), "--spectrum", "3,1")
     assert (both[0], "give one of them" in both[2]) == (2, True)
-    assert "inputs = 4 is not allowed with --data" in typed("--widths", "2", "--data", str(file), "--inputs", "4")[2]
+    assert "inputs = 4 is not allowed with --data" in typed("--width", "2", "--data", str(file), "--inputs", "4")[2]

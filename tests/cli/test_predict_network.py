@@ -176,8 +176,12 @@ def test_kernels_are_those_of_the_state():
         (("--spectrum", "3", "--data", "one.csv"), "one of file and spectrum"),
         (("--spectrum", "3,1"), "network.width is missing"),
         (("--spectrum", "3,1", "--width", "4,4"), "network.width has 2 numbers"),
-        (("--spectrum", "3,1", "--width", 0), "needs a neuron"),
+        (("--spectrum", "3,1", "--width", 0), "give 1 to 1e+15 neurons"),
         (("--spectrum", "3,1", "--width", 10**6, "--depth", 3), "drawn in full"),
+        (("--spectrum", "3,1", "--width", 10**400), "give 1 to 1e+15 neurons"),
+        (("--spectrum", "3,1", "--start", "balanced", "--depth", 5, "--scale", "1e50"), "10th power"),
+        (("capital.toml",), "network.Width is not known"),
+        (("words.toml",), "network.width = 'x'"),
         (("--spectrum", "3,1", "--depth", 0), "network.depth = 0"),
         (("--spectrum", "3,1", "--depth", 1, "--width", 3), "no hidden neurons"),
         (("--spectrum", "3,1", "--start", "funny"), "start.kind = 'funny'"),
@@ -198,6 +202,8 @@ def test_mistakes_get_one_sentence(arguments, said, typed, tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"\n')
     (tmp_path / "broken.toml").write_text("[data\n")
     (tmp_path / "other.toml").write_text("[data]\nspectrum = [1]\ncolour = 3\n")
+    (tmp_path / "capital.toml").write_text("[data]\nspectrum = [1]\n[network]\nWidth = 3\n")
+    (tmp_path / "words.toml").write_text('[data]\nspectrum = [1]\n[network]\nwidth = "x"\n')
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "latin.csv").write_bytes(b"\xff\xfe,1\n2,3\n")
     (tmp_path / "zero.csv").write_text("1,0\n2,0\n")
@@ -261,3 +267,55 @@ def test_strange_situations_are_answered(name, typed, tmp_path):
             assert answer["run"]["status"] == "converged"
             times = answer["theory"][1]
             assert "no theory" in times["from"]
+
+
+def ask(run=False, **tables):
+    return predict_network.network(read(**tables), run=run, plot=None, quiet=True)
+
+
+def test_modes_that_begin_beyond_their_target():
+    """They are learned from the start on as far as half of it goes, their kernels shrink, and errors know the start."""
+    for depth in (1, 2, 3):
+        answer = ask(
+            run=True,
+            data={"spectrum": [3.0, 1.0]},
+            network={"depth": depth},
+            start={"kind": "balanced", "scale": {1: 5.0, 2: 4.0, 3: 2.0}[depth]},
+            training={"signal": 1},
+        )
+        assert [mode["half_learned"]["step"] for mode in answer["modes"]] == [0.0, 0.0]
+        assert answer["run"]["half_learned_at_step"] == [0.0, 0.0]
+        assert answer["modes"][0]["regime"] == {1: "lazy", 2: "mixed", 3: "mixed"}[depth]
+        fit = answer["stopping"]["fit"]
+        assert abs(fit["step"] / answer["run"]["fit_at_step"] - 1) <= fit["error"] + 1e-3
+        assert answer["stopping"]["window"]["signal_learned"]["step"] > 0
+    answer = ask(data={"spectrum": [1.0]}, network={"depth": 3}, start={"kind": "balanced", "scale": 1.0})
+    assert answer["stopping"]["fit"]["step"] == 0  # nothing to do
+
+
+def test_what_no_theory_knows_is_said_and_runs():
+    deep = {"data": {"spectrum": [3.0, 1.0]}, "network": {"depth": 4, "width": 50}, "start": {"scale": 0.1}}
+    answer = ask(run=True, **deep, training={"signal": 1})
+    assert math.isnan(answer["modes"][0]["half_learned"]["step"])
+    assert answer["stopping"]["window"]["open"] is None
+    assert answer["run"]["status"] == "converged"
+
+
+def test_beyond_the_edge_nothing_is_promised(tmp_path):
+    np.savez(tmp_path / "d.npz", inputs=np.diag([10.0, 1.0]), labels=[0.0, 1.0])
+    data = {"file": str(tmp_path / "d.npz"), "loss": "sum"}
+    answer = ask(run=True, data=data, network={"depth": 1}, training={"lr": 0.5})
+    assert answer["lr"]["outcome"] == "diverges"
+    assert answer["lr"]["largest_at_the_flattest_end"] == pytest.approx(0.02)
+    assert answer["run"]["status"] == "diverged"
+    answer = ask(data=data, start={"kind": "one-zero", "scale": 0.1}, training={"lr": 0.3, "signal": 1})
+    assert answer["modes"][0]["outcome"] == "unknown"
+    assert answer["modes"][0]["half_learned"]["error"] is None
+    assert answer["stopping"]["window"] is None
+    mixing = ask(
+        data={"spectrum": [10.0, 9.9]},
+        network={"depth": 3},
+        start={"kind": "balanced", "scale": 0.3},
+        training={"lr": 0.0335},
+    )
+    assert "modes mix, visibly after about step 5" in mixing["lr"]["explanation"]

@@ -68,7 +68,7 @@ def test_mixed_manifold_stays_on_itself():
     assert relative(c2, hat2) < 1e-10
 
 
-@pytest.mark.parametrize("kind", ["squared", "logistic", "regression"])
+@pytest.mark.parametrize("kind", [pytest.param("squared", marks=pytest.mark.slow), "logistic", "regression"])
 def test_i_gamma_is_the_closed_flow_of_the_matrix(kind, key):
     """Spectral bias, section 2: full Haar frame, no frame at all, and A alone."""
     problem, gamma = problem_of(kind, 2, 6), 0.05
@@ -86,7 +86,7 @@ def test_i_gamma_is_the_closed_flow_of_the_matrix(kind, key):
     assert jnp.allclose(first[2:], jnp.sqrt(2 * gamma), rtol=1e-8)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.parametrize("depth", [*(pytest.param(d, marks=pytest.mark.slow) for d in (1, 2)), 3, 5])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_balanced_closure_is_the_balanced_layer_flow(depth, rank, key):
     """Nonlocal 2.8: the induced flow with an explicit rank, against layers of assorted widths."""

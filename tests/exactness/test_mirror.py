@@ -6,7 +6,9 @@ import pytest
 import linnet as ln
 
 
-@pytest.mark.parametrize(("n", "d_in", "d_out", "gamma"), [(6, 4, 3, 0.2), (5, 3, 4, 1e-3)])
+@pytest.mark.parametrize(
+    ("n", "d_in", "d_out", "gamma"), [pytest.param(6, 4, 3, 0.2, marks=pytest.mark.slow), (5, 3, 4, 1e-3)]
+)
 def test_singular_values_follow_the_hyperbolic_entropy(n, d_in, d_out, gamma):
     rng = np.random.default_rng(n * d_in)
     problem = ln.regression(rng.normal(size=(n, d_in)) / np.sqrt(n), rng.normal(size=(n, d_out)))

@@ -118,7 +118,7 @@ def contents(store):
 
 
 def test_kills_change_no_byte(tmp_path, request):
-    """SIGKILL at four random moments of the work (ten with --slow); the same command goes on each time."""
+    """SIGKILL at three random moments of the work (ten with --slow); the same command goes on each time."""
     file = tmp_path / "s.toml"
     file.write_text(SPEC.format(batch=1).replace("[1e-4, 1e-2, 1.0]", "[1e-4, 1e-3, 1e-2, 0.1, 1.0]"))
     environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
@@ -135,7 +135,7 @@ def test_kills_change_no_byte(tmp_path, request):
     subprocess.run(command(straight), check=True, capture_output=True, env=environment)
     rng = random.Random(0)
     done = []
-    for kill in range(10 if request.config.getoption("--slow") else 4):
+    for kill in range(10 if request.config.getoption("--slow") else 3):
         child = subprocess.Popen(command(killed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
         while not killed.exists() and child.poll() is None:
             time.sleep(0.01)  # the first kills are told by the clock, the others by the work

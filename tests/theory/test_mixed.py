@@ -93,7 +93,7 @@ def test_mode_time_keeps_all_digits():
     assert np.isnan(mixed.mode_time(-1.0, 1.0, 2.0, 0.0))
 
 
-@pytest.mark.parametrize(("d_out", "d_in"), [(4, 4), (3, 5), (5, 3)])
+@pytest.mark.parametrize(("d_out", "d_in"), [pytest.param(4, 4, marks=pytest.mark.slow), (3, 5), (5, 3)])
 @pytest.mark.parametrize("c", [0.0, 1e-8, 1e-4, 0.1, 50.0, 1e3])
 def test_matrix_is_the_mixed_flow(d_out, d_in, c):
     rng = np.random.default_rng(d_out * d_in)

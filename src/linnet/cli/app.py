@@ -199,14 +199,16 @@ def bias(
 
 @predict.command()
 def landscape(
-    widths: Annotated[str, typer.Option(help="Hidden widths, such as 3 or 3,4; one number serves all hidden layers.")],
+    width: Annotated[str, typer.Option(help="Hidden neurons, such as 3 or 3,4; one number serves all hidden layers.")],
     data: Annotated[
         Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
     ] = None,
     spectrum: Annotated[
         str | None, typer.Option(help="Or whitened data whose target has these singular values, such as 3,2,1.")
     ] = None,
-    depth: Annotated[int | None, typer.Option(help="Layers of the network; default one more than the widths.")] = None,
+    depth: Annotated[
+        int | None, typer.Option(help="Layers of the network; default one more than the hidden ones.")
+    ] = None,
     inputs: Annotated[int | None, typer.Option(help="Input dimension; default the number of modes.")] = None,
     outputs: Annotated[
         int | None,
@@ -228,7 +230,7 @@ def landscape(
     from linnet.cli import predict_landscape as room
 
     problem = room.regression_of(data, spectrum, inputs, outputs, samples)
-    result = room.landscape(problem, room.hidden_widths(depth, widths), most, quiet=as_json)
+    result = room.landscape(problem, room.hidden_widths(depth, width), most, quiet=as_json)
     if as_json:
         typer.echo(dumps(result))
 
@@ -319,7 +321,7 @@ def features(
     width: Annotated[int, typer.Option(help="Hidden neurons.")],
     v0: Annotated[float, typer.Option(help="Size of the second layer's start, +-v0.")],
     sigma0: Annotated[float, typer.Option(help="Standard deviation of the first layer's start.")],
-    n: Annotated[int | None, typer.Option(help="Samples; with --data the first n of the file.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples n; with --data the first n of the file.")] = None,
     d: Annotated[int | None, typer.Option(help="Inputs.")] = None,
     lr: Annotated[float | None, typer.Option(help="Step size; default a tenth of the largest stable one.")] = None,
     noise2: Annotated[float | None, typer.Option(help="Variance of the noise on labels; default 0.")] = None,
@@ -344,7 +346,9 @@ def features(
     """
     from linnet.cli.predict_features import features as answer
 
-    result = answer(n, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json)
+    result = answer(
+        samples, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json
+    )
     if as_json:
         typer.echo(dumps(result))
 

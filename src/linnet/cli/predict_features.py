@@ -171,8 +171,8 @@ def features(
 def _drawn(key: Any, n: int | None, d: int | None, width: int, noise2: float | None, teacher: float | None) -> _Setting:
     """Gaussian inputs of unit covariance, drawn at a price without d."""
     if n is None or d is None:
-        raise InputError("n and d are missing: give --n and --d, or samples of your own with --data FILE.")
-    n, d = _check.integer("n", n, least=1, most=_SAMPLES), _check.integer("d", d, least=1, most=10**12)
+        raise InputError("samples and d are missing: give --samples and --d, or samples of your own with --data FILE.")
+    n, d = _check.integer("samples", n, least=1, most=_SAMPLES), _check.integer("d", d, least=1, most=10**12)
     noise = _check.real("noise2", 0.0 if noise2 is None else noise2, least=0, most=LARGEST)
     if teacher is None:  # standard normal
         teacher = math.sqrt(float(jax.random.chisquare(jax.random.fold_in(key, 1), d, dtype=float)))
@@ -200,9 +200,9 @@ def _file(
     if labels.shape[1] != 1:
         raise InputError(f"data = {str(data)!r} cannot be used: it has {labels.shape[1]} label columns, not one.")
     if n is not None:
-        count = _check.integer("n", n, least=1)
+        count = _check.integer("samples", n, least=1)
         if count > len(inputs):
-            raise InputError(f"n = {count} is not allowed: {str(data)!r} holds {len(inputs)} samples.")
+            raise InputError(f"samples = {count} is not allowed: {str(data)!r} holds {len(inputs)} samples.")
         inputs, labels = inputs[:count], labels[:count]
     y = labels[:, 0]
     if not np.any(y) or not np.any(inputs):
@@ -211,7 +211,7 @@ def _file(
     if min(samples, dimension) > _SAMPLES:
         raise InputError(
             f"data = {str(data)!r} is too large: {samples} samples of {dimension} inputs; at most {_SAMPLES} of either "
-            "are possible, so give --n."
+            "are possible, so give --samples."
         )
     values = np.linalg.svd(inputs, compute_uv=False) ** 2 / samples
     notes = []

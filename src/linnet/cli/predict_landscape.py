@@ -99,9 +99,9 @@ def whitened(spectrum: str, inputs: int | None, outputs: int | None, samples: in
     return regression(x, x @ target.T)
 
 
-def hidden_widths(depth: int | None, widths: str) -> tuple[int, ...]:
+def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
     """The hidden widths from what was typed: one number for all of them, or one for each."""
-    given = [_check.integer("widths", w, least=1, most=10**6) for w in numbers("widths", widths).tolist()]
+    given = [_check.integer("width", w, least=1, most=10**6) for w in numbers("width", width).tolist()]
     if depth is None:
         return tuple(given)
     depth = _check.integer("depth", depth, least=2, most=1000)
@@ -109,7 +109,7 @@ def hidden_widths(depth: int | None, widths: str) -> tuple[int, ...]:
         return tuple(given * (depth - 1))
     if len(given) != depth - 1:
         raise InputError(
-            f"widths = {widths!r} is not allowed: a network of depth {depth} has {depth - 1} hidden "
+            f"width = {width!r} is not allowed: a network of depth {depth} has {depth - 1} hidden "
             f"width{'s' if depth > 2 else ''}; give that many, or one for all."
         )
     return tuple(given)

@@ -17,7 +17,7 @@ from linnet._check import InputError
 from linnet.cli.bar import bar
 from linnet.cli.files import read_regression
 from linnet.cli.frame import Frame, crossing, of_samples, whitened
-from linnet.cli.predict_stability import escape_times, modes_at
+from linnet.cli.predict_stability import cross_at, escape_times, modes_at
 from linnet.cli.situation import Situation
 from linnet.cli.typed import picture
 from linnet.linalg import top_of_products
@@ -33,6 +33,7 @@ _HALF, _FIT, _SIGNAL, _NOISE = 0.5, 0.01, 0.9, 0.1
 _LAZY, _ACTIVE = 1.1, 10.0  # by how much a mode's kernel grows until it is learned
 _CHOSEN = 0.1  # of the largest stable step
 _TRIPLES = 1e-9  # an axis is a principal one to this accuracy
+_POWERS = 250  # decades that powers of a start may reach
 _SHARED = 0.5  # of a mode's kernel may be crosstalk
 _SHOWN = 8  # modes in the table; JSON has all
 _MOST_STEPS, _RECORDS, _LATE, _LARGEST_RUN = 300_000, 300, 128, 600
@@ -50,6 +51,7 @@ class Modes(NamedTuple):
     alone: np.ndarray  # whether v_i is a principal axis of the inputs
     begin: np.ndarray  # u_i^T A v_i at the start
     grams: np.ndarray  # |W_{l-1} ... W_1 v_i|^2 |u_i^T W_L ... W_{l+1}|^2 at the start, layer by layer
+    rest: float  # what of the start's loss is not in these entries of A
     crosstalk: np.ndarray  # what the kernel makes of u_i v_i^T besides itself, at the start, over what it makes of it
 
 
@@ -68,6 +70,11 @@ def network(situation: Situation, *, run: bool, plot: Path | None, quiet: bool) 
     u, s, vt = np.linalg.svd(np.asarray(best.matrix), full_matrices=False)
     kept = int(np.sum(s > 1e-12 * s[0]))
     scale = _scale(situation, frame, hidden, s[0])
+    if 2 * depth * math.log10(max(scale)) > _POWERS:
+        raise InputError(
+            f"start.scale = {max(scale):g} is not allowed with depth {depth}: its {2 * depth}th power is beyond all "
+            "numbers."
+        )
     state = _start(situation, scale, problem, hidden, u[:, :kept], vt[:kept])
     modes = _modes(frame, state, u[:, :kept], s[:kept], vt[:kept].T)
     ends = _ends(modes, kind, depth, scale)
@@ -78,21 +85,26 @@ def network(situation: Situation, *, run: bool, plot: Path | None, quiet: bool) 
         "start": _top(frame, _state_grams(state)),
         "end": _top(frame, _end_grams(frame, state, modes, ends, kind, depth, scale)),
     }
-    flattest = float(np.max(modes.curvature * edge.curvature(modes.value, depth)))
+    # with one layer all ends are alike; else no end is flatter, and on whitened data one is as flat
+    flattest = float(np.max(modes.curvature * edge.curvature(modes.value, depth))) if depth > 1 else tops["end"]
     largest = 2 / max(tops.values())
     lr = _CHOSEN * largest if situation.training.lr == "auto" else float(situation.training.lr)
     clock = _Clock(modes, kind, depth, scale, growth)
     told = not clock.guess
     bounds = _bounds(frame, modes, kind, depth, scale, bottleneck)
     outcome = _outcome(modes, tops, flattest, lr, kind, depth, scale, frame)
+    settles = outcome["word"] == "converges"
+    # a kernel that shrinks has changed as well; of deep Gaussian layers only the least that it grows is known
+    changed = np.maximum(growth, 1 / np.maximum(growth, 1e-300)) if told else growth
     rows = []
     for i in range(kept):
         time = float(clock.times(i, [_HALF * modes.value[i]])[0])
-        error = _error(modes, clock, i, lr * modes.curvature[i] * kernel[i])
+        fastest = lr * modes.curvature[i] * max(kernel[i], begin[i])
+        error = _error(modes, clock, i, fastest) if settles else None
         rows.append(
             {
                 "value": float(modes.value[i]),
-                "regime": "lazy" if growth[i] < _LAZY else "active" if growth[i] > _ACTIVE else "mixed",
+                "regime": "lazy" if changed[i] < _LAZY else "active" if changed[i] > _ACTIVE else "mixed",
                 "kernel_growth": float(growth[i]),
                 "crosstalk": float(modes.crosstalk[i]),
                 "half_learned": {
@@ -107,10 +119,10 @@ def network(situation: Situation, *, run: bool, plot: Path | None, quiet: bool) 
                 "between": outcome["between"][i],
             }
         )
-    settles = outcome["word"] == "converges"
     fit = clock.fit(_FIT) if settles else math.nan
     errors = [row["half_learned"]["error"] for row in rows]
     unsure = None if None in errors else max(errors)
+    crowd = (frame.scales.size + frame.limit.shape[0]) / hidden[0] if hidden else 0.0
     answer: dict[str, Any] = {
         "title": situation.title,
         "data": {
@@ -134,14 +146,14 @@ def network(situation: Situation, *, run: bool, plot: Path | None, quiet: bool) 
         "lr": {
             "value": lr,
             "chosen": situation.training.lr == "auto",
-            "largest_at_the_start": 2 / tops["start"] if tops["start"] > 0 else math.inf,
+            "largest_by_the_kernel_at_the_start": 2 / tops["start"] if tops["start"] > 0 else math.inf,
             "largest_at_the_end": 2 / tops["end"],
             "largest_at_the_flattest_end": 2 / flattest,
             "outcome": outcome["word"],
             "explanation": outcome["text"],
         },
-        "stopping": _stopping(situation, clock, fit, unsure, lr, kept),
-        "theory": _sources(frame, modes, clock, float(np.max(lr * modes.curvature * kernel))),
+        "stopping": _stopping(situation, clock, fit, unsure, lr, kept, settles),
+        "theory": _sources(frame, modes, clock, float(np.max(lr * modes.curvature * kernel)), crowd),
     }
     measured = None
     if run:
@@ -240,15 +252,16 @@ def _modes(frame: Frame, state: Weights, u: np.ndarray, s: np.ndarray, v: np.nda
     pairs = _state_grams(state)
     crosstalk = np.empty(s.size)
     for i in range(s.size):
-        outer = np.outer(u[:, i], v[:, i])
-        moved = sum(outputs @ outer @ inputs for inputs, outputs in pairs)
-        along = float(np.sum(moved * outer))
-        crosstalk[i] = np.linalg.norm(moved - along * outer) / along if along > 0 else 0.0
+        moved = np.sum([np.outer(outputs @ u[:, i], inputs @ v[:, i]) for inputs, outputs in pairs], axis=0)
+        along = float(u[:, i] @ moved @ v[:, i])
+        beside = np.linalg.norm(moved - along * np.outer(u[:, i], v[:, i]))
+        crosstalk[i] = beside / along if along > 0 else 0.0
     gram = frame.scales[:, None] ** 2
     curvature = np.sum(gram * v**2, axis=0)
     alone = np.linalg.norm(gram * v - curvature * v, axis=0) <= _TRIPLES * curvature
     begin = np.einsum("oi,oj,ji->i", u, np.asarray(state.matrix), v)
-    return Modes(s, u, v, curvature, alone, begin, grams, crosstalk)
+    rest = float(np.sum(((np.asarray(state.matrix) - (u * begin) @ v.T) * frame.scales) ** 2))
+    return Modes(s, u, v, curvature, alone, begin, grams, rest, crosstalk)
 
 
 def _state_grams(state: Weights) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -341,13 +354,26 @@ class _Clock:
         return self.depth > 2 and self.kind == "gaussian"
 
     def times(self, i: int, ends: Any, larger: float = 1.0) -> np.ndarray:
-        """The times at which mode i passes the values `ends`, which lie between its start and its target.
+        """The times at which mode i passes the values `ends` on its way from its start to its target, 0 for others.
 
         With two layers for a kernel at the start that is `larger` times what it is.
         """
-        modes, ends = self.modes, np.asarray(ends, dtype=float)
+        modes, values = self.modes, np.asarray(ends, dtype=float)
+        begin, s = modes.begin[i], modes.value[i]
+        ahead = ((begin < values) & (values < s)) | ((s < values) & (values < begin))
+        out = np.zeros(values.shape)
+        if ahead.any():
+            out[ahead] = self._times(i, values[ahead], larger)
+        return out
+
+    def learned(self, i: int, share: float) -> float:
+        """When mode i has come to its target up to 1 - share of it, from below or from above."""
+        s = self.modes.value[i]
+        return float(self.times(i, [share * s if self.modes.begin[i] < s else (2 - share) * s])[0])
+
+    def _times(self, i: int, ends: np.ndarray, larger: float) -> np.ndarray:
+        modes = self.modes
         s, begin, k = modes.value[i], modes.begin[i], modes.curvature[i]
-        toward = (ends > begin) if begin < s else (ends < begin)
         if self.depth == 1:
             times = np.log(np.abs(s - begin) / np.abs(s - ends))
         elif self.depth == 2:
@@ -363,7 +389,7 @@ class _Clock:
             times = np.log(np.abs(s - begin) / np.abs(s - ends)) / np.sum(modes.grams[:, i])
         else:
             times = np.full(ends.shape, math.nan)
-        return np.where(toward, times / k, 0.0)
+        return np.asarray(times / k)
 
     def table(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Values on the way of mode i from its start to its target, and their times."""
@@ -394,10 +420,14 @@ class _Clock:
         for i, (values, times) in enumerate(tables):
             now = np.interp(moments, times, values)
             left += modes.curvature[i] * (modes.value[i] - now) ** 2
+        # the rest has no target and decays by the kernel that it starts with
+        left += modes.rest * np.exp(-2 * np.mean(modes.curvature) * np.mean(np.sum(modes.grams, axis=0)) * moments)
+        if left[0] == 0:
+            return 0.0
         if left[-1] > share * left[0]:
             return math.inf
         # the last moment at which it is above
-        k = int(np.flatnonzero(left > share * left[0])[-1]) if left[0] > 0 else 0
+        k = int(np.flatnonzero(left > share * left[0])[-1])
         a, b = math.log(left[k]), math.log(max(left[k + 1], 1e-300))
         return float(moments[k] + (moments[k + 1] - moments[k]) * (a - math.log(share * left[0])) / (a - b))
 
@@ -453,20 +483,30 @@ def _outcome(
         return {"word": word, "text": text, "modes": words, "between": between}
 
     if at_end < 2 and (at_start < 2 or depth == 1):
-        return told("converges", f"lr times the sharpness stays below 2 ({at_end:.3g} in the end)", calm)
+        text = f"lr times the sharpness is {at_end:.3g} in the end, below 2, and by the kernel at the start"
+        return told("converges", text, calm)
     if at_end < 2:
-        text = f"the start is too sharp for it (lr times sharpness {at_start:.3g}, above 2), so it jumps first"
+        text = f"the start's kernel is too sharp for it (lr times curvature {at_start:.3g}, above 2): it jumps first"
         return told("converges if it survives its start", text, calm)
+    if depth == 1:
+        return told("diverges", f"lr times the curvature is {at_end:.3g}, above 2", ["diverges"] * modes.value.size)
     alike = bool(np.all(frame.scales >= (1 - _TRIPLES) * frame.scales[0]))
     flow = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} at the flattest end"
     if alike and kind != "gaussian":  # each mode is a chain of numbers
         leave = escape_times(modes.value, scale[0], depth, kind) / (lr * float(frame.scales[0] ** 2))
-        found, _ = modes_at(modes.value, depth, kappas, scale[0], kind, leave)
+        found, points = modes_at(modes.value, depth, kappas, scale[0], kind, leave)
+        null = kind == "one-zero" and min(frame.limit.shape) > modes.value.size
+        step = lr * float(frame.scales[0] ** 2)
+        cross = cross_at(modes.value, depth, step, 1.0, points, found, leave, scale[0], null)
+        if cross is not None and cross["visible_after_steps"] is not None:
+            flow += f"; modes mix, visibly after about step {cross['visible_after_steps']['double']:,.0f}"
         words = [str(mode["outcome"]) for mode in found]
         ranges = [None if mode["low"] is None else [mode["low"], mode["high"]] for mode in found]
         return told(_worst(words), flow, words, ranges)
     if at_best < 2:
-        return told("settles elsewhere or not at all", f"{flow}: descent has to find a flatter one", calm)
+        return told(
+            "settles elsewhere or not at all", f"{flow}: descent has to find a flatter one", ["unknown"] * len(calm)
+        )
     words = [str(word) for word in edge.outcome(kappas, depth)]
     return told(f"{_worst(words)}, as balanced layers would", flow, words)
 
@@ -476,7 +516,7 @@ def _worst(words: list[str]) -> str:
 
 
 def _stopping(
-    situation: Situation, clock: _Clock, fit: float, error: float | None, lr: float, kept: int
+    situation: Situation, clock: _Clock, fit: float, error: float | None, lr: float, kept: int, settles: bool
 ) -> dict[str, Any]:
     """When to stop: at a fit of 1 %, and between signal and noise where the user says which modes are signal.
 
@@ -488,14 +528,16 @@ def _stopping(
         return answer
     if signal > kept:
         raise InputError(f"training.signal = {signal} is not allowed: there are {kept} modes to learn.")
-    learned = max(float(clock.times(i, [_SIGNAL * clock.modes.value[i]])[0]) for i in range(signal))
+    if not settles:
+        return answer
+    learned = float(np.max([clock.learned(i, _SIGNAL) for i in range(signal)]))
     noise = [float(clock.times(i, [_NOISE * clock.modes.value[i]])[0]) for i in range(signal, kept)]
-    begins = min(noise, default=math.inf)
+    begins = float(np.min(noise, initial=math.inf))
     answer["window"] = {
         "signal": signal,
         "signal_learned": {"share": _SIGNAL, "time": learned, "step": learned / lr},
         "noise_begins": {"share": _NOISE, "time": begins, "step": begins / lr},
-        "open": bool(learned < begins),
+        "open": None if math.isnan(learned + begins) else learned < begins,
     }
     return answer
 
@@ -507,14 +549,16 @@ def _regime(words: list[str]) -> str:
     return words[0] if len(set(words)) == 1 else "mixed"
 
 
-def _sources(frame: Frame, modes: Modes, clock: _Clock, steps: float) -> list[dict[str, Any]]:
+def _sources(frame: Frame, modes: Modes, clock: _Clock, steps: float, crowd: float) -> list[dict[str, Any]]:
     """For each figure where it is from, and how far what it needs is true here."""
     off = frame.scales[:, None] ** 2 * modes.right - modes.curvature * modes.right
     needs = [
         _need("modes are principal axes of the inputs", float(np.max(np.linalg.norm(off, axis=0) / modes.curvature)))
     ]
+    wide: list[dict[str, Any]] = []
     if clock.drawn:
         needs.append(_need("modes share no neurons", float(np.max(modes.crosstalk))))
+        wide.append(_need("layers are wide (inputs + outputs over width)", crowd))
     if clock.guess:
         needs.append(_need("the kernel stays as drawn", float(np.max(clock.growth))))
     needs.append(_need("steps are short (lr times curvature)", steps))
@@ -539,7 +583,7 @@ def _sources(frame: Frame, modes: Modes, clock: _Clock, steps: float) -> list[di
         {
             "figure": "step sizes",
             "from": f"2 over the largest curvature, at the end{least} (spectral/C25, stability/C1)",
-            "needs": [],
+            "needs": wide,
         },
         {"figure": "the end", "from": "the best fit of the rank that the widths allow (nonlocal/C1, C4)", "needs": []},
     ]
@@ -558,10 +602,11 @@ def _measure(
 ) -> dict[str, Any]:
     """Gradient descent on the network itself, in the frame of the samples and compressed: exact."""
     lr = answer["lr"]["value"]
-    begin = float(problem.cost(state.matrix)) - floor
+    begin = max(float(problem.cost(state.matrix)) - floor, 1e-300)
     known = [answer["stopping"]["fit"]["step"], *(row["half_learned"]["step"] for row in answer["modes"])]
     # ten times the end is far enough to settle; where no theory knows it, the loss says when to stop
-    far = math.inf if math.nan in known[1:] else 20 * max(x for x in known if not math.isnan(x))
+    unknown = any(math.isnan(x) for x in known[1:])
+    far = math.inf if unknown else 20 * max(x for x in known if not math.isnan(x))
     steps = int(min(max(far, 2000), _MOST_STEPS))
     left, right = np.asarray(modes.left), np.asarray(modes.right)
 
@@ -656,14 +701,15 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     if len(words) > _SHOWN:
         say(f"… and {len(words) - _SHOWN} more: --json lists them.")
     bounded = modes[0]["half_learned"]
-    if bounded["not_before"] is not None:
+    if bounded["not_before"] is not None and settles:
         first, last = (bounded[name] / lr["value"] for name in ("not_before", "not_after"))
         say(f"Certain of mode 1: half learned between steps {_step(first)} and {_step(last)}.")
     who = "a tenth of the largest" if lr["chosen"] else "given"
     say(f"lr = {lr['value']:.4g} ({who}): [bold]{lr['outcome']}[/]; {lr['explanation']}.")
     say(
-        f"Largest stable lr: {lr['largest_at_the_start']:.4g} at the start, {lr['largest_at_the_end']:.4g} at the end, "
-        f"{lr['largest_at_the_flattest_end']:.4g} at the flattest end."
+        f"Largest stable lr: {lr['largest_at_the_end']:.4g} at the end, at most "
+        f"{lr['largest_at_the_flattest_end']:.4g} at any end; by the kernel "
+        f"{lr['largest_by_the_kernel_at_the_start']:.4g} at the start."
     )
     if settles:
         _show_end(answer, say)
@@ -707,13 +753,18 @@ def _show_end(answer: dict[str, Any], say: Any) -> None:
         answer["loss"],
         answer.get("run"),
     )
+    data = answer["data"]
+    where = " on the span of the samples" if data["rank"] < data["inputs"] else ""
     when = _step(fit["step"]) + (", rough" if fit["error"] is None else f" +- {_percent(fit['error'])}")
     when += f" (measured {_step(run['fit_at_step'])})" if run else ""
     say(
         f"The loss falls from {loss['start']:.4g} to {loss['end']:.4g}; {fit['share']:.0%} of the way is left at step "
-        f"{when}; the predictor ends with norm {answer['predictor_norm']:.4g}."
+        f"{when}; the predictor ends with norm {answer['predictor_norm']:.4g}{where}."
     )
     if window is not None:
+        if window["open"] is None:
+            say("No theory says when to stop here.")
+            return
         state = "Stop between" if window["open"] else "[yellow]There is no clean moment to stop:[/]"
         say(
             f"{state} step {_step(window['signal_learned']['step'])}, when {window['signal']} modes of signal are "

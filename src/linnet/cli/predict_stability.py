@@ -84,7 +84,7 @@ def stability(
         "largest_stable_lr": 2 / (unit * sharp),
         "largest_lr_of_the_flows_minimum": None if flow is None else 2 / (unit * flow),
         "sharpness_at_the_minimum": unit * sharp,
-        "cross": _cross(s, depth, step, unit, points, modes, escape, scale, d > len(s) and start != "balanced"),
+        "cross": cross_at(s, depth, step, unit, points, modes, escape, scale, d > len(s) and start != "balanced"),
         "sorting": _sorting(s, depth, unit, modes),
         "balancing": _balancing(s, depth, kappas, scale, start),
     }
@@ -293,7 +293,7 @@ def _growth(jacobians: np.ndarray, period: int, depth: int) -> np.ndarray:
     return np.asarray(total / (rounds * (jacobians.shape[0] - skip)))
 
 
-def _cross(
+def cross_at(
     s: np.ndarray,
     depth: int,
     step: float,

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError, model_validator
 
 from linnet._check import InputError
 from linnet.cli.typed import LARGEST, SMALLEST
 from linnet.sweep.spec import sentence
 
 START = Literal["gaussian", "one-zero", "balanced"]
+_WIDEST = 10**15
 Scale = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 
@@ -54,13 +55,14 @@ class Network(Part):
     """Layers, and hidden neurons in each (one number, or one a hidden layer)."""
 
     depth: int = Field(default=2, ge=1, le=100)
-    width: int | list[int] | None = None
+    width: StrictInt | list[StrictInt] | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> "Network":
         widths = self.width if isinstance(self.width, list) else [1 if self.width is None else self.width]
-        if any(w < 1 for w in widths):
-            raise ValueError(f"network.width = {self.width} is not allowed: every layer needs a neuron")
+        if any(not 1 <= w <= _WIDEST for w in widths):
+            shown = [w if abs(w) <= _WIDEST else f"{w:.3g}" if abs(w) < 10**300 else "huge" for w in widths]
+            raise ValueError(f"network.width = {shown} is not allowed: give 1 to {_WIDEST:.0e} neurons")
         if isinstance(self.width, list) and len(widths) != self.depth - 1:
             raise ValueError(f"network.width has {len(widths)} numbers, and depth {self.depth} has {self.depth - 1}")
         if self.width is not None and self.depth == 1:
@@ -96,12 +98,12 @@ class Start(Part):
 class Training(Part):
     """The step size, and how many modes are signal."""
 
-    lr: float | str = "auto"
+    lr: StrictInt | StrictFloat | str = "auto"
     signal: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _a_step(self) -> "Training":
-        if self.lr != "auto" and not (isinstance(self.lr, float) and 0 < self.lr <= 1e200):
+        if self.lr != "auto" and not (isinstance(self.lr, int | float) and 0 < self.lr <= 1e200):
             raise ValueError(f"training.lr = {self.lr!r} is not allowed: give a positive number, or auto")
         return self
 

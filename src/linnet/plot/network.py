@@ -56,7 +56,7 @@ def network(
         ylim=(min(0, -0.1 * (lr["outcome"] != "converges")), top),
         xlabel=f"step of gradient descent, lr = {lr['value']:.3g}",
         ylabel=r"$u_i^T A\,v_i\,/\,s_i$, learned share of mode $s_i$",
-        title=answer["title"] or "When each mode is learned",
+        title=answer["title"].replace("$", r"\$") or "When each mode is learned",
     )
     left.legend(frameon=False, fontsize=8, loc="upper left")
 

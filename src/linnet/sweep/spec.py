@@ -180,8 +180,11 @@ def parse(text: str, where: str = "the sweep", folder: Path = Path()) -> Sweep:
 def sentence(error: ValidationError) -> str:
     """The first mistake that pydantic found, in one sentence."""
     first = error.errors(include_url=False)[0]
-    # pydantic names the alternatives of a union too: Axis, list[float], function-after[...]
-    field = ".".join(str(part) for part in first["loc"] if not re.match(r"[A-Z]|.*\[", str(part)))
+    # pydantic names the alternatives of a union too: Axis, int, list[float], function-after[...]
+    place = [str(part) for part in first["loc"]]
+    last = place.pop() if first["type"] == "extra_forbidden" else None  # a name as it was written
+    known = [part for part in place if not re.match(r"[A-Z]|.*\[|(int|float|str|bool|constrained-\w+)$", part)]
+    field = ".".join([*known, *([] if last is None else [last])])
     why = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{field} is missing."
