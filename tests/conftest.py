@@ -41,6 +41,6 @@ def key():
 
 @pytest.fixture(autouse=True, scope="module")
 def _free_compiled_code():
-    """Hundreds of shapes compile in one session; drop them module by module."""
+    """Hundreds of shapes compile in one run; drop them module by module."""
     yield
     jax.clear_caches()

@@ -1,7 +1,7 @@
 """The commands. Heavy rooms are imported inside them, so that help is instant."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")]
+
+
+def _tell(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(dumps(result))
 
 
 def _version(asked: bool) -> None:
@@ -42,7 +51,7 @@ def demo(
     steps: Annotated[int, typer.Option(help="Steps of gradient descent.")] = 420,
     seed: Annotated[int, typer.Option(help="Seed of the target, the noise and the start.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path("linnet-demo.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Train an enormous two-layer network exactly, and draw what it learns.
 
@@ -51,14 +60,12 @@ def demo(
     """
     from linnet.cli.demo import run
 
-    result = run(d, rank, gamma_w, gamma_sigma2, steps, seed, out, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(run(d, rank, gamma_w, gamma_sigma2, steps, seed, out, quiet=as_json), as_json)
 
 
 @app.command("list")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the papers with their claims, errata and experiments."""
     from linnet.cli.verify import listing, show_list
@@ -77,14 +84,13 @@ def verify(
     out: Annotated[
         Path | None, typer.Option(help="Put the verdicts on the page index.html of this folder too.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check claims and errata on this machine; exit with 1 if any is not as stated."""
     from linnet.cli.verify import exit_code, run
 
     result = run(ids or [], paper, size, out, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
 
@@ -100,7 +106,7 @@ def reproduce(
         bool | None,
         typer.Option("--claims/--no-claims", help="Verify all claims too, at quick size; default if no ids are given."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
 
@@ -110,8 +116,7 @@ def reproduce(
     from linnet.cli.reproduce import exit_code, run
 
     result = run(ids or [], size, out, settings or [], claims=claims, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
 
@@ -119,7 +124,7 @@ def reproduce(
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file: problem, start, motion, axes, what to store.")],
     out: Annotated[Path, typer.Option(help="The zarr store to make or to complete.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a grid of networks into one labelled store; killed at any moment, the same command goes on.
 
@@ -127,9 +132,7 @@ def sweep(
     """
     from linnet.cli.sweep import run
 
-    result = run(spec, out, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(run(spec, out, quiet=as_json), as_json)
 
 
 predict = typer.Typer(help="What theory says about a given network, before anyone trains it.", no_args_is_help=True)
@@ -148,8 +151,8 @@ def phase(
     c_lr: Annotated[float, typer.Option(help="A step is 1/c_lr of the fastest mode's time.")] = 50.0,
     seed: Annotated[int, typer.Option(help="Seed of the target, the noise and the start.")] = 0,
     run: Annotated[bool, typer.Option("--run", help="Make the exact run too and show the errors.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
     """Lazy or active? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
 
@@ -157,9 +160,7 @@ def phase(
     """
     from linnet.cli.predict_phase import phase as answer
 
-    result = answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json), as_json)
 
 
 @predict.command()
@@ -181,8 +182,8 @@ def bias(
         bool | None, typer.Option("--average/--sum", help="Loss 1/(2n) sum of squares (default) or 1/2 sum of squares.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Make the exact flow too and show the errors.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
     """Which predictor does gradient flow find, by which layers, in which order and when? For your own regression.
 
@@ -192,9 +193,7 @@ def bias(
     """
     from linnet.cli.predict_bias import bias as answer
 
-    result = answer(gamma, data, spectrum, outputs, width, average, run=run, plot=plot, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(answer(gamma, data, spectrum, outputs, width, average, run=run, plot=plot, quiet=as_json), as_json)
 
 
 @predict.command()
@@ -220,7 +219,7 @@ def landscape(
     most: Annotated[
         int, typer.Option(help="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
     ] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Where can training get stuck? The critical points of a deep linear network by the modes they have learned.
 
@@ -230,9 +229,7 @@ def landscape(
     from linnet.cli import predict_landscape as room
 
     problem = room.regression_of(data, spectrum, inputs, outputs, samples)
-    result = room.landscape(problem, room.hidden_widths(depth, width), most, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(room.landscape(problem, room.hidden_widths(depth, width), most, quiet=as_json), as_json)
 
 
 @predict.command()
@@ -259,8 +256,8 @@ def rates(
     run: Annotated[
         bool, typer.Option("--run", help="Make the exact flow of the layers too and show the errors.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
     """How fast does a deep network learn, far from the target, out of a small start and in the end?
 
@@ -269,9 +266,10 @@ def rates(
     """
     from linnet.cli.predict_rates import rates as answer
 
-    result = answer(depth, spectrum, data, outputs, scale, alignment, samples, seed, run=run, plot=plot, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(
+        answer(depth, spectrum, data, outputs, scale, alignment, samples, seed, run=run, plot=plot, quiet=as_json),
+        as_json,
+    )
 
 
 @predict.command()
@@ -302,7 +300,7 @@ def stability(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the bifurcation diagram to this file (.png, .svg or .pdf).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """What does a step size do beyond the edge of stability? For a deep factorisation, mode by mode.
 
@@ -311,9 +309,7 @@ def stability(
     """
     from linnet.cli.predict_stability import stability as answer
 
-    result = answer(depth, spectrum, lr, start, alpha, d, seed, half=half, run=run, plot=plot, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(answer(depth, spectrum, lr, start, alpha, d, seed, half=half, run=run, plot=plot, quiet=as_json), as_json)
 
 
 @predict.command()
@@ -336,8 +332,8 @@ def features(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the data and the start.")] = 0,
     run: Annotated[bool, typer.Option("--run", help="Make the exact descent too and show it beside.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
     """Does a two-layer network learn features, in which stages and when? Before training, on Gaussian or your own data.
 
@@ -346,11 +342,10 @@ def features(
     """
     from linnet.cli.predict_features import features as answer
 
-    result = answer(
-        samples, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json
+    _tell(
+        answer(samples, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json),
+        as_json,
     )
-    if as_json:
-        typer.echo(dumps(result))
 
 
 @predict.command()
@@ -374,8 +369,8 @@ def network(
     seed: Annotated[int | None, typer.Option(help="Seed of a gaussian start.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the file itself, to write one's own from.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Make the exact descent too and show it beside.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
     """Your own network: which modes are lazy or active, when each is learned, which steps are stable, when to stop.
 
@@ -389,6 +384,4 @@ def network(
         typer.echo(situation.text(file), nl=False)
         return
     flags = situation.flags(data, spectrum, depth, width, start, scale, lr, signal, seed)
-    result = predict_network.network(situation.read(file, flags), run=run, plot=plot, quiet=as_json)
-    if as_json:
-        typer.echo(dumps(result))
+    _tell(predict_network.network(situation.read(file, flags), run=run, plot=plot, quiet=as_json), as_json)
