@@ -23,20 +23,28 @@ def network(
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
     modes, lr = answer["modes"][:_CURVES], answer["lr"]
     colours = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(modes)))
+    settles = lr["outcome"] == "converges"
     halves = [mode["half_learned"]["step"] for mode in modes]
     known = [step for step in halves if np.isfinite(step) and step > 0]
     for i, (mode, colour) in enumerate(zip(modes, colours, strict=True)):
         steps, values = predicted[i]
         seen = np.isfinite(steps) & (steps > 0)
         left.plot(steps[seen], values[seen] / mode["value"], color=colour, lw=3, alpha=0.45)
+        if mode["between"] is not None and mode["between"][1] - mode["between"][0] > 1e-6 * mode["value"]:
+            for level in mode["between"]:
+                left.axhline(level / mode["value"], color=colour, lw=1.5, alpha=0.6)
         if np.isfinite(halves[i]) and halves[i] > 0:
             left.plot(halves[i], 0.5, "o", color=colour, mec="white", ms=7, zorder=5)
             left.text(halves[i], 1.04 + 0.08 * (i % 2), f"{mode['value']:.3g}", color=colour, fontsize=8, ha="center")
     if measured is not None:
         steps, seen_modes = measured
         shares = seen_modes[1:, : len(modes)] / [mode["value"] for mode in modes]
-        left.plot(steps[1:], shares, color=THEORY, lw=1.1, ls="--")
-        left.plot([], [], color=THEORY, lw=1.1, ls="--", label="exact descent")
+        if settles:
+            left.plot(steps[1:], shares, color=THEORY, lw=1.1, ls="--")
+            left.plot([], [], color=THEORY, lw=1.1, ls="--", label="exact descent")
+        else:  # lines between records of an orbit would only show how it was sampled
+            left.plot(steps[1:], shares, ".", color=THEORY, ms=2.5)
+            left.plot([], [], ".", color=THEORY, ms=5, label="exact descent")
     left.plot([], [], color=colours[0], lw=3, alpha=0.45, label="prediction")
     fit = answer["stopping"]["fit"]["step"]
     if np.isfinite(fit) and fit > 0:
@@ -50,10 +58,10 @@ def network(
         span.append(float(min(measured[0][-1], 30 * max(span, default=measured[0][-1]))))
     if span:
         left.set_xlim(max(min(span) / 30, 1e-3), 3 * max(span))
-    top = 1.35 if lr["outcome"] == "converges" else 2.0
+    top = 1.35 if settles else 2.0
     left.set(
         xscale="log",
-        ylim=(min(0, -0.1 * (lr["outcome"] != "converges")), top),
+        ylim=(0 if settles else -0.1, top),
         xlabel=f"step of gradient descent, lr = {lr['value']:.3g}",
         ylabel=r"$u_i^T A\,v_i\,/\,s_i$, learned share of mode $s_i$",
         title=answer["title"].replace("$", r"\$") or "When each mode is learned",
