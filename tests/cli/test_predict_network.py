@@ -319,3 +319,16 @@ def test_beyond_the_edge_nothing_is_promised(tmp_path):
         training={"lr": 0.0335},
     )
     assert "modes mix, visibly after about step 5" in mixing["lr"]["explanation"]
+
+
+def test_the_fit_counts_what_the_start_has_beside_the_modes():
+    """At this width the rest of A_0 is a quarter of the loss; without it the fit would be called at two thirds of its time."""
+    answer = ask(
+        run=True,
+        data={"spectrum": [1.0], "inputs": 40, "outputs": 40},
+        network={"width": 400},
+        start={"scale": math.sqrt(0.3 / 400)},
+    )
+    assert answer["loss"]["start"] > 0.6  # 1/2 of it is the target's
+    fit, measured = answer["stopping"]["fit"], answer["run"]["fit_at_step"]
+    assert abs(fit["step"] / measured - 1) <= fit["error"]

@@ -91,7 +91,7 @@ def network(situation: Situation, *, run: bool, plot: Path | None, quiet: bool) 
     lr = _CHOSEN * largest if situation.training.lr == "auto" else float(situation.training.lr)
     clock = _Clock(modes, kind, depth, scale, growth)
     told = not clock.guess
-    bounds = _bounds(frame, modes, kind, depth, scale, bottleneck)
+    bounds = _bounds(frame, modes, kind, depth, scale)
     outcome = _outcome(modes, tops, flattest, lr, kind, depth, scale, frame)
     settles = outcome["word"] == "converges"
     # a kernel that shrinks has changed as well; of deep Gaussian layers only the least that it grows is known
@@ -432,11 +432,9 @@ class _Clock:
         return float(moments[k] + (moments[k + 1] - moments[k]) * (a - math.log(share * left[0])) / (a - b))
 
 
-def _bounds(
-    frame: Frame, modes: Modes, kind: str, depth: int, scale: list[float], bottleneck: int
-) -> spectral.Activation | None:
+def _bounds(frame: Frame, modes: Modes, kind: str, depth: int, scale: list[float]) -> spectral.Activation | None:
     """What is certain on data whose axes are not the modes': two layers from one-zero, which is I_gamma."""
-    if modes.alone.all() or kind != "one-zero" or depth != 2 or bottleneck < modes.value.size:
+    if modes.alone.all() or kind != "one-zero" or depth != 2:
         return None
     return spectral.activation(_HALF, np.diag(frame.scales), frame.limit, scale[0] ** 2 / 2)
 
