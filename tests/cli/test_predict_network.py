@@ -322,7 +322,7 @@ def test_beyond_the_edge_nothing_is_promised(tmp_path):
 
 
 def test_the_fit_counts_what_the_start_has_beside_the_modes():
-    """At this width the rest of A_0 is a quarter of the loss; without it the fit would be called at two thirds of its time."""
+    """The rest of A_0 is a quarter of the loss here; without it the fit would be told at two thirds of its time."""
     answer = ask(
         run=True,
         data={"spectrum": [1.0], "inputs": 40, "outputs": 40},
