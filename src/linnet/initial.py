@@ -16,7 +16,7 @@ from jaxtyping import Array, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import bartlett, haar, stream
+from linnet._random import bartlett, haar, stream
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import Modes, Weights
 

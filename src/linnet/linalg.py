@@ -1,13 +1,11 @@
 """The few matrix routines that all rooms share."""
 
-import zlib
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
@@ -41,37 +39,6 @@ def smallest_singular_value(a: Float[Array, "m n"]) -> Float[Array, ""]:
     """The smallest singular value above the rounding of the largest; infinite for zero."""
     s = jnp.linalg.svd(a, compute_uv=False)
     return jnp.min(jnp.where(s > RANK_TOLERANCE * s[0], s, jnp.inf))
-
-
-def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
-    """An independent key for the sampler called `name`, so that one key may be given to several samplers."""
-    return jax.random.fold_in(key, zlib.crc32(name.encode()))
-
-
-@partial(jax.jit, static_argnames=("rows", "columns"))
-def haar(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """A uniformly distributed matrix with orthonormal columns (rows >= columns)."""
-    q, r = jnp.linalg.qr(jax.random.normal(key, (rows, columns)))
-    return q * jnp.sign(jnp.diagonal(r))
-
-
-def bartlett(
-    key: Key[Array, ""], degrees: Float[Array, ""] | float, rows: int, columns: int
-) -> Float[Array, "rows columns"]:
-    """The R factor of a `degrees` x `columns` standard Gaussian matrix, drawn directly (Bartlett).
-
-    Upper trapezoidal, R_ii = sqrt(chi2(degrees - i)), standard normals above the diagonal. Rows with
-    degrees - i <= 0 are zero, so `rows` may exceed `degrees`.
-    """
-    diagonal_key, upper_key = jax.random.split(key)
-    index = jnp.arange(rows)
-    freedom = degrees - index.astype(jnp.float64)
-    # chi2(k) = 2 Gamma(k / 2); zero degrees of freedom are a zero row
-    chi2 = 2 * jax.random.gamma(diagonal_key, jnp.where(freedom > 0, freedom, 1.0) / 2, (rows,), dtype=jnp.float64)
-    normals = jax.random.normal(upper_key, (rows, columns), dtype=jnp.float64)
-    upper = jnp.where(jnp.arange(columns)[None, :] > index[:, None], normals, 0.0)
-    r = upper + jnp.sqrt(chi2)[:, None] * jnp.eye(rows, columns)
-    return jnp.where((freedom > 0)[:, None], r, 0.0)
 
 
 def top_of_products(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import RANK_TOLERANCE, bartlett, haar, product, stream
+from linnet._random import bartlett, haar, stream
+from linnet.linalg import RANK_TOLERANCE, product
 
 
 class Optimum(NamedTuple):

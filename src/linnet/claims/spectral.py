@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from linnet import observe
+from linnet._random import haar
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted, within
 from linnet.initial import gaussian, i_gamma, propagator
-from linnet.linalg import haar
 from linnet.motion import GradientDescent, GradientFlow, LabelNoiseDescent, NoisyFlow
 from linnet.observe import Observable
 from linnet.problems import Regression, factorisation, regression

@@ -15,9 +15,9 @@ from jaxtyping import Array
 from scipy.optimize import brentq
 
 from linnet import dynamics, observe
+from linnet._random import haar
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted, within
 from linnet.initial import identity, one_zero, orthogonal, random_one_zero
-from linnet.linalg import haar
 from linnet.motion import GradientDescent, GradientFlow
 from linnet.observe import Observable
 from linnet.problems import Factorisation, factorisation

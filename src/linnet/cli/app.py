@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from linnet._files import dumps
 from linnet._version import __version__
-from linnet.cli.output import dumps
 
 app = typer.Typer(
     name="linnet",

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from linnet import _check, dynamics, observe
 from linnet._check import InputError
+from linnet._random import haar
 from linnet.cli.bar import bar
 from linnet.cli.typed import numbers, picture
 from linnet.initial import identity, one_zero, orthogonal
-from linnet.linalg import haar
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
 from linnet.problems import Factorisation, factorisation

@@ -14,14 +14,14 @@ from rich.markup import escape
 
 from linnet import _check, report
 from linnet._check import InputError
+from linnet._files import dumps, duration, machine, put, versions
 from linnet._pool import Call, cores, finished
 from linnet.claims import Claim, Erratum, Finding, Verdict
 from linnet.claims import find as find_claims
 from linnet.cli import verify
 from linnet.cli.bar import bar
-from linnet.cli.output import dumps
 from linnet.experiments import Experiment, find
-from linnet.experiments.experiment import SIZES, Progress, machine, put, versions
+from linnet.experiments.experiment import SIZES, Progress
 
 _CLAIM_SECONDS = 4.0  # of a claim on one core, counted as generously as the experiments' minutes
 
@@ -78,7 +78,7 @@ def run(
     asked = find_claims([]) if (not ids if claims is None else claims) else []
     entries = [entry for entry in asked if entry.id not in verdicts]
     for experiment in made if len(made) == 1 else []:
-        expected = _duration(60 * experiment.minutes[size])
+        expected = duration(60 * experiment.minutes[size])
         console.print(f"{escape(experiment.title)} ({size}; about {expected} on two cores)", highlight=False)
     if len(made) + len(entries) > 1:
         what = f"{len(made)} experiments ({size})" + (f" and {len(entries)} claims and errata" if asked else "")
@@ -191,7 +191,7 @@ def _show(console: Console, result: dict[str, Any], out: Path) -> None:
             highlight=False,
         )
     kept = " (data kept from an earlier run)" if result["kept"] else ""
-    console.print(f"  {_duration(result['seconds'])}{kept}, {out / result['id'] / 'figure.png'}", highlight=False)
+    console.print(f"  {duration(result['seconds'])}{kept}, {out / result['id'] / 'figure.png'}", highlight=False)
 
 
 def _device(count: int) -> str:
@@ -258,7 +258,3 @@ def _text(finding: Finding) -> str:
     if math.isfinite(finding.low) and math.isfinite(finding.high):
         return f"{finding.low:.4g} to {finding.high:.4g}"
     return f"at {'least' if math.isfinite(finding.low) else 'most'} {finding.required:.4g}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -6,21 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError, model_validator
+from pydantic import Field, StrictFloat, StrictInt, ValidationError, model_validator
 
 from linnet._check import InputError
+from linnet._part import Part, sentence
 from linnet.cli.typed import LARGEST, SMALLEST
-from linnet.sweep.spec import sentence
 
 START = Literal["gaussian", "one-zero", "balanced"]
 _WIDEST = 10**15
 Scale = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
-
-
-class Part(BaseModel):
-    """A table of the file; unknown fields are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Data(Part):

@@ -14,12 +14,11 @@ from rich.table import Table
 
 from linnet import _check, report
 from linnet._check import InputError
+from linnet._files import dumps, machine, put, versions
 from linnet._pool import Call, cores, finished
 from linnet.claims import PAPERS, SIZES, Claim, Erratum, Verdict, find, registry
 from linnet.cli.bar import bar
-from linnet.cli.output import dumps
 from linnet.experiments import experiments
-from linnet.experiments.experiment import machine, put, versions
 
 
 def listing() -> dict[str, list[dict[str, Any]]]:

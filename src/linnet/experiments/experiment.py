@@ -1,14 +1,11 @@
 """What an experiment is: a figure of a paper with its parameters, its run, its picture and its acceptance."""
 
 import abc
-import contextlib
 import importlib
 import json
-import platform
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,15 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._version import __version__
+from linnet._files import put, versions
+from linnet._part import sentence
 from linnet.claims import PAPERS, Finding
-from linnet.sweep.spec import sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZES = ("quick", "paper")
-LIBRARIES = ("jax", "equinox", "diffrax", "numpy", "scipy", "xarray", "zarr", "matplotlib")
 Progress = Callable[[int, int], None]
 _REGISTRY: dict[str, type["Experiment"]] = {}
 
@@ -122,30 +118,6 @@ class Experiment(BaseModel):
             made.to_netcdf(partial, engine="scipy")
             partial.replace(file)
         return made, ours and whole
-
-
-def versions() -> dict[str, str]:
-    """What the numbers depend on besides the parameters; data made by other versions is made again."""
-    return {"linnet": __version__, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
-
-
-def machine() -> dict[str, str]:
-    """What the times depend on."""
-    processor = platform.processor()
-    with contextlib.suppress(OSError):
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-        processor = found[1] if found else processor
-    return {
-        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "processor": processor or "unknown",
-    }
-
-
-def put(path: Path, text: str) -> None:
-    """Puts a text in place by one rename."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def experiments() -> dict[str, type[Experiment]]:

@@ -13,10 +13,10 @@ import xarray
 from pydantic import Field, model_validator
 
 from linnet import observe
+from linnet._random import haar
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import gaussian, i_gamma
-from linnet.linalg import haar
 from linnet.motion import GradientDescent, GradientFlow, LabelNoiseDescent, NoisyFlow
 from linnet.observe import Observable
 from linnet.problems import Regression, factorisation, regression

@@ -19,10 +19,10 @@ from pydantic import Field, model_validator
 from scipy.integrate import solve_ivp
 
 from linnet import dynamics, observe
+from linnet._random import haar
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import one_zero, orthogonal, random_one_zero
-from linnet.linalg import haar
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
 from linnet.problems import Factorisation, factorisation

@@ -9,10 +9,10 @@ from typing import Any
 
 import jinja2
 
+from linnet._files import duration, put
 from linnet._version import __version__
 from linnet.claims import AUTHORS, GRADES, KINDS, PAPERS, Claim, Erratum, registry
 from linnet.experiments import experiments
-from linnet.experiments.experiment import put
 from linnet.report.typeset import typeset
 
 _NAMES = {
@@ -39,7 +39,7 @@ def write(out: Path) -> Path:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
-        figure=_figure, typeset=typeset, duration=_duration, capitalised=_capitalised, value=_value
+        figure=_figure, typeset=typeset, duration=duration, capitalised=_capitalised, value=_value
     )
     template = environment.from_string(
         resources.files("linnet.report").joinpath("index.html.jinja").read_text(encoding="utf-8")
@@ -124,10 +124,6 @@ def _pixels(picture: Path) -> tuple[int, int] | None:
 def _figure(number: float | None, digits: int = 4) -> Any:
     """A number as it is printed; a dash for what is not finite."""
     return "–" if number is None else typeset(f"{number:.{digits}g}")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _capitalised(text: str) -> str:

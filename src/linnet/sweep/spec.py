@@ -1,7 +1,6 @@
 """What a sweep is, as a user writes it down."""
 
 import hashlib
-import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -11,17 +10,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from linnet._check import InputError
+from linnet._part import Part, sentence
 
 Value = bool | int | float | str
 # names of the store itself, of what expressions know, and of the observables' axes
 RESERVED = ("status", "ended", "record", "problem", "state", "start", "truth", "target")
 DIMENSIONS = ("mode", "layer", "lower_layer", "input", "output", "record")
-
-
-class Part(BaseModel):
-    """A piece of the specification; unknown fields are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Axis(Part):
@@ -77,7 +71,7 @@ class Sweep(Part):
 
     title: str = ""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    let: dict[str, Value] = {}
+    let: dict[str, Value] = Field(default_factory=dict)
     axes: dict[str, Axis | list[float]] = Field(min_length=1)
     problem: Call
     start: Call
@@ -175,21 +169,3 @@ def parse(text: str, where: str = "the sweep", folder: Path = Path()) -> Sweep:
         raise InputError(f"{where} is not TOML: {error}.") from None
     except ValidationError as error:
         raise InputError(f"{where}: {sentence(error)}") from None
-
-
-def sentence(error: ValidationError) -> str:
-    """The first mistake that pydantic found, in one sentence."""
-    first = error.errors(include_url=False)[0]
-    # pydantic names the alternatives of a union too: Axis, int, list[float], function-after[...]
-    place = [str(part) for part in first["loc"]]
-    last = place.pop() if first["type"] == "extra_forbidden" else None  # a name as it was written
-    known = [part for part in place if not re.match(r"[A-Z]|.*\[|(int|float|str|bool|constrained-\w+)$", part)]
-    field = ".".join([*known, *([] if last is None else [last])])
-    why = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "missing":
-        return f"{field} is missing."
-    if first["type"] == "extra_forbidden":
-        return f"{field} is not known."
-    if first["type"] == "value_error":
-        return f"{why}."
-    return f"{field} = {first['input']!r} is not allowed: {why[:1].lower()}{why[1:]}."

@@ -1,0 +1,40 @@
+"""What is read off recorded curves."""
+
+import math
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Num
+from scipy.interpolate import CubicSpline
+
+_NEAR = 8  # records on each side that a spline passes through: the flat ends of a run have nothing to say
+
+
+def first(reached: Bool[np.ndarray, "*runs records"]) -> Int[np.ndarray, "*runs"]:
+    """The first record of each run (the last axis) at which something is true, -1 where it never is."""
+    return np.where(reached.any(axis=-1), np.argmax(reached, axis=-1), -1)
+
+
+def crossing(
+    clock: Num[np.ndarray, " records"],
+    curve: Float[np.ndarray, " records"],
+    level: float,
+    between: Literal["spline", "line", "records"] = "spline",
+) -> float:
+    """When a curve first rises through a level (or stands there from the beginning); NaN if it does not.
+
+    Between two records by a cubic spline in the logarithm of time, by a line, or not at all: the first record there.
+    """
+    k = int(first(curve >= level))
+    if k < 0:
+        return math.nan
+    if k == 0 or between == "records" or not np.isfinite(curve[k - 1]):
+        return float(clock[k])
+    if between == "line" or clock[k - 1] <= 0:  # the logarithm of the start is no number
+        share = (level - curve[k - 1]) / (curve[k] - curve[k - 1])
+        return float(clock[k - 1] + share * (clock[k] - clock[k - 1]))
+    near = slice(max(0 if clock[0] > 0 else 1, k - _NEAR), k + _NEAR)
+    roots = CubicSpline(np.log(clock[near]), curve[near]).solve(level, extrapolate=False)
+    low, high = np.log(clock[k - 1]), np.log(clock[k])
+    inside = roots[(roots >= low - 1e-12) & (roots <= high + 1e-12)]
+    return float(np.exp(inside[0])) if inside.size else float(clock[k])

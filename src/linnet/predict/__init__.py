@@ -1,0 +1,9 @@
+"""Predictions: what theory says about a network before anyone trains it, as typed results.
+
+Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--json` prints) and show itself.
+"""
+
+from linnet.predict.answer import Answer, Holds, Hypothesis, Measured, Prediction, Source, When
+from linnet.theory.regime import Regime
+
+__all__ = ["Answer", "Holds", "Hypothesis", "Measured", "Prediction", "Regime", "Source", "When"]
