@@ -4,8 +4,8 @@ import pytest
 
 import linnet  # noqa: F401  (switches on 64-bit floats before any test makes an array)
 
-# every example has shapes of its own and compiles: few by default, many with --slow
-for name, examples in (("quick", 2), ("slow", 60)):
+_COMPILING = 2  # examples by default of a property whose every example has shapes of its own and compiles
+for name, examples in (("quick", 25), ("slow", 60)):
     hypothesis.settings.register_profile(
         name,
         deadline=None,
@@ -30,6 +30,8 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--slow"):
         return
     for item in items:
+        if "compiles" in item.keywords:
+            item.obj = hypothesis.settings(max_examples=_COMPILING)(item.obj)
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 

@@ -58,6 +58,7 @@ def relative(a, b):
 shapes = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 
+@pytest.mark.compiles
 @given(
     shape=shapes,
     width=st.sampled_from([1, 2, 3, 7, 40, 90]),
@@ -90,6 +91,7 @@ def test_two_layers_full_compressed_and_numpy_agree(shape, width, cost, scale, l
         assert relative(other, one) < 1e-10
 
 
+@pytest.mark.compiles
 @given(
     widths=st.lists(st.integers(1, 9), min_size=3, max_size=6),
     cost=st.sampled_from(["squared", "logistic", "huber"]),
@@ -123,6 +125,7 @@ def test_deep_networks_agree_in_every_width(widths, cost, seed):
     assert relative(*long) < 1e-10
 
 
+@pytest.mark.compiles
 @given(
     depth=st.integers(2, 5),
     d=st.integers(1, 6),
@@ -178,6 +181,7 @@ def test_balanced_rank_k_start_needs_only_k_neurons(key):
     assert relative(*runs) < 1e-10
 
 
+@pytest.mark.compiles
 @given(
     depth=st.integers(2, 8),
     shape=shapes,

@@ -81,6 +81,7 @@ def test_reduction_is_exact():
     compare(x, y, first, second, stable(x, y, 64), 60)
 
 
+@pytest.mark.compiles
 @given(
     st.integers(0, 10**6),
     st.sampled_from([(3, 9, 20), (5, 3, 4), (4, 6, 2), (1, 1, 1), (2, 7, 3), (6, 1, 5)]),

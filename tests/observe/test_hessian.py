@@ -58,6 +58,7 @@ def test_lanczos_finds_the_top_of_a_larger_network(key):
     assert np.isclose(observe.sharpness(saddle, ln.factorisation(np.eye(14))), 0.0)
 
 
+@pytest.mark.compiles
 @given(depth=st.integers(2, 5), k=st.integers(1, 4), seed=st.integers(0, 10**6), residual=st.booleans())
 def test_aligned_blocks_are_the_dense_hessian(depth, k, seed, residual):
     """Edge of stability 3.1 and 3.2: all eigenvalues with multiplicities, any aligned point, any rotations."""
