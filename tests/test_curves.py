@@ -3,11 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from linnet.curves import crossing, first
+from linnet.curves import crossing, first_record
 
 
 def test_the_first_record_of_each_run():
-    assert first(np.array([[False, True, True], [False, False, False], [True, False, True]])).tolist() == [1, -1, 0]
+    assert first_record(np.array([[False, True, True], [False, False, False], [True, False, True]])).tolist() == [
+        1,
+        -1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(("between", "error"), [("spline", 1e-6), ("line", 2e-3), ("records", 0.06)])

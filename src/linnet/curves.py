@@ -10,7 +10,7 @@ from scipy.interpolate import CubicSpline
 _NEAR = 8  # records on each side that a spline passes through: the flat ends of a run have nothing to say
 
 
-def first(reached: Bool[np.ndarray, "*runs records"]) -> Int[np.ndarray, "*runs"]:
+def first_record(reached: Bool[np.ndarray, "*runs records"]) -> Int[np.ndarray, "*runs"]:
     """The first record of each run (the last axis) at which something is true, -1 where it never is."""
     return np.where(reached.any(axis=-1), np.argmax(reached, axis=-1), -1)
 
@@ -25,7 +25,7 @@ def crossing(
 
     Between two records by a cubic spline in the logarithm of time, by a line, or not at all: the first record there.
     """
-    k = int(first(curve >= level))
+    k = int(first_record(curve >= level))
     if k < 0:
         return math.nan
     if k == 0 or between == "records" or not np.isfinite(curve[k - 1]):

@@ -13,6 +13,7 @@ import xarray
 from pydantic import Field, model_validator
 
 from linnet.claims import Finding, at_least, at_most, within
+from linnet.curves import crossing
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import balanced
 from linnet.motion import GradientDescent, GradientFlow
@@ -138,8 +139,11 @@ class Fig1(Experiment):
         )
         late = time >= 0.8 * time[-1]
         near = -np.diff(np.log(distance[:, :, late][:, :, [0, -1]]), axis=-1)[..., 0] / np.ptp(time[late])
-        crossing = np.array(
-            [[np.interp(-math.sqrt(6) * z, -s, time) for z, s in zip(z1, row, strict=True)] for row in data["s"].values]
+        far_end = np.array(
+            [
+                [crossing(time, -s, -math.sqrt(6) * z, "line") for z, s in zip(z1, row, strict=True)]
+                for row in data["s"].values
+            ]
         )
         left = distance[:, :, -1] / distance[:, :, 0]
         strong = z1 >= 0.27
@@ -155,7 +159,7 @@ class Fig1(Experiment):
             found["slope at the start grows with depth: smallest ratio"] = at_least(np.min(slope[1:] / slope[:-1]), 1.0)
         if self.ratio > math.sqrt(6) and z1.min() >= 0.1:
             found["s passes sqrt 6 |Z| earlier with depth: largest ratio"] = at_most(
-                np.max(crossing[1:] / crossing[:-1]), 1.0
+                np.max(far_end[1:] / far_end[:-1]), 1.0
             )
         if strong.any():
             found["|Z| >= 0.27: what is left in the end grows with depth, smallest ratio"] = at_least(

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from linnet import observe
 from linnet._check import InputError
 from linnet.claims import Finding, at_least, at_most
+from linnet.curves import first_record
 from linnet.experiments import images as pictures
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import readout
@@ -39,11 +40,6 @@ def _norm(state: Any, problem: Any) -> Any:
 _NORM = Observable("norm", _norm, ())
 _SQUARES = Observable("squares", lambda state, problem: jnp.sum(state.layers[1] ** 2), ())
 _TRAINED = {"loss": observe.loss, "slope": observe.slope, "kernel": observe.sample_kernel, "squares": _SQUARES}
-
-
-def _first(reached: np.ndarray) -> np.ndarray:
-    """The first step of each run (the last axis) at which something is true, -1 where it never is."""
-    return np.where(reached.any(axis=-1), np.argmax(reached, axis=-1), -1)
 
 
 def _at(values: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -114,7 +110,7 @@ class Fig1(Experiment):
     @staticmethod
     def aligned(data: xarray.Dataset) -> np.ndarray:
         """t1 of every draw: the first step at which the slope is 0.95, -1 where it never is."""
-        return _first(data["slope"].values >= _ALIGNED)
+        return first_record(data["slope"].values >= _ALIGNED)
 
     def draw(self, data: xarray.Dataset) -> "Figure":
         from linnet.plot.feature import stages
@@ -127,7 +123,7 @@ class Fig1(Experiment):
         left = loss / loss[:, :1]
         small = data["x"].values < 0.5
         late = _at(left, 3 * t1)[small]
-        half = [_first(curve <= 0.5 * loss[:, :1]) for curve in (loss, data["model"].values)]
+        half = [first_record(curve <= 0.5 * loss[:, :1]) for curve in (loss, data["model"].values)]
         grown = _at(data["norm"].values / data["norm"].values[:, :1], t1)
         return {
             "draws that never align": at_most(np.sum(t1 < 0), 0),
@@ -330,7 +326,7 @@ class _Pictures(Experiment):
             progress(done, len(labels))
             run = train(*arguments)
             slope = np.asarray(run["slope"])
-            t1 = int(_first(slope >= self.level(slope)))
+            t1 = int(first_record(slope >= self.level(slope)))
             # eigenvalues at every step would take most of the time
             seen = np.append(looks, np.clip([t1, 2 * t1], 0, self.steps))
             found = _kernels(run["kernel"][seen], run["scale"][seen], run["gram"], run["labels"])

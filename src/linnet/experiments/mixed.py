@@ -1,6 +1,5 @@
 """Figures of "Mixed Dynamics In Linear Networks"."""
 
-import math
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,6 +13,7 @@ from pydantic import Field, model_validator
 
 from linnet import observe, sweep
 from linnet.claims import Finding, at_least, at_most, within
+from linnet.curves import crossing
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import gaussian
 from linnet.motion import GradientDescent
@@ -115,9 +115,8 @@ class Fig1(Experiment):
         test_gap = float(np.max(np.abs(data["test_mixed"].values / test - 1)))
         train_gap = float(np.max(np.abs(data["train_mixed"].values / data["train"].values - 1)))
 
-        def crossing(mode: int, level: float) -> float:
-            above = data["values"].values[:, mode - 1] >= level
-            return float(steps[int(np.argmax(above))]) if above.any() else math.nan
+        def reached(mode: int, level: float) -> float:
+            return crossing(steps, data["values"].values[:, mode - 1], level, "records")
 
         target = data["target"].values
         if not self.at_paper_size:
@@ -129,7 +128,7 @@ class Fig1(Experiment):
                 ),
                 "mixed equation against descent: largest relative gap in test error": at_most(test_gap, 0.2),
                 "every signal crosses c before the first noise mode does": at_least(
-                    crossing(self.rank + 1, self.c) - crossing(self.rank, self.c), 1
+                    reached(self.rank + 1, self.c) - reached(self.rank, self.c), 1
                 ),
             }
         near = steps[test < 1.1 * test[best]]
@@ -144,11 +143,11 @@ class Fig1(Experiment):
             "largest mean squared distance of A": at_most(data["distance"].max(), 1.2e-4),
             "largest gap of a signal's singular value / s_1": at_most(np.max(gap[:, :5] / top.max()), 0.015),
             "largest gap of another singular value": at_most(np.max(gap[:, 5:]), 0.06),
-            "first signal crosses c at step": within(crossing(1, self.c), 11, 15),
-            "fifth signal crosses c at step": within(crossing(5, self.c), 11, 15),
-            "fifth signal reaches 90% at step": at_most(crossing(5, 0.9 * target[4]), 90),
-            "sixth mode crosses c at step": within(crossing(6, self.c), 71, 79),
-            "sixth mode reaches 90% at step": within(crossing(6, 0.9 * target[5]), 257, 283),
+            "first signal crosses c at step": within(reached(1, self.c), 11, 15),
+            "fifth signal crosses c at step": within(reached(5, self.c), 11, 15),
+            "fifth signal reaches 90% at step": at_most(reached(5, 0.9 * target[4]), 90),
+            "sixth mode crosses c at step": within(reached(6, self.c), 71, 79),
+            "sixth mode reaches 90% at step": within(reached(6, 0.9 * target[5]), 257, 283),
             "within 10% of the best from step": within(near[0], 64, 72),
             "within 10% of the best until step": within(near[-1], 81, 89),
         }

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from linnet import observe
 from linnet._random import haar
 from linnet.claims import Finding, at_least, at_most, within
+from linnet.curves import first_record
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import gaussian, i_gamma
 from linnet.motion import GradientDescent, GradientFlow, LabelNoiseDescent, NoisyFlow
@@ -504,7 +505,7 @@ class Fig5(_Students):
         """sigma_2 / sigma_1 when sigma_1 first is half of what it becomes, for each student that fits."""
         s, loss = data["s"].values[0], data["loss"].values[0]
         s = s[loss[:, -1] < self.fitted]
-        half = np.argmax(s[:, :, 0] >= s[:, -1:, 0] / 2, axis=1)
+        half = first_record(s[:, :, 0] >= s[:, -1:, 0] / 2)
         at_half = s[np.arange(len(s)), half]
         return np.asarray(at_half[:, 1] / at_half[:, 0])
 
