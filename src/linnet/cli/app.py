@@ -343,11 +343,11 @@ def features(
     v0: Annotated[float, typer.Option(help="Size of the second layer's start, +-v0.")],
     sigma0: Annotated[float, typer.Option(help="Standard deviation of the first layer's start.")],
     samples: Annotated[int | None, typer.Option(help="Samples n; with --data the first n of the file.")] = None,
-    d: Annotated[int | None, typer.Option(help="Inputs.")] = None,
+    inputs: Annotated[int | None, typer.Option(help="Input dimension.")] = None,
     lr: Annotated[float | None, typer.Option(help="Step size; default a tenth of the largest stable one.")] = None,
     noise2: Annotated[float | None, typer.Option(help="Variance of the noise on labels; default 0.")] = None,
     teacher: Annotated[
-        float | None, typer.Option(help="Norm of the teacher; default that of d normal numbers.")
+        float | None, typer.Option(help="Norm of the teacher; default that of as many normal numbers as inputs.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Samples of your own as rows: .npz (inputs, labels), .npy or .csv.")
@@ -365,12 +365,34 @@ def features(
     f = (1/width) X W_1^T v with one output and loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Subtract
     the column means of your inputs first.
     """
-    from linnet.cli.predict_features import features as answer
+    from linnet._check import InputError
+    from linnet.cli.typed import first_samples, picture, refuse
+    from linnet.predict import features as own
+    from linnet.predict import gaussian_features as drawn
 
-    _tell(
-        answer(samples, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json),
-        as_json,
-    )
+    picture(plot)
+    if data is not None:
+        refuse("--data: the file has its own", inputs=inputs, noise2=noise2, teacher=teacher)
+        x, y = first_samples(data, samples)
+        found = own(x, y, width=width, v0=v0, sigma0=sigma0, lr=lr, eps=eps, seed=seed)
+    elif samples is None or inputs is None:
+        raise InputError(
+            "samples and inputs are missing: give --samples and --inputs, or samples of your own with --data FILE."
+        )
+    else:
+        found = drawn(
+            samples=samples,
+            inputs=inputs,
+            width=width,
+            v0=v0,
+            sigma0=sigma0,
+            noise2=noise2 or 0.0,
+            teacher=teacher,
+            lr=lr,
+            eps=eps,
+            seed=seed,
+        )
+    _answer(found, run, plot, as_json, "exact descent")
 
 
 @predict.command()
