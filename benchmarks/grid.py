@@ -49,7 +49,7 @@ def main() -> None:
     index = index.astype(int)
     variance, width = d**exponent, widths[index]
     c = variance * width
-    lr = d**2 / (c_lr * np.where(exponent + gamma_w[index] > 1, c, top))
+    lr = mixed.step_size(d, c, top, lazy=exponent + gamma_w[index] > 1, c_lr=c_lr)
     learned = np.asarray(jax.jit(mixed.mode_time)(0.0, 0.95 * noise, noise, c, 2 / d**2)) / lr
     steps = np.ceil(learned + c_lr / 4 * np.log1p(variance * np.array(sizes)[index] / values[0])).astype(int)
 

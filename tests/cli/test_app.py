@@ -105,7 +105,7 @@ def test_reproduce_writes_everything_and_keeps_it(tmp_path, here):
     assert "1 reproduced, 0 not as required" in " ".join(again.stdout.split())
 
 
-def test_sweep_and_predict(tmp_path, here):
+def test_sweep(tmp_path, here):
     (tmp_path / "s.toml").write_text(
         """
         [axes]
@@ -131,16 +131,6 @@ def test_sweep_and_predict(tmp_path, here):
     assert "2 runs in" in told.stdout
     assert json.loads(here("sweep", "s.toml", "--out", "s.zarr", "--json").stdout)["computed"] == 0
 
-    network = ("predict", "phase", "--gamma-w", "2.2", "--gamma-sigma2", "-2", "--d", "40", "--rank", "2")
-    told = here(*network)
-    assert told.returncode == 0, told.stderr
-    assert "stop at step" in told.stdout
-    answer = json.loads(here(*network, "--levels", "1,0.5", "--json", "--run").stdout)
-    assert answer["phase"] == "active"
-    assert [s["level"] for s in answer["signals"]] == [1.0, 0.5]
-    assert abs(answer["stop"]["step"] / answer["run"]["stop"]["step"] - 1) < 0.1
-    assert abs(answer["stop"]["test_error"] / answer["run"]["stop"]["test_error"] - 1) < 0.15
-
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -151,17 +141,6 @@ def test_sweep_and_predict(tmp_path, here):
         (("reproduce", "mixed/fig1", "--set", "x=1"), "fields here are"),
         (("reproduce", "mixed/fig1", "--set", "d=1.5"), "d = 1.5 is not allowed"),
         (("sweep", "no.toml", "--out", "x.zarr"), "cannot be read"),
-        (("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1"), "Missing option '--d'"),
-        (("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "1"), "d = 1"),
-        (("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "9999", "--run"), "needs d <= 3000"),
-        (
-            ("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "9", "--levels", "1,x"),
-            "levels = '1,x'",
-        ),
-        (
-            ("predict", "phase", "--gamma-w", "2", "--gamma-sigma2", "-1", "--d", "9", "--plot", "x.bmp"),
-            "plot = 'x.bmp'",
-        ),
     ],
 )
 def test_mistakes_anywhere_are_one_sentence(arguments, words, inside):
@@ -233,12 +212,3 @@ def test_mistakes_are_one_sentence(arguments, words, inside):
     assert code == 2
     assert words in told
     assert "Traceback" not in told
-
-
-@pytest.mark.slow
-def test_the_picture_of_a_phase(here, tmp_path):
-    told = here(
-        *("predict", "phase", "--gamma-w", "2.2", "--gamma-sigma2", "-2", "--d", "40", "--rank", "2"), "--plot", "p.png"
-    )
-    assert told.returncode == 0, told.stderr
-    assert (tmp_path / "p.png").stat().st_size > 10_000

@@ -1,140 +1,87 @@
-"""`linnet predict features`: predictions beside the exact descent, and every mistake as one sentence."""
+"""`linnet predict features`: what Python says, what is shown, and every mistake as one sentence."""
 
 import json
 
 import numpy as np
 import pytest
 
+from linnet import predict
+from linnet._files import dumps
+
 COMMAND = ("predict", "features")
+PAPER = ("--samples", 10, "--inputs", 10_000, "--width", 1024, "--noise2", 0.01)
 
 
-PAPER = ("--samples", 10, "--d", 10_000, "--width", 1024, "--noise2", 0.01)
+def plain(result):
+    return json.loads(dumps(result.to_dict()))
 
 
-def test_the_papers_setting(typed, tmp_path):
-    code, out, _ = typed(*PAPER, "--v0", 0.001, "--sigma0", 0.01, "--lr", 0.1, "--run", "--plot", "p.png", "--json")
+def test_python_and_the_command_say_the_same(typed, tmp_path):
+    start = ("--v0", 0.001, "--sigma0", 0.01, "--lr", 0.1, "--teacher", 90, "--eps", 2, "--seed", 4)
+    code, out, _ = typed(*PAPER, *start, "--run", "--plot", "p.png", "--json")
     assert code == 0
-    answer = json.loads(out)
-    run = answer["run"]
-    assert answer["regime"] == "rich"
-    assert (answer["t1"], answer["half_loss_step"]) == (run["t1"], run["half_loss_step"])
-    assert answer["loss_left_at_t1"] == pytest.approx(run["loss_left_at_t1"], abs=5e-3)
-    assert answer["kernel_growth"] == pytest.approx(run["kernel_growth"], rel=0.15)
-    assert answer["end"]["distance_from_target_aligned"] == pytest.approx(run["distance_at_the_end"], rel=0.02)
-    assert run["loss_left_at_the_end"] < 1e-12
-    conditions = {c["id"]: c for c in answer["assumptions"]}
-    for name, value in (("c1", 342), ("c2a", 3.2e4), ("c3", 31.6), ("c4", 0.31), ("c6", 30.7)):
-        assert conditions[name]["value"] == pytest.approx(value, rel=0.02)
-    assert conditions["extra"]["holds"] is False
-    assert conditions["c1"]["holds"] is None
     assert (tmp_path / "p.png").stat().st_size > 10_000
-
-
-def test_a_lazy_start_keeps_its_kernel(typed):
-    code, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3, "--run", "--json")
-    answer = json.loads(out)
-    assert code == 0
-    assert answer["regime"] == "lazy"
-    assert answer["t1"] is answer["run"]["t1"] is None
-    assert answer["kernel_growth"] == pytest.approx(answer["run"]["kernel_growth"], abs=0.01)
-    assert answer["end"]["distance_from_target_aligned"] == pytest.approx(
-        answer["run"]["distance_at_the_end"], rel=0.02
+    drawn = predict.gaussian_features(
+        samples=10, inputs=10_000, width=1024, noise2=0.01, v0=0.001, sigma0=0.01, lr=0.1, teacher=90, eps=2, seed=4
     )
-    assert answer["half_loss_step"] == answer["run"]["half_loss_step"]
-    code, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3, "--lr", 1.1 * answer["largest_stable_lr"], "--run")
-    assert code == 0
-    assert "This step size will not settle" in out
-    _, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3)
-    assert "One stage: the loss is halved before the neurons are aligned" in out
+    assert json.loads(out) == plain(drawn.measure()) | {"figure": "p.png"}
 
-
-def test_own_data(typed, tmp_path):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(12, 40)) + 3.0
+    x = rng.normal(size=(12, 40))
     y = x @ rng.normal(size=40)
     np.savez(tmp_path / "d.npz", X=x, Y=y)
     code, out, _ = typed("--data", "d.npz", "--samples", 8, "--width", 128, "--v0", 0.01, "--sigma0", 0.01, "--json")
-    answer = json.loads(out)
     assert code == 0
-    gram = x[:8] @ x[:8].T
-    gamma, phi = y[:8] @ gram @ y[:8], np.sum((gram @ y[:8]) ** 2)
-    assert answer["richness"] == pytest.approx(2 * gamma**1.5 / phi / 2e-4)
-    assert answer["end"]["mean_square_of_v"] == pytest.approx(np.sqrt(y[:8] @ np.linalg.solve(gram, y[:8])))
-    assert answer["samples"] == 8
-    assert any("not centred" in note for note in answer["notes"])
-    code, out, _ = typed("--data", "d.npz", "--width", 128, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e-9)
+    assert json.loads(out) == plain(predict.features(x[:8], y[:8], width=128, v0=0.01, sigma0=0.01))
+
+
+def test_what_is_shown(typed, tmp_path):
+    told = predict.gaussian_features(samples=10, inputs=10_000, width=1024, noise2=0.01, v0=0.001, sigma0=0.01)
+    run = told.measure()
+    code, out, _ = typed(*PAPER, "--v0", 0.001, "--sigma0", 0.01, "--run")
     assert code == 0
-    assert "your data" in out
+    for words in (
+        f"Rich: R = {told.richness:.4g}; the kernel grows {told.kernel_growth:.4g}-fold along the labels.",
+        f"n = 10, d = 10000, width 1024, v0 = 0.001, sigma0 = 0.01, one draw of standard normal inputs with a linear "
+        f"teacher; v* = {told.v_star:.4g}.",
+        f"lr = {told.lr:.4g} (a tenth of the largest stable one), dimensionless step x = {told.x:.4g}.",
+        f"Two stages: {told.stages.loss_left_at_t1:.0%} of the loss is left when the neurons are aligned.",
+        f"Exact descent (horizon, {run.steps} steps): loss {run.loss.end / told.loss.start:.2e} of its start.",
+        f"(eps = {told.eps:.3g}):",
+    ):
+        assert words in out
+    for words, *values in (
+        ("at step t1", told.stages.t1.step, run.stages.t1.step),
+        ("loss left there", told.stages.loss_left_at_t1, run.stages.loss_left_at_t1),
+        ("kernel until then", told.stages.kernel_growth_at_t1, run.stages.kernel_growth_at_t1),
+        ("loss halved at step", told.stages.half_loss.step, run.stages.half_loss.step),
+        ("whole training", told.kernel_growth, run.kernel_growth),
+        ("target-aligned kernel, end", told.end.target_distance, run.end.target_distance),
+        ("mean of v² at the end", told.end.mean_square_v, run.end.mean_square_v),
+        ("eigenvalue of the kernel there", told.end.kernel_norm, run.end.kernel_norm),
+        ("in a late step", told.end.late_factor),
+        ("lr without overshoot", told.largest_lr_without_overshoot),
+        ("largest stable lr", told.largest_stable_lr),
+    ):
+        (line,) = (line for line in out.splitlines() if words + "  " in line)
+        assert line.split()[-len(values) :] == [f"{value:.4g}" for value in values]
+    for condition in told.assumptions:
+        (line,) = (line for line in out.splitlines() if line.startswith(f"{condition.id}: {condition.text}  "))
+        assert f" {condition.value:.4g}  {condition.sense} " in line
 
 
-def test_the_largest_stable_step_knows_the_width(typed):
-    """About as many neurons as samples: the start's kernel has a top eigenvalue of nearly four times the mean one."""
-    start = ("--samples", 10, "--d", 10_000, "--width", 11, "--v0", 0.1, "--sigma0", 300, "--run", "--json")
-    wide = 2 * 10 * 11 / (300**2 * 1e4)  # of a wide network
-    _, out, _ = typed(*start, "--lr", 0.9 * wide)
-    answer = json.loads(out)
-    assert not answer["settles"]
-    assert answer["run"]["status"] == "diverged"
-    assert any("width 11 is not large beside the 10 directions" in note for note in answer["notes"])
-    _, out, _ = typed(*start, "--lr", 0.95 * answer["largest_stable_lr"])
-    answer = json.loads(out)
-    assert answer["settles"]
-    assert answer["run"]["status"] == "horizon"
-    assert answer["run"]["loss_left_at_the_end"] < 0.5
-
-
-@pytest.mark.parametrize(("size", "regime"), [(0.2, "rich"), (1.0, "between lazy and rich")])
-def test_the_regime_of_spread_data(size, regime, typed, tmp_path):
-    """Condition 100: the growth of the kernel is that of any K, not the isotropic one, which is of another regime."""
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.normal(size=(10, 10)))[0]
-    np.savez(tmp_path / "s.npz", X=basis * np.sqrt(np.geomspace(100, 1, 10)), Y=rng.normal(size=10))
-    _, out, _ = typed("--data", "s.npz", "--width", 10**6, "--v0", size, "--sigma0", size, "--run", "--json")
-    answer = json.loads(out)
-    run = answer["run"]
-    assert run["loss_left_at_the_end"] < 1e-5
-    assert answer["kernel_growth"] == pytest.approx(run["kernel_growth"], rel=0.01)
-    assert answer["end"]["distance_from_target_aligned"] == pytest.approx(run["distance_at_the_end"], rel=0.01)
-    assert answer["regime"] == regime
-
-
-def test_small_singular_values_count_everywhere(typed, tmp_path):
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    np.savez(tmp_path / "s.npz", X=basis * [1, 1, 1, 1, 1, 3e-7], Y=rng.normal(size=6))
-    _, out, _ = typed("--data", "s.npz", "--width", 64, "--v0", 0.1, "--sigma0", 0.1, "--json")
-    answer = json.loads(out)
-    assert answer["condition_of_gram"] == pytest.approx(1 / 9e-14, rel=1e-6)
-    assert answer["end"]["mean_square_of_v"] > 1e6
-
-
-def test_times_between_records(typed):
-    """Steps so small that the flow stands for descent: t1 as the law of stage one has it, not of the nearest record."""
-    code, out, _ = typed(
-        "--samples", 10, "--d", 10_000, "--width", 1024, "--v0", 1e-40, "--sigma0", 0, "--lr", 1e-7, "--json"
-    )
+def test_other_words(typed, tmp_path):
+    code, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3)
     assert code == 0
-    answer = json.loads(out)
-    law = np.arctanh(0.95) / np.arctanh(answer["x"])
-    assert answer["t1"] == pytest.approx(law, rel=5e-3)
-    assert f"{answer['t1']:.3g}" == f"{law:.3g}"
-
-
-def test_the_teacher_of_the_assumption_is_the_one_drawn(typed):
-    """In one dimension c3 = v0 sqrt(n) |beta| with the teacher's own norm: y = X beta without noise."""
-    for seed in range(2):
-        _, out, _ = typed("--samples", 1, "--d", 1, "--width", 8, "--v0", 1, "--sigma0", 0, "--seed", seed, "--json")
-        answer = json.loads(out)
-        beta = next(c["value"] for c in answer["assumptions"] if c["id"] == "c3")
-        # one sample: gamma = (x y)^2 = x^4 beta^2 and v*^2 = |y| / |x| = |beta|
-        assert beta == pytest.approx(answer["v_star"] ** 2, rel=1e-9)
-
-
-def test_what_is_said_of_stages(typed, tmp_path):
-    """Labels along a small direction of the inputs: neither aligned nor halved by the model."""
+    assert "One stage: the loss is halved before the neurons are aligned" in out
+    code, out, _ = typed(*PAPER, "--v0", 10, "--sigma0", 0.3, "--lr", 1e3, "--run")
+    assert code == 0
+    assert "This step size will not settle" in out
+    # labels along a small direction of the inputs: neither aligned nor halved by the model
     np.savez(tmp_path / "s.npz", X=np.diag([30.0, *[1.0] * 9]), Y=np.array([0.1, *[1.0] * 9]))
     code, out, _ = typed("--data", "s.npz", "--width", 64, "--v0", 30, "--sigma0", 0.1)
     assert code == 0
+    assert "your data, covariance and beta estimated from them" in out
     assert "One stage" not in out
     assert "No stages: the neurons are never aligned" in out
 
@@ -154,14 +101,14 @@ def test_what_is_said_of_stages(typed, tmp_path):
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--plot", "/proc/a.png"), "'/proc/a.png' cannot be used: no such file"),
         ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e-7, "--run"), "20000 are the most; raise it, up to"),
         ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e7, "--plot", "p.png"), "plot needs a stable step size"),
-        (("--width", 0, "--v0", 1, "--sigma0", 1), "width = 0"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1), "samples and d are missing"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--samples", 0, "--d", 3), "samples = 0"),
+        (("--width", 0, "--v0", 1, "--sigma0", 1, "--samples", 2, "--inputs", 3), "width = 0"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1), "samples and inputs are missing"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--samples", 0, "--inputs", 3), "samples = 0"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--samples", 9), "'d.csv' holds 3 samples"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--d", 2), "d = 2 is not allowed with --data"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--inputs", 2), "inputs = 2 is not allowed with"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--samples", 1), "are all zero"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "its labels are orthogonal to its inputs"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "two.npz"), "2 label columns"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "two.npz"), "labels has 2 columns"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "long.npz"), "its inputs hold 6 NaN or infinite"),
     ],
 )

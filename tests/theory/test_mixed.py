@@ -163,11 +163,37 @@ def test_largest_step_is_where_a_small_perturbation_grows(factor):
     assert bool(run["loss"][-1] > run["loss"][0]) == (factor > 1)
 
 
+@pytest.mark.parametrize(("lazy", "c", "top"), [(False, 0.3, 2.0), (True, 40.0, 2.0)])
+def test_the_papers_step_size_is_a_share_of_the_stable_one(lazy, c, top):
+    """With kappa = 2/d^2 the fastest mode's stable lr is d^2 / (2 |A_star|), or d^2 / (2 c) where lazy."""
+    d = 30.0
+    lr = mixed.step_size(d, c, top, lazy=lazy, c_lr=2.0)
+    assert np.isclose(lr, mixed.largest_lr(0.0 if lazy else top, c if lazy else 0.0, 2 / d**2), rtol=1e-14)
+    assert np.isclose(mixed.step_size(d, c, top, lazy=lazy), lr / 25, rtol=1e-14)
+    both = mixed.step_size(d, np.array([0.3, 40.0]), 2.0, lazy=np.array([False, True]))
+    assert np.allclose(both, [d**2 / 100, d**2 / 2000], rtol=1e-14)
+
+
+def test_signals_in_noise():
+    """Singular values and overlaps with A_star of a matrix of 400, seen and hidden signals."""
+    d, levels = 400, np.array([1.0, 0.3, 0.02])
+    problem = ln.low_rank_recovery(jax.random.key(2), d, 3, levels=levels)
+    u, s, vt = np.linalg.svd(np.asarray(problem.target))
+    value, lost, seen = mixed.spiked_signals(levels, d)
+    assert np.allclose(value, s[:3], rtol=0.02)
+    assert seen.tolist() == [True, True, False]
+    overlaps = np.einsum("ik,ij,kj->k", u[:, :2], np.asarray(problem.truth), vt[:2])
+    assert np.allclose(levels[:2] * d - lost[:2], overlaps, rtol=0.02)
+    assert lost[2] == levels[2] * d
+    late = mixed.recovery_error(1e9, [0.02], d, 1.0, spiked=True)  # all noise is learned, and of the signal nothing
+    assert np.isclose(late, 1 + 0.02**2, rtol=1e-9)
+
+
 def test_phases_and_transition():
-    assert mixed.phase(2.25, -1.85) == "active"
-    assert mixed.phase(2.7, -1.5) == "lazy"
-    assert mixed.phase(0.9, -3.0) == "underparametrized"
-    assert mixed.phase(2.0, -0.5) == "infinite_noise"
+    assert mixed.phase(2.25, -1.85) is mixed.Phase.RICH
+    assert mixed.phase(2.7, -1.5) is mixed.Phase.LAZY
+    assert mixed.phase(0.9, -3.0) is mixed.Phase.UNDERPARAMETRIZED
+    assert mixed.phase(2.0, -0.5) is mixed.Phase.INFINITE_NOISE
     assert mixed.transition(2.0) == -1.0  # the corners with the finite-variance line
     assert mixed.transition(1.0, low_rank=False) == -0.5
 

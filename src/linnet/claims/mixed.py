@@ -35,9 +35,7 @@ def _network(d_out: int, d_in: int, width: int, seed: int, scale: float = 0.5) -
 
 
 def _step_size(problem: Factorisation, c: float, c_lr: float, *, lazy: bool) -> float:
-    """The paper's lr: d^2 / (c_lr c) when lazy, d^2 / (c_lr |A_star|) when active (appendix G)."""
-    d = problem.shape[0]
-    return d**2 / (c_lr * (c if lazy else float(jnp.linalg.norm(problem.truth, 2))))
+    return float(mixed.step_size(problem.shape[0], c, _norm(problem.truth), lazy=lazy, c_lr=c_lr))
 
 
 def _norm(matrix: Array) -> float:
@@ -302,7 +300,7 @@ def lazy_networks_do_not_recover(size: str, gammas: Any = ((-1.5, 2.7), (-1.3, 2
         problem = low_rank_recovery(jax.random.key(3), d, 5)
         c = d ** (gamma_s + gamma_w)
         start = gaussian(jax.random.key(4), problem, round(d**gamma_w), d**gamma_s)
-        lazy = mixed.phase(gamma_w, gamma_s) == "lazy"
+        lazy = mixed.phase(gamma_w, gamma_s) is mixed.Phase.LAZY
         lr = _step_size(problem, c, 50, lazy=lazy)
         run = simulate(problem, start, GradientDescent(lr), steps=60 if lazy else 400, observe=["test_error"])
         noise = problem.target - problem.truth
@@ -530,7 +528,7 @@ def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
         problem = low_rank_recovery(jax.random.key(6), d, 5)
         c = d ** (gamma_s + gamma_w)
         start = gaussian(jax.random.key(7), problem, round(d**gamma_w), d**gamma_s)
-        lr = _step_size(problem, c, 50, lazy=mixed.phase(gamma_w, gamma_s) == "lazy")
+        lr = _step_size(problem, c, 50, lazy=mixed.phase(gamma_w, gamma_s) is mixed.Phase.LAZY)
         run = simulate(problem, start, GradientDescent(lr), steps=400, record=every(5), observe=["singular_values"])
         total = float(jnp.sum(problem.truth**2) + jnp.sum((problem.target - problem.truth) ** 2))
         largest = jnp.max(jnp.sum(run["singular_values"] ** 2, axis=1))

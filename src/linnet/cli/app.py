@@ -1,12 +1,15 @@
 """The commands. Heavy rooms are imported inside them, so that help is instant."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from linnet._files import dumps
 from linnet._version import __version__
+
+if TYPE_CHECKING:
+    from linnet.predict import Answer, Prediction
 
 app = typer.Typer(
     name="linnet",
@@ -25,6 +28,24 @@ Plot = Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .sv
 def _tell(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(dumps(result))
+
+
+def _answer(prediction: "Prediction", run: bool, plot: Path | None, as_json: bool, text: str = "exact run") -> None:
+    """Measures, draws and prints a prediction, as asked."""
+    from linnet.cli.bar import bar
+
+    result: Answer = prediction
+    if run:
+        with bar(text, quiet=as_json) as progress:
+            result = prediction.measure(progress=progress)
+    if plot is not None:
+        result.plot().savefig(plot)
+    if as_json:
+        typer.echo(dumps(result.to_dict() | ({} if plot is None else {"figure": str(plot)})))
+    else:
+        from rich.console import Console
+
+        Console().print(result, highlight=False)
 
 
 def _version(asked: bool) -> None:
@@ -154,13 +175,17 @@ def phase(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Lazy or active? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
+    """Lazy or rich? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
 
     The setting is noisy low-rank recovery: A* + E with d x d entries of unit variance each, loss |A - A* - E|^2 / d^2.
     """
-    from linnet.cli.predict_phase import phase as answer
+    from linnet.cli.typed import numbers, picture
+    from linnet.predict import phase as ask
 
-    _tell(answer(gamma_w, gamma_sigma2, d, rank, levels, c_lr, seed, run=run, plot=plot, quiet=as_json), as_json)
+    picture(plot)
+    given = None if levels is None else numbers("levels", levels, example="1,0.8")
+    found = ask(d=d, gamma_w=gamma_w, gamma_sigma2=gamma_sigma2, rank=rank, levels=given, c_lr=c_lr, seed=seed)
+    _answer(found, run, plot, as_json)
 
 
 @predict.command()
@@ -318,11 +343,11 @@ def features(
     v0: Annotated[float, typer.Option(help="Size of the second layer's start, +-v0.")],
     sigma0: Annotated[float, typer.Option(help="Standard deviation of the first layer's start.")],
     samples: Annotated[int | None, typer.Option(help="Samples n; with --data the first n of the file.")] = None,
-    d: Annotated[int | None, typer.Option(help="Inputs.")] = None,
+    inputs: Annotated[int | None, typer.Option(help="Input dimension.")] = None,
     lr: Annotated[float | None, typer.Option(help="Step size; default a tenth of the largest stable one.")] = None,
     noise2: Annotated[float | None, typer.Option(help="Variance of the noise on labels; default 0.")] = None,
     teacher: Annotated[
-        float | None, typer.Option(help="Norm of the teacher; default that of d normal numbers.")
+        float | None, typer.Option(help="Norm of the teacher; default that of as many normal numbers as inputs.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Samples of your own as rows: .npz (inputs, labels), .npy or .csv.")
@@ -340,12 +365,34 @@ def features(
     f = (1/width) X W_1^T v with one output and loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Subtract
     the column means of your inputs first.
     """
-    from linnet.cli.predict_features import features as answer
+    from linnet._check import InputError
+    from linnet.cli.typed import first_samples, picture, refuse
+    from linnet.predict import features as own
+    from linnet.predict import gaussian_features as drawn
 
-    _tell(
-        answer(samples, d, width, v0, sigma0, lr, noise2, teacher, data, eps, seed, run=run, plot=plot, quiet=as_json),
-        as_json,
-    )
+    picture(plot)
+    if data is not None:
+        refuse("--data: the file has its own", inputs=inputs, noise2=noise2, teacher=teacher)
+        x, y = first_samples(data, samples)
+        found = own(x, y, width=width, v0=v0, sigma0=sigma0, lr=lr, eps=eps, seed=seed)
+    elif samples is None or inputs is None:
+        raise InputError(
+            "samples and inputs are missing: give --samples and --inputs, or samples of your own with --data FILE."
+        )
+    else:
+        found = drawn(
+            samples=samples,
+            inputs=inputs,
+            width=width,
+            v0=v0,
+            sigma0=sigma0,
+            noise2=noise2 or 0.0,
+            teacher=teacher,
+            lr=lr,
+            eps=eps,
+            seed=seed,
+        )
+    _answer(found, run, plot, as_json, "exact descent")
 
 
 @predict.command()

@@ -16,6 +16,7 @@ from linnet.initial import gaussian
 from linnet.motion import GradientDescent
 from linnet.problems import low_rank_recovery
 from linnet.simulation import simulate
+from linnet.theory import mixed
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -38,8 +39,8 @@ def run(
     c = variance * width
     key = jax.random.key(_check.integer("seed", seed, least=0, most=2**63 - 1))
     problem = low_rank_recovery(key, d, rank)
-    # the stable step of either regime, in fiftieths (mixed dynamics, appendix G)
-    lr = d**2 / (50 * max(c, float(jnp.linalg.norm(problem.truth, 2))))
+    signal = float(jnp.linalg.norm(problem.truth, 2))
+    lr = float(mixed.step_size(d, c, signal, lazy=gamma_sigma2 + gamma_w > 1))
     console = Console(quiet=quiet)
     console.print(
         f"Two layers, {d} -> {width:,.0f} -> {d}: {2 * d * width:,.0f} weights, trained as {min(width, 2 * d):,.0f} "

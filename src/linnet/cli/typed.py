@@ -41,3 +41,22 @@ def picture(plot: Path | None) -> None:
     if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir()):
         ends = ", ".join(_PICTURES)
         raise InputError(f"plot = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists.")
+
+
+def first_samples(data: Path, count: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels of a file, or of its first samples."""
+    from linnet.cli.files import read_regression
+
+    inputs, labels = read_regression(data)
+    if count is None:
+        return inputs, labels
+    if not 1 <= count <= len(inputs):
+        raise InputError(f"samples = {count} is not allowed: {str(data)!r} holds {len(inputs)} samples.")
+    return inputs[:count], labels[:count]
+
+
+def refuse(why: str, **given: object) -> None:
+    """Refuses options that contradict another one."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} = {value} is not allowed with {why}.")

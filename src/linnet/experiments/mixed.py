@@ -68,8 +68,8 @@ class Fig1(Experiment):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         key = jax.random.key(self.seed)
         problem = low_rank_recovery(key, self.d, self.rank)
-        size = self.c if self.gamma_sigma2 + self.gamma_w > 1 else float(jnp.linalg.norm(problem.truth, 2))
-        lr = self.d**2 / (self.c_lr * size)
+        lazy, signal = self.gamma_sigma2 + self.gamma_w > 1, float(jnp.linalg.norm(problem.truth, 2))
+        lr = float(mixed.step_size(self.d, self.c, signal, lazy=lazy, c_lr=self.c_lr))
         start = gaussian(key, problem, self.width, self.d**self.gamma_sigma2)
         run = simulate(
             problem,
@@ -288,7 +288,7 @@ class Fig2(Experiment):
         width = xarray.DataArray(np.maximum(1, np.round(d ** data["gamma_w"])))
         c = variance * width
         lazy = (data["gamma_sigma2"] + data["gamma_w"] > 1).values
-        lr = d**2 / (self.c_lr * np.where(lazy, c.values, values[0] * d))
+        lr = mixed.step_size(d, c.values, values[0] * d, lazy=lazy, c_lr=self.c_lr)
         found = _stopping(jnp.asarray(values), d, jnp.asarray(c.values.ravel()), (variance * c).values.ravel())
         time, error = (np.asarray(x).reshape(c.shape) for x in found)
         return xarray.Dataset({"step": (c.dims, time / lr), "test": (c.dims, error)}, coords=c.coords)

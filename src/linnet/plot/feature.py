@@ -1,8 +1,5 @@
 """Pictures of feature learning."""
 
-from pathlib import Path
-from typing import Any
-
 import matplotlib as mpl
 import numpy as np
 import xarray
@@ -11,7 +8,9 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from linnet._check import InputError
 from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
+from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
 
 
 def _band(axes: Axes, x: np.ndarray, values: np.ndarray, colour: str, words: str | None = None) -> None:
@@ -171,37 +170,44 @@ def _short(value: float) -> str:
     return f"{mantissa}e{int(power)}"
 
 
-def prediction(
-    answer: dict[str, Any], predicted: dict[str, np.ndarray] | None, measured: dict[str, np.ndarray] | None, out: Path
-) -> None:
+def prediction(result: FeaturesPrediction | FeaturesMeasured) -> Figure:
     """Loss, slope and growth of the kernel by the two-scalar model, with the exact descent if there is one."""
+    run = result if isinstance(result, FeaturesMeasured) else None
+    answer = result.prediction if isinstance(result, FeaturesMeasured) else result
+    model = answer.curves
+    if model is None and run is None:
+        raise InputError(
+            f"plot needs a stable step size: lr = {answer.lr:g} is above {answer.largest_stable_lr:.4g}; lower lr, or "
+            "draw the exact run."
+        )
     figure = canvas(12, 3.9)
     panels = figure.subplots(1, 3)
+    t1 = None if answer.stages is None else answer.stages.t1
     for axes, name, colour in zip(panels, ("loss", "slope", "growth"), (TRAIN, SIGNAL, TEST), strict=True):
-        if predicted is not None:
-            axes.plot(predicted["step"], predicted[name], color=colour, lw=3, alpha=0.45, label="two-scalar model")
-        if measured is not None:
-            axes.plot(measured["step"], measured[name], color=THEORY, lw=1.1, ls="--", label="exact descent")
-        if answer["t1"] is not None:
-            axes.axvline(answer["t1"], color=NOISE, lw=1, ls=":", label=f"$t_1$ = {answer['t1']}")
+        if model is not None:
+            axes.plot(model.step, getattr(model, name), color=colour, lw=3, alpha=0.45, label="two-scalar model")
+        if run is not None:
+            axes.plot(run.curves.step, getattr(run.curves, name), color=THEORY, lw=1.1, ls="--", label="exact descent")
+        if t1 is not None:
+            axes.axvline(t1.step, color=NOISE, lw=1, ls=":", label=f"$t_1$ = {t1.step}")
         axes.set_xlabel("step")
         tidy(axes)
-    panels[0].set(title=f"{answer['regime']}, R = {answer['richness']:.3g}: loss", ylabel="$L / L(0)$")
+    panels[0].set(title=f"{answer.regime}, R = {answer.richness:.3g}: loss", ylabel="$L / L(0)$")
     panels[1].set(title="Alignment of the neurons", ylabel="slope")
     panels[2].set(title="Kernel along the labels", ylabel="$y^TΘy$ over its start")
     panels[0].set_yscale("log")
     panels[0].set_ylim(1e-9, 3)
-    if answer["kernel_growth"] > 10:
+    if answer.kernel_growth > 10:
         panels[2].set_yscale("log")
     else:
-        panels[2].set_ylim(0, 1.2 * answer["kernel_growth"])
+        panels[2].set_ylim(0, 1.2 * answer.kernel_growth)
     panels[1].set_ylim(0, 1.05)
-    if predicted is not None:
+    if model is not None:
         for axes in panels:
-            axes.set_xlim(0, predicted["step"][-1])
+            axes.set_xlim(0, model.step[-1])
     for axes in panels:
         axes.legend(frameon=False, fontsize=9)
-    figure.savefig(out)
+    return figure
 
 
 def image_stages(data: xarray.Dataset) -> Figure:

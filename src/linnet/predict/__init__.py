@@ -4,6 +4,25 @@ Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--j
 """
 
 from linnet.predict.answer import Answer, Holds, Hypothesis, Measured, Prediction, Source, When
+from linnet.predict.features import features, gaussian_features
+from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
+from linnet.predict.phase import PhaseMeasured, PhasePrediction, phase
 from linnet.theory.regime import Regime
 
-__all__ = ["Answer", "Holds", "Hypothesis", "Measured", "Prediction", "Regime", "Source", "When"]
+__all__ = [
+    "Answer",
+    "FeaturesMeasured",
+    "FeaturesPrediction",
+    "Holds",
+    "Hypothesis",
+    "Measured",
+    "PhaseMeasured",
+    "PhasePrediction",
+    "Prediction",
+    "Regime",
+    "Source",
+    "When",
+    "features",
+    "gaussian_features",
+    "phase",
+]

@@ -4,12 +4,13 @@ Letters as in the paper: c = variance * width is the threshold between lazy and 
 curvature of the cost C(A) = (kappa/2) |A - A_obs|^2 (the paper's loss 1/d^2 has kappa = 2/d^2), t = lr * steps.
 """
 
+import enum
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError
@@ -204,20 +205,35 @@ def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
     return 1 / (jnp.asarray(kappa) * jnp.hypot(jnp.asarray(top), jnp.asarray(c)))
 
 
-PHASES = ("underparametrized", "infinite_noise", "lazy", "active")
+def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 50.0) -> Float[np.ndarray, "..."]:
+    """The paper's lr for low-rank recovery: d^2 / (c_lr c) where lazy, d^2 / (c_lr |A_star|) elsewhere (appendix G).
+
+    `signal` is |A_star|, the largest signal; lazy is gamma_sigma2 + gamma_w > 1. One step is 1/c_lr of what the fastest
+    mode bears. In NumPy; any of c, signal and lazy may be arrays.
+    """
+    return d**2 / (c_lr * np.where(lazy, c, signal))
 
 
-def phase(gamma_w: float, gamma_sigma2: float) -> str:
+class Phase(enum.StrEnum):
+    """The phases of low-rank recovery as d grows. The paper calls RICH active."""
+
+    UNDERPARAMETRIZED = "underparametrized"
+    INFINITE_NOISE = "infinite_noise"
+    LAZY = "lazy"
+    RICH = "rich"
+
+
+def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
     """The phase of width d^gamma_w and variance d^gamma_sigma2 for low-rank recovery.
 
     gamma_w < 1: underparametrized; 2 gamma_sigma2 + gamma_w > 0: infinite noise at the start; above the transition line
-    gamma_sigma2 + gamma_w = 1 lazy, below it active.
+    gamma_sigma2 + gamma_w = 1 lazy, below it rich (active in the paper).
     """
     if gamma_w < 1:
-        return "underparametrized"
+        return Phase.UNDERPARAMETRIZED
     if 2 * gamma_sigma2 + gamma_w > 0:
-        return "infinite_noise"
-    return "lazy" if gamma_sigma2 + gamma_w > 1 else "active"
+        return Phase.INFINITE_NOISE
+    return Phase.LAZY if gamma_sigma2 + gamma_w > 1 else Phase.RICH
 
 
 def transition(gamma_w: Number, *, low_rank: bool = True) -> Number:
@@ -302,6 +318,27 @@ def recovery(
     return Recovery(float(delta), rate, steps, float(delta / (4 * weakest) * unit), errors)
 
 
+class Spiked(NamedTuple):
+    """What noise makes of signals a_i d: singular values of A_star + E, by how much their overlap with A_star falls
+    short of a_i d, and whether they can be seen at all.
+    """
+
+    value: Float[Array, " k"]
+    lost: Float[Array, " k"]
+    seen: Bool[Array, " k"]
+
+
+def spiked_signals(levels: Any, d: float) -> Spiked:
+    """Singular values a_i d + 1/a_i with overlaps a_i d - 1/a_i (spiked-matrix theory).
+
+    Where a_i^2 d <= 1 no singular vector knows the signal: 2 sqrt(d), the edge of the noise, and no overlap.
+    """
+    a = _check.array("levels", levels, ndim=1)
+    seen = a * a * d > 1
+    turned = 1 / jnp.where(seen, a, 1.0)
+    return Spiked(jnp.where(seen, a * d + turned, 2 * jnp.sqrt(d)), jnp.where(seen, turned, a * d), seen)
+
+
 def recovery_error(
     time: Number, levels: Any, d: float, c: Number, *, nodes: int = 2000, spiked: bool = False, start: Number = 0.0
 ) -> Float[Array, ""]:
@@ -310,20 +347,24 @@ def recovery_error(
     Signals a_i d and noise 2 sqrt(d) y with the quarter-circle density (4/pi) sqrt(1 - y^2), all from 0 by the closed
     form: (1/d^2) [sum (s_i - a_i d)^2 + d mean s^2]. The mean is a Gauss-Chebyshev sum.
 
-    `spiked` adds what noise does to signals at finite d. The singular vectors of A_star + E are turned: a signal's
-    target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i (spiked-matrix theory, a_i^2 d > 1), so its
-    squared error is (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; d - K dimensions are left for the noise. `start` is the
-    mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as exp(-4 kappa c t).
+    `spiked` adds what noise does to signals at finite d (`spiked_signals`). The singular vectors of A_star + E are
+    turned: a signal's target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i, so its squared error is
+    (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides costs (a_i d)^2 for ever. The other dimensions
+    are left for the noise. `start` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
+    exp(-4 kappa c t).
     """
     a = _check.array("levels", levels, ndim=1)
     kappa = 2 / d**2
-    turned = 1 / a if _check.flag("spiked", spiked) else jnp.zeros_like(a)
-    left = d - a.shape[0] if spiked else d
+    if _check.flag("spiked", spiked):
+        value, lost, seen = spiked_signals(a, d)
+    else:
+        value, lost, seen = a * d, jnp.zeros_like(a), jnp.ones_like(a, dtype=bool)
+    left = d - jnp.sum(seen) if spiked else d
     angle = jnp.pi * jnp.arange(1, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
-    signal = mode(time, 0.0, a * d + turned, c, kappa) - a * d + turned
+    signal = jnp.where(seen, mode(time, 0.0, value, c, kappa), 0.0) - a * d + lost
     noise = mode(time, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
-    rest = jnp.sum(jnp.where(turned > 0, 2 * d - turned**2, 0.0))
+    rest = jnp.sum(lost * (2 * a * d - lost))
     decayed = jnp.asarray(start) * jnp.exp(-4 * kappa * c * jnp.asarray(time))
     return (jnp.sum(signal**2) + rest + left * jnp.sum(weight * noise**2)) / d**2 + decayed
 

@@ -1,0 +1,1 @@
+"""What predictions show in a terminal."""

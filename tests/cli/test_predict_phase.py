@@ -1,0 +1,65 @@
+"""`linnet predict phase`: what Python says, and every mistake as one sentence."""
+
+import json
+
+import pytest
+
+from linnet import predict
+from linnet._files import dumps
+
+COMMAND = ("predict", "phase")
+NETWORK = ("--gamma-w", 2.2, "--gamma-sigma2", -2, "--d", 40)
+
+
+def test_python_and_the_command_say_the_same(typed):
+    code, out, _ = typed(*NETWORK, "--levels", "0.5,1", "--c-lr", 40, "--seed", 3, "--run", "--json")
+    assert code == 0
+    same = predict.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, levels=[1, 0.5], c_lr=40, seed=3).measure()
+    assert json.loads(out) == json.loads(dumps(same.to_dict()))
+    code, out, _ = typed(*NETWORK, "--rank", 2, "--json")
+    assert code == 0
+    assert json.loads(out) == json.loads(dumps(predict.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, rank=2).to_dict()))
+
+
+def test_what_is_shown(typed):
+    code, out, _ = typed(*NETWORK, "--levels", "1,0.1")
+    assert code == 0
+    told = predict.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, levels=[1, 0.1])
+    for words in (
+        "rich: signals are learned first and alone",
+        "40 -> 3,346 -> 40 neurons, variance 0.000625: threshold c = 2.09, 0.052 of the strongest signal.",
+        "Exponent -0.80 from the transition, which at this width is at variance 0.012.",
+        f"Step size 0.8; stable below {told.largest_stable_lr:.4g}.",
+        f"half learned at step {told.first_noise.half_learned.step:.0f}.",
+        "Caution: levels 0.1 are below d^-1/2",
+    ):
+        assert words in out
+    rows = {line.rsplit(maxsplit=1)[0]: line.rsplit(maxsplit=1)[1] for line in out.splitlines() if "step  " in line}
+    assert rows["signal 1 (level 1) half learned at step"] == f"{told.signals[0].half_learned.step:.0f}"
+    assert rows["stop at step"] == f"{told.stop.step:.0f}"
+    assert f" {told.test_error:.4f}\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--gamma-w", 2, "--gamma-sigma2", -1), "Missing option '--d'"),
+        (("--gamma-w", 2, "--gamma-sigma2", -1, "--d", 1), "d = 1"),
+        (("--gamma-w", 2, "--gamma-sigma2", -1, "--d", 9999, "--run"), "needs d <= 3000"),
+        ((*NETWORK, "--levels", "1,x"), "levels = '1,x'"),
+        ((*NETWORK, "--levels", "1,-1"), "levels = 1, -1 is not allowed"),
+        ((*NETWORK, "--plot", "x.bmp"), "plot = 'x.bmp'"),
+        ((*NETWORK, "--rank", 41), "rank = 41 is not allowed: rank must be a whole number from 1 to 40"),
+        ((*NETWORK, "--c-lr", 1), "c_lr = 1.0 is not allowed"),
+        ((*NETWORK, "--seed", -1), "seed = -1"),
+        ((*NETWORK, "--levels", "1,0.001", "--c-lr", 1e6, "--run"), "100000 are the most"),
+        (("--gamma-w", 21, "--gamma-sigma2", -1, "--d", 9), "gamma_w = 21"),
+        (("--gamma-w", 20, "--gamma-sigma2", -1, "--d", 10**6), "must be at most 1e100"),
+        (("--gamma-w", 0, "--gamma-sigma2", -20, "--d", 10**6), "beyond reason"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, words, typed):
+    code, _, told = typed(*arguments)
+    assert code == 2
+    assert words in told
+    assert "Traceback" not in told
