@@ -139,7 +139,7 @@ def test_unknown_names_are_attribute_errors():
 def test_the_reference_lists_every_public_name():
     text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
     for name in ln.__all__:
-        if name not in ("__version__", "claims", "dynamics", "experiments", "observe", "sweep", "theory"):
+        if name not in ("__version__", "claims", "dynamics", "experiments", "observe", "predict", "sweep", "theory"):
             assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
     for name in ln.observe.__all__:
         thing = getattr(ln.observe, name)
@@ -150,3 +150,19 @@ def test_the_reference_lists_every_public_name():
     for name in ln.dynamics.__all__:
         if callable(getattr(ln.dynamics, name)) and name != "Map":
             assert f"::: linnet.dynamics.{name}\n" in text
+
+
+def test_the_reference_lists_every_prediction():
+    text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
+    for name in ln.predict.__all__:
+        assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
+
+
+def test_functions_and_files_stay_short():
+    for file in sorted(SOURCE.rglob("*.py")):
+        room = file.relative_to(SOURCE).parts[0]
+        text = file.read_text()
+        assert room != "predict" or text.count("\n") <= 350, f"{file} has {text.count(chr(10))} lines"
+        for node in ast.walk(ast.parse(text)) if room not in ("claims", "experiments") else ():
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 80, f"{node.name} in {file} is too long"
