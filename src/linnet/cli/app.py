@@ -1,12 +1,15 @@
 """The commands. Heavy rooms are imported inside them, so that help is instant."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from linnet._files import dumps
 from linnet._version import __version__
+
+if TYPE_CHECKING:
+    from linnet.predict import Answer, Prediction
 
 app = typer.Typer(
     name="linnet",
@@ -25,6 +28,24 @@ Plot = Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .sv
 def _tell(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(dumps(result))
+
+
+def _answer(prediction: "Prediction", run: bool, plot: Path | None, as_json: bool, text: str = "exact run") -> None:
+    """Measures, draws and prints a prediction, as asked."""
+    from linnet.cli.bar import bar
+
+    result: Answer = prediction
+    if run:
+        with bar(text, quiet=as_json) as progress:
+            result = prediction.measure(progress=progress)
+    if plot is not None:
+        result.plot().savefig(plot)
+    if as_json:
+        typer.echo(dumps(result.to_dict() | ({} if plot is None else {"figure": str(plot)})))
+    else:
+        from rich.console import Console
+
+        Console().print(result, highlight=False)
 
 
 def _version(asked: bool) -> None:
@@ -307,9 +328,13 @@ def stability(
     Which modes converge, which oscillate between which values, double their period, become chaotic or diverge; whether
     modes mix and when rounding shows it; whether the layers balance; the largest step that is stable.
     """
-    from linnet.cli.predict_stability import stability as answer
+    from linnet import predict
+    from linnet.cli.typed import numbers, picture
 
-    _tell(answer(depth, spectrum, lr, start, alpha, d, seed, half=half, run=run, plot=plot, quiet=as_json), as_json)
+    picture(plot)
+    values = numbers("spectrum", spectrum, example="10,9,6")
+    said = predict.stability(values, depth=depth, lr=lr, start=start, alpha=alpha, d=d, seed=seed, half=half)
+    _answer(said, run, plot, as_json)
 
 
 @predict.command()
