@@ -197,6 +197,20 @@ def test_gaps_of_one_step(depth, seed):
     assert np.max(np.abs(after - before * (1 - stability.gap_loss(y, s, lr)))) < 1e-12 * (1 + np.max(new**2))
 
 
+@pytest.mark.parametrize("depth", [2, 3, 6])
+def test_gaps_of_a_one_zero_chain(depth):
+    x, y, s, lr = 0.3, 0.9, 1.7, 0.2
+    q = stability.gap_loss([*[y] * (depth - 1), x], s, lr)[0, -1]
+    assert abs(stability.one_zero_loss(x, y, s, lr, depth) - q) < 1e-15
+    # the map's third entry is the ratio of the gaps of the other two
+    kappa = 1.7
+    run = dynamics.orbits(stability.one_zero_gap(depth), [[0.0, 0.5, 1.0]], [kappa], skip=0, keep=40)
+    x, y, gap = np.asarray(run.values)[0].T
+    assert np.allclose((y**2 - x**2) / 0.25, gap, rtol=0, atol=1e-13)
+    plain = dynamics.orbits(dynamics.one_zero(depth), [[0.0, 0.5]], [kappa], skip=0, keep=40)
+    assert np.allclose(np.asarray(plain.values)[0], np.stack([x, y], axis=-1), rtol=1e-13)
+
+
 def test_gap_multiplier_over_a_cycle():
     for depth in (2, 3, 6):
         kappa = 2.3

@@ -7,7 +7,6 @@ they differ.
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -517,19 +516,6 @@ class Fig7(Experiment):
 # Balancing (figure 4) ------------------------------------------------------------------------------------------------
 
 
-@lru_cache
-def _with_gap(depth: int) -> dynamics.Map:
-    """The one-zero map with a third entry: y_L^2 - y_l^2 over its start, by its product formula (section 3.5)."""
-    step = dynamics.one_zero(depth)
-
-    def both(point: Any, kappa: Any) -> Any:
-        x, y = point[0], point[1]
-        loss = (kappa / depth * (x * y ** (depth - 1) - 1) * y ** (depth - 2)) ** 2
-        return jnp.append(step(point[:2], kappa), point[2] * (1 - loss))
-
-    return both
-
-
 class Fig4(_Target):
     """The gap of the squared layer values of every mode. Only the mode that keeps oscillating is balanced in the end,
     at the rate of its 2-cycle; the gaps of modes at rest stay, small because alpha is. Thin: the same as a direct
@@ -554,7 +540,7 @@ class Fig4(_Target):
         starts = np.stack([0 * s, self.alpha / root, np.ones(len(s))], axis=-1)
         kappas = stability.kappa(s, self.depth, lr)
         progress(0, 1)
-        run = dynamics.orbits(_with_gap(self.depth), starts, kappas, skip=0, keep=self.steps + 1)
+        run = dynamics.orbits(stability.one_zero_gap(self.depth), starts, kappas, skip=0, keep=self.steps + 1)
         direct = _aligned(s[None], self.depth, self.alpha, [lr], self.steps, ["layer_gaps", "modes"])
         progress(1, 1)
         return xarray.Dataset(

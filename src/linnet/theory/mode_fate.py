@@ -44,6 +44,7 @@ KEEP = 128  # points of an orbit that are looked at; periods up to half of them 
 MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 VISIBLE = 0.01  # a cross component of this share of s_1 is seen
 _LONG = 8192  # points of which the lowest and the highest are told
+_NO_LIMIT = 1e300
 _NEAR_ZERO = 0.2  # of the target: an orbit that stays below is at the saddle
 
 
@@ -360,23 +361,11 @@ def gaps_left(
     root = alpha / s ** (1 / depth)
     leave = escape_steps(s, alpha, depth, "one-zero", 1.0).max() * depth / kappas.min()
     steps = int(min(3 * np.ceil(leave) + 5000, MOST_STEPS))
-    found = np.asarray(_gaps(jnp.asarray(root), jnp.asarray(kappas), depth, steps))
+    begin = np.stack([np.zeros_like(root), root, np.ones_like(root)], axis=-1)
+    run = dynamics.orbits(stability.one_zero_gap(depth), begin, kappas, skip=steps, keep=1, limit=_NO_LIMIT)
+    x, y, gaps = np.asarray(run.values)[:, 0].T
+    apart = np.abs(x * y ** (depth - 1) - 1)
     return [
-        float(gap) if k <= 2 and math.isfinite(gap) and apart < 1e-3 else None
-        for gap, apart, k in zip(found[0], found[1], kappas, strict=True)
+        float(gap) if k <= 2 and math.isfinite(gap) and miss < 1e-3 else None
+        for gap, miss, k in zip(gaps, apart, kappas, strict=True)
     ]
-
-
-@partial(jax.jit, static_argnums=2)
-def _gaps(root: Array, kappas: Array, depth: int, steps: int) -> Array:
-    """prod (1 - q) along the chain of every mode, and its distance from the target in the end."""
-
-    def walk(_: Any, run: tuple[Array, Array]) -> tuple[Array, Array]:
-        point, gap = run
-        x, y = point[..., 0], point[..., 1]
-        q = (kappas / depth * (x * y ** (depth - 1) - 1) * y ** (depth - 2)) ** 2
-        return jax.vmap(dynamics.one_zero(depth))(point, kappas), gap * (1 - q)
-
-    begin = jnp.stack([jnp.zeros_like(root), root], axis=-1)
-    point, gap = jax.lax.fori_loop(0, steps, walk, (begin, jnp.ones_like(root)))
-    return jnp.stack([gap, jnp.abs(point[..., 0] * point[..., 1] ** (depth - 1) - 1)])

@@ -25,6 +25,8 @@ from linnet.observe import aligned_blocks
 from linnet.problems import Factorisation
 from linnet.states import Modes
 
+Number = float | Array | np.ndarray
+
 # Curvature at a minimum ----------------------------------------------------------------------------------------------
 
 
@@ -274,6 +276,23 @@ def gap_loss(values: Any, s: float, lr: float) -> Float[np.ndarray, "depth depth
     depth = len(y)
     rest = np.array([[0.0 if i == j else np.prod(np.delete(y, [i, j])) for j in range(depth)] for i in range(depth)])
     return (lr * (np.prod(y) - s) * rest) ** 2
+
+
+def one_zero_loss(x: Number, y: Number, s: Number, lr: Number, depth: int) -> Any:
+    """The same between x, the value of the last layer, and y, that of all others: (lr (x y^{L-1} - s) y^{L-2})^2."""
+    return (lr * (x * y ** (depth - 1) - s) * y ** (depth - 2)) ** 2
+
+
+@lru_cache
+def one_zero_gap(depth: int) -> dynamics.Map:
+    """`dynamics.one_zero` with a third entry, y^2 - x^2 over its start: the product of 1 - q, without cancellation."""
+    step = dynamics.one_zero(depth)
+
+    def both(point: Float[Array, " 3"], kappa: Float[Array, ""]) -> Float[Array, " 3"]:
+        left = 1 - one_zero_loss(point[0], point[1], 1.0, kappa / depth, depth)
+        return jnp.append(step(point[:2], kappa), point[2] * left)
+
+    return both
 
 
 # The minimum of the gradient flow ------------------------------------------------------------------------------------
