@@ -5,7 +5,11 @@ import pytest
 
 import linnet as ln
 from linnet.experiments import experiments
-from linnet.experiments.stability import Fig1, Fig2, Fig3, Fig4, Fig5, Fig6, Fig7, Fig18
+from linnet.experiments.stability_balance import Fig4
+from linnet.experiments.stability_cross import Fig5, Fig18
+from linnet.experiments.stability_orbits import Fig1, Fig6
+from linnet.experiments.stability_sharpness import Fig2, Fig7
+from linnet.experiments.stability_starts import Fig3
 
 
 def quiet(done, total):

@@ -6,20 +6,11 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet.experiments.stability_starts import (
-    SADDLE,
-    Fig8,
-    Fig9,
-    Fig10,
-    Fig11,
-    Fig12,
-    Fig13,
-    Fig14,
-    Fig15,
-    Fig16,
-    Fig22,
-    Fig23,
-)
+from linnet.experiments.stability_balance import Fig13, Fig22, Fig23
+from linnet.experiments.stability_landscape import Fig8, Fig10, Fig11
+from linnet.experiments.stability_orbits import SADDLE, Fig16
+from linnet.experiments.stability_sharpness import Fig9
+from linnet.experiments.stability_starts import Fig12, Fig14, Fig15
 
 
 def quiet(done, total):
@@ -132,12 +123,12 @@ def test_the_minimum_of_the_flow(tmp_path):
     [
         (Fig10, {"rates": (0.08, 0.07)}, "rates = (0.08, 0.07) must ascend"),
         (Fig9, {"samples": (30, 10)}, "samples = (30, 10) must ascend"),
-        (Fig12, {"d": 3}, "d = 3 must be at least the rank of the target, 5"),
+        (Fig12, {"d": 3}, "d = 3 must be at least the number of modes, 5"),
         (Fig12, {"spectrum": (1.0, 2.0)}, "spectrum = (1.0, 2.0) must be positive and descend"),
         (Fig12, {"alpha": 1e-6}, "alpha = 1e-06 must be larger: this start leaves the saddle too late"),
-        (Fig13, {"alphas": (0.1, 3.0)}, "must ascend between 0 and the smallest value 2"),
+        (Fig13, {"alphas": (0.1, 3.0)}, "must ascend between 0 and the smallest singular value, 2"),
         (Fig14, {"lr": 0.03}, "lr = 0.03 must lie between the edge of stability and the first doubling"),
-        (Fig15, {"d": 2}, "d = 2 must be at least the rank of the target, 3"),
+        (Fig15, {"d": 2}, "d = 2 must be at least the number of modes, 3"),
         (Fig16, {"alpha": 1e-3, "depths": (2, 6)}, "alpha = 0.001 must be larger: leaving the saddle would take"),
         (Fig16, {"low": 3.0}, "low = 3 must be below high = 2.2"),
         (Fig22, {"depths": (2, 20), "reach": 2.0}, "reach = 2 must be smaller"),

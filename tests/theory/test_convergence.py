@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import linnet as ln
-from linnet.theory import convergence, mixed
+from linnet.theory import convergence, mixed, rank_one_flow
 from linnet.theory.convergence import Coordinates
 
 SHAPES = ((4, 4), (1, 4), (4, 2), (3, 4), (4, 1))  # all of one padded size: one program
@@ -140,15 +140,15 @@ def test_deep_flow_is_the_formula(depth, kind, spectrum, scale, seed):
 
 def panels(start, depth):
     """How many panels the flow takes until it rests or is lost."""
-    plane = convergence._plane(*(jnp.asarray(x) for x in start[1:]))
-    spot, count = convergence._beginning(plane, 1 / jnp.asarray(start.s), depth), 0
+    plane = rank_one_flow._plane(*(jnp.asarray(x) for x in start[1:]))
+    spot, count = rank_one_flow._beginning(plane, 1 / jnp.asarray(start.s), depth), 0
     while np.isfinite(spot.w) and not (plane.settled(spot.theta) and abs(1 - plane.f(spot.theta) * spot.w) < 1e-14):
         spot, count = _STEP(plane, spot, depth), count + 1
         assert count < 1000
     return count
 
 
-_STEP = jax.jit(convergence._step)
+_STEP = jax.jit(rank_one_flow._step)
 
 
 def test_price_does_not_grow_with_depth():

@@ -133,19 +133,20 @@ def test_where_orbits_leave_and_diverge():
     assert np.max(np.abs(np.asarray(trapped.values))) < 0.1
 
 
-def test_outcomes_in_words():
-    assert stability.outcome([1.9, 2.1, 2.5, 2.61, 2.63, 2.7, 3.8, 1e12], 3) == [
-        "converges",
-        "period 2",
-        "period 4",
-        "period 8",
-        "period 16",
-        "chaos",
-        "trapped",
-        "diverges",
+def test_outcomes():
+    fate, outcome = stability.Fate, stability.Outcome
+    found = stability.outcome([1.9, 2.1, 2.5, 2.61, 2.63, 2.7, 3.8, 1e12], 3)
+    assert found == [
+        outcome(fate.CONVERGES, 1),
+        *(outcome(fate.CYCLE, period) for period in (2, 4, 8, 16)),
+        outcome(fate.CHAOS),
+        outcome(fate.TRAPPED),
+        outcome(fate.DIVERGES),
     ]
-    assert stability.outcome([3.5], 2) == ["flips"]
-    assert stability.outcome([1.9, 2.0, 2.1], 1) == ["converges", "period 2", "diverges"]
+    assert [str(one) for one in found[:2]] == ["converges", "period 2"]
+    assert stability.outcome([3.5], 2) == [outcome(fate.FLIPS)]
+    one_layer = [outcome(fate.CONVERGES, 1), outcome(fate.CYCLE, 2), outcome(fate.DIVERGES)]
+    assert stability.outcome([1.9, 2.0, 2.1], 1) == one_layer
 
 
 def test_orbit_of_a_network():
@@ -195,6 +196,20 @@ def test_gaps_of_one_step(depth, seed):
     before = y[:, None] ** 2 - y[None] ** 2
     after = new[:, None] ** 2 - new[None] ** 2
     assert np.max(np.abs(after - before * (1 - stability.gap_loss(y, s, lr)))) < 1e-12 * (1 + np.max(new**2))
+
+
+@pytest.mark.parametrize("depth", [2, 3, 6])
+def test_gaps_of_a_one_zero_chain(depth):
+    x, y, s, lr = 0.3, 0.9, 1.7, 0.2
+    q = stability.gap_loss([*[y] * (depth - 1), x], s, lr)[0, -1]
+    assert abs(stability.one_zero_loss(x, y, s, lr, depth) - q) < 1e-15
+    # the map's third entry is the ratio of the gaps of the other two
+    kappa = 1.7
+    run = dynamics.orbits(stability.one_zero_gap(depth), [[0.0, 0.5, 1.0]], [kappa], skip=0, keep=40)
+    x, y, gap = np.asarray(run.values)[0].T
+    assert np.allclose((y**2 - x**2) / 0.25, gap, rtol=0, atol=1e-13)
+    plain = dynamics.orbits(dynamics.one_zero(depth), [[0.0, 0.5]], [kappa], skip=0, keep=40)
+    assert np.allclose(np.asarray(plain.values)[0], np.stack([x, y], axis=-1), rtol=1e-13)
 
 
 def test_gap_multiplier_over_a_cycle():

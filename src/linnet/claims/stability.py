@@ -314,7 +314,7 @@ def _chains(depth: int, s: np.ndarray, kappa: np.ndarray, alpha: np.ndarray, ste
     growth, lowest = np.zeros_like(s), np.full_like(s, np.inf)
     for _ in range(steps):
         miss = x * y ** (depth - 1) - s
-        growth = np.maximum(growth, np.abs(1 - (lr * miss * y ** (depth - 2)) ** 2))
+        growth = np.maximum(growth, np.abs(1 - stability.one_zero_loss(x, y, s, lr, depth)))
         x, y = x - lr * miss * y ** (depth - 1), y - lr * miss * x * y ** (depth - 2)
         lowest = np.minimum(lowest, np.minimum(x, y))
         escaped = np.maximum(np.abs(x), np.abs(y)) > 1e3 * s ** (1 / depth)
@@ -872,12 +872,9 @@ def bound_of_the_first_mode(size: str, sign: float = 1.0) -> Iterator[Finding]:
 def _gaps(kappa: float, steps: int) -> np.ndarray:
     """Layer gaps over their start, mode by mode, by the product formula; s = (10, 9, 6), L = 3, alpha = 0.01."""
     s = np.array([10.0, 9.0, 6.0])
-    lr, x, y, gap = _lr(10.0, kappa), np.zeros(3), np.full(3, 0.01), np.ones(3)
-    for _ in range(steps):
-        miss = x * y * y - s
-        gap *= 1 - (lr * miss * y) ** 2
-        x, y = x - lr * miss * y * y, y - lr * miss * x * y
-    return gap
+    begin = np.stack([np.zeros(3), 0.01 / np.cbrt(s), np.ones(3)], axis=-1)
+    run = dynamics.orbits(stability.one_zero_gap(3), begin, stability.kappa(s, 3, _lr(10.0, kappa)), skip=steps, keep=1)
+    return np.asarray(run.values)[:, 0, 2]
 
 
 @erratum(

@@ -332,9 +332,13 @@ def stability(
     Which modes converge, which oscillate between which values, double their period, become chaotic or diverge; whether
     modes mix and when rounding shows it; whether the layers balance; the largest step that is stable.
     """
-    from linnet.cli.predict_stability import stability as answer
+    from linnet import predict
+    from linnet.cli.typed import numbers, picture
 
-    _tell(answer(depth, spectrum, lr, start, alpha, d, seed, half=half, run=run, plot=plot, quiet=as_json), as_json)
+    picture(plot)
+    values = numbers("spectrum", spectrum, example="10,9,6")
+    said = predict.stability(values, depth=depth, lr=lr, start=start, alpha=alpha, d=d, seed=seed, half=half)
+    _answer(said, run, plot, as_json)
 
 
 @predict.command()

@@ -122,7 +122,8 @@ class Experiment(BaseModel):
 
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id, in the order of the papers."""
-    subjects = ("mixed", "spectral", "landscape", "convergence", "stability", "stability_starts", "feature")
+    edge = ("orbits", "sharpness", "starts", "balance", "landscape", "cross")
+    subjects = ("mixed", "spectral", "landscape", "convergence", *(f"stability_{part}" for part in edge), "feature")
     for subject in subjects:
         importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}

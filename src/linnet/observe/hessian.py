@@ -65,18 +65,23 @@ def top_hessian(count: int = 1, matvecs: int | None = None) -> Observable:
             raise InputError(f"count = {count} is not allowed: the state has {flat.size} parameters.")
         if flat.size <= max(DENSE_SHARPNESS, matvecs):
             return jnp.linalg.eigvalsh(hessian_matrix(state, problem))[::-1][:count]
-        from matfree import decomp  # the one place that needs it
-
-        lanczos = decomp.tridiag_sym(matvecs, materialize=True)
-        # a fixed generic start: curvature must not depend on a seed
-        first = jax.random.normal(jax.random.key(0), flat.shape, dtype=flat.dtype)
-        tridiagonal = lanczos(lambda v: _flat(hessian_product(state, problem, back(v)))[0], first)[1]
-        return _ritz_values(tridiagonal)[:count]
+        return ritz_values(lambda v: _flat(hessian_product(state, problem, back(v)))[0], flat, matvecs)[:count]
 
     return Observable(f"top_hessian_{count}", function, ("index",))
 
 
-def _ritz_values(tridiagonal: Float[Array, "m m"]) -> Float[Array, " m"]:
+def ritz_values(
+    product: Callable[[Array], Array], like: Float[Array, " parameters"], matvecs: int
+) -> Float[Array, " matvecs"]:
+    """What so many Lanczos steps know of the eigenvalues of a symmetric map of vectors `like` this one, descending."""
+    from matfree import decomp  # the one place that needs it
+
+    # a fixed generic start: curvature must not depend on a seed
+    first = jax.random.normal(jax.random.key(0), like.shape, dtype=like.dtype)
+    return _cut_values(decomp.tridiag_sym(matvecs, materialize=True)(product, first)[1])
+
+
+def _cut_values(tridiagonal: Float[Array, "m m"]) -> Float[Array, " m"]:
     """Eigenvalues of a Lanczos matrix, descending, without what follows an exhausted Krylov space.
 
     Once a coupling is tiny the space is invariant and all further entries are amplified rounding. Cutting there costs

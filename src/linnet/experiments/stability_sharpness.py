@@ -1,0 +1,301 @@
+"""Figures about sharpness in time: beyond the edge (2), by the target's size (7), on easy data (9)."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from pydantic import Field, model_validator
+
+from linnet import observe
+from linnet.claims import Finding, at_most, within
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.stability_frame import (
+    Target,
+    aligned_runs,
+    check_ascending,
+    check_room,
+    check_small,
+    digits,
+)
+from linnet.initial import one_zero
+from linnet.motion import GradientDescent
+from linnet.observe import Observable
+from linnet.problems import Factorisation, factorisation
+from linnet.record import at
+from linnet.simulation import simulate
+from linnet.states import ReluNetwork
+from linnet.theory import stability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# Loss and sharpness (figures 2 and 7) --------------------------------------------------------------------------------
+
+
+class Fig2(Target):
+    """Loss and sharpness beyond the edge. The sharpness climbs while the first mode leaves the saddle, passes 2/lr and
+    then alternates around it; its mean is a little above. The sharpness is exact, from the blocks of the Hessian;
+    crosses: the dense Hessian of matrices with random singular vectors.
+    """
+
+    id: ClassVar[str] = "stability/fig2"
+    place: ClassVar[str] = "Figure 2"
+    title: ClassVar[str] = "Sharpness climbs to 2/lr and alternates around it"
+    quick: ClassVar[dict[str, Any]] = {"steps": 1000}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+
+    d: int = Field(default=5, ge=2, le=30, description="Inputs and outputs.")
+    kappa: float = Field(default=2.05, gt=0, le=10, description="Step, in units of 1/S (the edge is at 2).")
+    steps: int = Field(default=2000, ge=10, le=10**5, description="Steps.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        check_room(self.d, self.spectrum)
+        if self.depth * self.d**2 > observe.hessian.DENSE_HESSIAN:
+            raise ValueError(f"d = {self.d} is too large for a dense Hessian of {self.depth} layers")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        lr = self.kappa / self.edge
+        target = np.append(self.spectrum, np.zeros(min(1, self.d - len(self.spectrum))))
+        looks = ["loss", "modes", observe.aligned_sharpness]
+        progress(0, 2)
+        run = aligned_runs(target[None], self.depth, self.alpha, [lr], self.steps, looks)
+        progress(1, 2)
+        problem, _, _ = self.matrix(self.d)
+        places = np.linspace(0, self.steps - 1, 41).astype(int)
+        # low and high phases in turn
+        seen = np.unique(np.append(np.minimum(places // 2 * 2 + np.arange(41) % 2, self.steps), [0, self.steps]))
+
+        def dense(state: Any, problem: Any) -> Any:
+            return observe.hessian_spectrum.function(state, problem)[0]
+
+        matrices = simulate(
+            problem,
+            one_zero(problem, self.alpha, self.depth),
+            GradientDescent(lr),
+            steps=self.steps,
+            record=at(seen),
+            observe={"dense": dense},
+        )
+        progress(2, 2)
+        return xarray.Dataset(
+            {
+                "loss": ("step", run["loss"][0]),
+                "modes": (("step", "mode"), run["modes"][0, :, : len(self.spectrum)]),
+                "sharpness": ("step", run["aligned_sharpness"][0]),
+                "dense": ("seen", np.asarray(matrices["dense"])),
+            },
+            coords={"step": np.arange(self.steps + 1), "seen": seen},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.stability import sharpening
+
+        return sharpening(data, 2 * self.edge / self.kappa)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        sharpness, level = data["sharpness"].values, 2 * self.edge / self.kappa
+        dense = data["dense"].values / sharpness[data["seen"].values] - 1
+        found = {"sharpness from blocks against the dense Hessian: largest gap": at_most(np.abs(dense).max(), 1e-9)}
+        if not 2 < self.kappa < stability.stages(self.depth).doublings[1]:
+            return found
+        orbit = stability.orbit(self.spectrum[0], self.depth, self.kappa / self.edge)
+        last = sharpness[-2:]
+        crossed = np.argmax(sharpness > level) if np.any(sharpness > level) else math.nan
+        escape = float(stability.escape_time(self.spectrum[0], self.alpha, self.depth)) * self.edge / self.kappa
+        found["first step above 2/lr / escape time of small starts"] = within(crossed / escape, 0.97, 1.03)
+        found["upper sharpness in the end / curvature of the 2-cycle, minus 1"] = at_most(
+            abs(last.max() / float(orbit.curvature_high) - 1), 1e-9
+        )
+        found["mean sharpness in the end / (2/lr)"] = within(last.mean() / level, 1.0, 1.1)
+        if (self.spectrum, self.depth, self.alpha, self.kappa) == ((10.0, 6.0, 3.0), 3, 0.01, 2.05):
+            found["first step above 2/lr"] = within(crossed, 498, 504)
+            found["lower sharpness in the end"] = digits(last.min(), 48.1228, 4)
+            found["upper sharpness in the end"] = digits(last.max(), 79.4225, 4)
+            found["mean sharpness in the end"] = digits(last.mean(), 63.77, 2)
+        return found
+
+
+class Fig7(Experiment):
+    """Sharpness in time at one step size, for targets of several sizes: it settles at S of the first mode and stays
+    below 2/lr if S does. Only the largest target crosses the line and oscillates; its lower value belongs to the pair
+    of both modes (dotted: the same with one mode alone).
+    """
+
+    id: ClassVar[str] = "stability/fig7"
+    place: ClassVar[str] = "Figure 7"
+    title: ClassVar[str] = "No edge of stability for small targets"
+    quick: ClassVar[dict[str, Any]] = {"steps": 3000}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.15, "paper": 0.3}
+
+    firsts: tuple[float, ...] = Field(
+        default=(2.0, 5.0, 8.0, 12.0, 15.0), min_length=2, max_length=8, description="First singular values, ascending."
+    )
+    ratio: float = Field(default=0.5, gt=0, lt=1, description="Second singular value over the first.")
+    depth: int = Field(default=3, ge=2, le=10, description="Layers.")
+    alpha: float = Field(default=0.05, gt=0, le=1, description="Scale of the start.")
+    lr: float = Field(default=0.02, gt=0, le=10, description="Step size.")
+    steps: int = Field(default=6000, ge=100, le=10**5, description="Steps.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if list(self.firsts) != sorted(set(self.firsts)) or self.firsts[0] <= 0:
+            raise ValueError(f"firsts = {self.firsts} must be positive and ascend")
+        check_small(self.alpha, self.ratio * self.firsts[0])
+        top = float(stability.kappa(self.firsts[-1], self.depth, self.lr))
+        if top > 2.4:
+            raise ValueError(f"lr = {self.lr:g} takes s_1 = {self.firsts[-1]:g} to κ = {top:.3g}: stay below 2.4")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        s = np.array(self.firsts)
+        looks = ["modes", observe.aligned_sharpness]
+        progress(0, 2)
+        targets = np.stack([s, self.ratio * s], axis=1)
+        both = aligned_runs(targets, self.depth, self.alpha, np.full(len(s), self.lr), self.steps, looks)
+        progress(1, 2)
+        alone = aligned_runs(s[-1:, None], self.depth, self.alpha, [self.lr], self.steps, looks)
+        progress(2, 2)
+        return xarray.Dataset(
+            {
+                "sharpness": (("first", "step"), both["aligned_sharpness"]),
+                "modes": (("first", "step", "mode"), both["modes"]),
+                "alone": ("step", alone["aligned_sharpness"][0]),
+            },
+            coords={"first": s, "step": np.arange(self.steps + 1)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.stability import plateaus
+
+        return plateaus(data, stability.curvature(np.array(self.firsts), self.depth), 2 / self.lr)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        given = (self.ratio, self.depth, self.alpha, self.lr) == (0.5, 3, 0.05, 0.02)
+        known = {2.0: 7.55953, 5.0: 25.64964, 8.0: 48.0, 12.0: 82.41943}
+        found = {}
+        for s in self.firsts:
+            edge = float(stability.curvature(s, self.depth))
+            sharpness = data["sharpness"].sel(first=s).values
+            last = sharpness[-2:]
+            if self.lr * edge < 2:
+                found[f"s_1 = {s:g}: sharpness in the end / S, minus 1"] = within(last[-1] / edge - 1, -1e-12, 3e-7)
+                found[f"s_1 = {s:g}: largest sharpness on the way / (2/lr)"] = at_most(sharpness.max() * self.lr / 2, 1)
+                if given and s in known:
+                    found[f"s_1 = {s:g}: sharpness in the end"] = digits(last[-1], known[s], 5)
+                continue
+            orbit = stability.orbit(s, self.depth, self.lr)
+            found[f"s_1 = {s:g}: upper sharpness / curvature of the 2-cycle, minus 1"] = at_most(
+                abs(last.max() / float(orbit.curvature_high) - 1), 1e-9
+            )
+            if given and s == 15:
+                found["s_1 = 15: lower sharpness in the end"] = digits(last.min(), 65.63, 2)
+                found["s_1 = 15: upper sharpness in the end"] = digits(last.max(), 157.32, 2)
+        if given and self.firsts[-1] == 15:
+            found["s_1 = 15, one mode alone: lower sharpness"] = digits(data["alone"].values[-2:].min(), 52.63, 2)
+        return found
+
+
+# Mild sharpening (figure 9) ------------------------------------------------------------------------------------------
+
+
+_LANCZOS = 40  # Hessian products for one sharpness
+
+
+def _layer_sharpness(state: ReluNetwork, problem: Factorisation) -> Array:
+    """Sharpness in both layers of a ReLU network (its samples stay where they are)"""
+    flat, back = ravel_pytree(state.layers)
+
+    def product(vector: Array) -> Array:
+        moved = eqx.tree_at(lambda s: (s.layers, s.inputs), state, (back(vector), jnp.zeros_like(state.inputs)))
+        return ravel_pytree(observe.hessian_product(state, problem, moved).layers)[0]
+
+    return observe.hessian.ritz_values(product, flat, min(_LANCZOS, flat.size))[0]
+
+
+class Fig9(Experiment):
+    """A stand-in for the figure, whose images and networks are not given: a two-layer ReLU network learns Gaussian
+    classes drawn at random. With few samples the sharpness stops growing far below 2/lr; with many it reaches the edge.
+    """
+
+    id: ClassVar[str] = "stability/fig9"
+    place: ClassVar[str] = "Figure 9 (a stand-in on synthetic data, not the published images)"
+    title: ClassVar[str] = "Mild sharpening on easy data (synthetic stand-in)"
+    quick: ClassVar[dict[str, Any]] = {"draws": 1, "steps": 12_000, "samples": (10, 100, 400)}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 2.0}
+
+    samples: tuple[int, ...] = Field(default=(10, 30, 100, 400), min_length=2, description="Samples, ascending.")
+    classes: int = Field(default=5, ge=2, le=100, description="Classes: one-hot labels.")
+    d: int = Field(default=20, ge=2, le=1000, description="Inputs; class means are standard normal.")
+    noise: float = Field(default=1.5, gt=0, le=100, description="Standard deviation inside a class.")
+    width: int = Field(default=60, ge=2, le=2000, description="Neurons.")
+    scale: float = Field(default=0.3, gt=0, le=10, description="Weights start as scale N(0, 1/fan_in).")
+    lr: float = Field(default=0.5, gt=0, le=10, description="Step size for half the mean square over all labels.")
+    steps: int = Field(default=20_000, ge=100, le=10**6, description="Steps.")
+    draws: int = Field(default=3, ge=1, le=50, description="Draws of data and network; the first is shown.")
+
+    @model_validator(mode="after")
+    def _ascend(self) -> Self:
+        check_ascending("samples", self.samples, 2, 5000)
+        return self
+
+    def _draw(self, draw: int, n: int) -> tuple[np.ndarray, ...]:
+        rng = np.random.default_rng([self.seed, draw])
+        means = rng.normal(size=(self.classes, self.d))
+        kind = rng.integers(self.classes, size=self.samples[-1])
+        x = means[kind] + self.noise * rng.normal(size=(self.samples[-1], self.d))
+        first = self.scale * rng.normal(size=(self.width, self.d)) / math.sqrt(self.d)
+        second = self.scale * rng.normal(size=(self.classes, self.width)) / math.sqrt(self.width)
+        size = math.sqrt(n * self.classes)  # the mean over samples and labels: relu is homogeneous
+        return x[:n] / size, np.eye(self.classes)[kind[:n]] / size, first, second
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        record = at(np.unique(np.linspace(0, self.steps, 41).round()))
+        looks = {"sharpness": Observable("sharpness", _layer_sharpness, ()), "loss": observe.loss}
+
+        def one(x: Any, y: Any, first: Any, second: Any) -> Any:
+            state = ReluNetwork(first, second, x)
+            run = simulate(
+                factorisation(y.T), state, GradientDescent(self.lr), steps=self.steps, record=record, observe=looks
+            )
+            return run.values, run.steps
+
+        values: dict[str, list[np.ndarray]] = {"sharpness": [], "loss": []}
+        for done, n in enumerate(self.samples):
+            progress(done, len(self.samples))
+            drawn = [np.array(part) for part in zip(*(self._draw(k, n) for k in range(self.draws)), strict=True)]
+            out, steps = jax.vmap(one)(*drawn)
+            for name, rows in values.items():
+                rows.append(np.asarray(out[name]))
+        progress(len(self.samples), len(self.samples))
+        return xarray.Dataset(
+            {name: (("samples", "draw", "step"), np.array(rows)) for name, rows in values.items()},
+            coords={"samples": list(self.samples), "step": np.asarray(steps[0])},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.stability_starts import sharpening
+
+        return sharpening(data, self.lr)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        edge = 2 / self.lr
+        plateau = data["sharpness"].values[:, :, -5:].mean(axis=2)
+        found = {
+            f"{n} samples: plateau / (2 / lr), highest draw": at_most(row.max() / edge, 0.8)
+            for n, row in zip(self.samples[:-1], plateau[:-1], strict=True)
+        }
+        last = plateau[-1] / edge
+        found[f"{self.samples[-1]} samples: plateau / (2 / lr), the draw farthest from 1"] = within(
+            last[np.argmax(np.abs(last - 1))], 0.9, 1.1
+        )
+        return found

@@ -1,0 +1,117 @@
+"""The exact run beside a prediction of what a step size does."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from linnet import _random
+from linnet.initial import identity, one_zero, orthogonal
+from linnet.motion import GradientDescent
+from linnet.observe import Observable
+from linnet.predict.answer import Measured, Progress, hidden
+from linnet.predict.stability import Stability
+from linnet.problems import factorisation
+from linnet.record import at
+from linnet.simulation import simulate
+from linnet.theory.mode_fate import KEEP, VISIBLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+_MOST_STEPS, _RECORDS = 50_000, 800
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStabilityMode:
+    """One mode u^T A v of the matrices."""
+
+    low: float  # in the last 128 steps
+    high: float
+    error: float  # the largest difference from its chain of numbers, over the target, until cross components are seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCross:
+    """The entries of A between modes, over s_1."""
+
+    largest: float
+    visible_after: int | None  # the first recorded step at which one is above 1 %
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStability(Measured):
+    """Descent of the d x d matrices themselves, towards a target with random singular vectors."""
+
+    prediction: Stability = hidden()
+    status: str
+    steps: int
+    long_enough: bool  # to see where the modes end
+    cross: MeasuredCross | None  # None for d = 1
+    modes: tuple[MeasuredStabilityMode, ...]
+
+    def plot(self) -> "Figure":
+        """The bifurcation diagram, with what the run did at this step."""
+        from linnet.plot.stability_predict import bifurcation
+
+        return bifurcation(self.prediction, self)
+
+    def __rich__(self) -> "RenderableType":
+        from linnet.predict.words.stability import words
+
+        return words(self.prediction, self)
+
+
+def measure(said: Stability, progress: Progress | None) -> MeasuredStability:
+    """Descent of the matrices beside the chains of its modes."""
+    s, d, depth, start = said.spectrum, said.d, said.depth, said.start
+    left, right, turn = jax.random.split(jax.random.key(said.seed), 3)
+    u, v = _random.haar(left, d, d), _random.haar(right, d, d)
+    if start == "balanced":
+        v = u  # from alpha I in every layer only a symmetric target is learned mode by mode
+    values = np.concatenate([s, np.zeros(d - len(s))])
+    problem, chain = factorisation((u * values) @ v.T), factorisation(values)
+    maker = identity if start == "balanced" else one_zero
+    shadow = maker(chain, said.alpha, depth)
+    begin = orthogonal(turn, problem, said.alpha, depth) if start == "orthogonal" else maker(problem, said.alpha, depth)
+    wanted = 2 * max(mode.leaves_start_after for mode in said.modes) + 2000
+    if said.cross is not None and said.cross.visible_after is not None:
+        wanted = max(wanted, 1.3 * said.cross.visible_after.double)
+    steps = int(wanted) if wanted <= _MOST_STEPS else _MOST_STEPS // 10
+    last = np.arange(max(0, steps - KEEP), steps)
+    record = at(np.unique(np.concatenate([np.linspace(0, steps, _RECORDS).round(), last])))
+    motion = GradientDescent(said.unit * said.lr)
+
+    def rotated(state: Any, _: Any) -> Any:
+        return u.T @ state.matrix @ v
+
+    seen = {"rotated": Observable("rotated", rotated, ("output_mode", "input_mode"))}
+    run = simulate(problem, begin, motion, steps=steps, record=record, observe=seen, progress=progress)
+    beside = simulate(chain, shadow, motion, steps=steps, record=record, observe=["modes"])
+    inner, taken = np.asarray(run["rotated"]), np.asarray(run.steps)
+    cross = _cross(inner, taken, s[0]) if d > 1 else None
+    modes = np.diagonal(inner, axis1=1, axis2=2)[:, : len(s)]
+    count = min(len(modes), len(beside["modes"]))
+    broken = None if cross is None else cross.visible_after
+    before = np.arange(count) if broken is None else np.flatnonzero(taken[:count] < broken)
+    errors = np.max(np.abs(modes[before] - np.asarray(beside["modes"])[before, : len(s)]), axis=0) / s
+    late = modes[taken >= max(0, taken[-1] - KEEP)]
+    return MeasuredStability(
+        prediction=said,
+        status=str(run.status),
+        steps=int(run.ended),
+        long_enough=bool(wanted <= _MOST_STEPS),
+        cross=cross,
+        modes=tuple(
+            MeasuredStabilityMode(low=float(late[:, i].min()), high=float(late[:, i].max()), error=float(errors[i]))
+            for i in range(len(s))
+        ),
+    )
+
+
+def _cross(inner: np.ndarray, taken: np.ndarray, first: float) -> MeasuredCross:
+    off = np.max(np.abs(inner * (1 - np.eye(inner.shape[1]))), axis=(1, 2)) / first
+    seen = off > VISIBLE
+    return MeasuredCross(largest=float(off.max()), visible_after=int(taken[np.argmax(seen)]) if seen.any() else None)

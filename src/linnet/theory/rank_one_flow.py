@@ -1,0 +1,403 @@
+"""The gradient flow of balanced deep networks of bottleneck one on whitened data, marched at Radau nodes.
+
+A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2. All is said in the
+singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>. Rates and bounds of this flow are in `convergence`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.polynomial import legendre
+from scipy.special import roots_jacobi
+
+from linnet import _check
+from linnet._check import InputError
+
+Values = Array | np.ndarray
+Number = float | Values
+
+
+# Coordinates ---------------------------------------------------------------------------------------------------------
+
+
+class Coordinates(NamedTuple):
+    """A = s u v^T in the singular vectors of Z, filled up with zeros to max(d_in, d_out) entries; axes may precede.
+
+    z descends. A direction without partner is a pair with z = 0 whose other half is zero: it moves the same.
+    """
+
+    s: Float[Values, "..."]
+    a: Float[Values, "... d"]
+    b: Float[Values, "... d"]
+    z: Float[Values, "... d"]
+
+
+class Frames(NamedTuple):
+    """Full singular bases of Z: columns p_i and q_i."""
+
+    left: Float[np.ndarray, "d_out d_out"]
+    right: Float[np.ndarray, "d_in d_in"]
+
+
+def coordinates(strength: float, left: Any, right: Any, target: Any) -> tuple[Coordinates, Frames]:
+    """The coordinates of s u v^T against Z, and the bases that lead back; u and v are normalised."""
+    s = _check.real("strength", strength, above=0)
+    z = np.asarray(_check.double("target", target, ndim=2))
+    d_out, d_in = z.shape
+    u = np.asarray(_check.double("left", left, ndim=1, shape=(d_out,)))
+    v = np.asarray(_check.double("right", right, ndim=1, shape=(d_in,)))
+    for name, vector in (("left", u), ("right", v)):
+        if not np.any(vector):
+            raise InputError(f"{name} is zero: it must be a direction.")
+    p, values, qt = np.linalg.svd(z)
+    d = max(z.shape)
+
+    def filled(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x, np.zeros(d - x.shape[0])])
+
+    a, b = p.T @ (u / np.linalg.norm(u)), qt @ (v / np.linalg.norm(v))
+    return Coordinates(np.asarray(s), filled(a), filled(b), filled(values)), Frames(p, qt.T)
+
+
+# The flow in closed form ---------------------------------------------------------------------------------------------
+
+# Radau nodes on [0, 1] (1 is one of them), weights, and the matrix of integrals from 0 to each node
+_ORDER = 16
+_X = np.append(roots_jacobi(_ORDER - 1, 1, 0)[0], 1.0)
+_POLYNOMIALS = legendre.legvander(_X, _ORDER)
+NODES, WEIGHTS = (_X + 1) / 2, (_X + 1) / _POLYNOMIALS[:, -2] ** 2
+WEIGHTS /= np.sum(WEIGHTS)
+_STEPS = (_POLYNOMIALS[:, 2:] - _POLYNOMIALS[:, :-2]) / (2 * (2 * np.arange(1, _ORDER) + 1))
+_INTEGRALS = np.column_stack([NODES, _STEPS])
+_TO_NODES = _INTEGRALS @ ((2 * np.arange(_ORDER) + 1) * _POLYNOMIALS[:, :_ORDER] * WEIGHTS[:, None]).T
+# the last two Legendre coefficients of the polynomial through the nodes and through 0 at 0
+_LAST = np.linalg.inv(legendre.legvander(np.append(-1.0, _X), _ORDER))[-2:, 1:]
+
+_SHARE, _LEVEL = 1e-17, 1e-14  # below these the directions and the size have settled
+_ROUGH = 1e-12  # last coefficients of a panel that is short enough; what is integrated is far better
+_LOST = 1e305  # 1/s beyond which s counts as zero
+
+
+class Flow(NamedTuple):
+    """Coordinates at each time, and the clock theta, d theta = n s^{1-2/L} dt."""
+
+    at: Coordinates
+    theta: Float[Array, "..."]
+
+
+class RankOneFlow(NamedTuple):
+    """A = s u v^T at each time, and the clock theta."""
+
+    s: Float[Array, "..."]
+    u: Float[Array, "... d_out"]
+    v: Float[Array, "... d_in"]
+    theta: Float[Array, "..."]
+
+    @property
+    def matrix(self) -> Float[Array, "... d_out d_in"]:
+        """The end-to-end matrix s u v^T."""
+        return self.s[..., None, None] * self.u[..., :, None] * self.v[..., None, :]
+
+
+class _Plane(NamedTuple):
+    """The linear flow that carries (u, v): nu^2 = sum_j weight_j exp(2 rate_j theta); nu'/nu = f."""
+
+    weight: Array
+    rate: Array
+    top: Array  # the largest rate that is present
+    lag: Array  # rate - top, exactly 0 at the top whatever the compiler rounds, and where there is no weight
+
+    def shares(self, theta: Array) -> Array:
+        """weight exp(2 (rate - top) theta): nothing overflows."""
+        return self.weight * jnp.exp(2 * self.lag * theta)
+
+    def log_norm(self, theta: Array) -> Array:
+        """log nu - top theta."""
+        return jnp.log(jnp.sum(self.shares(theta))) / 2
+
+    def f(self, theta: Array) -> Array:
+        """u^T Z v."""
+        shares = self.shares(theta)
+        return jnp.sum(self.rate * shares) / jnp.sum(shares)
+
+    def settled(self, theta: Array) -> Array:
+        """Whether only the largest rate is left."""
+        shares = self.shares(theta)
+        return jnp.sum(jnp.where(self.lag < 0, shares, 0.0)) < _SHARE * jnp.sum(shares)
+
+
+def _plane(a: Array, b: Array, z: Array) -> _Plane:
+    weight, rate = jnp.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4, jnp.concatenate([z, -z])
+    top = jnp.max(jnp.where(weight > 0, rate, -jnp.inf))
+    lag = jnp.where(top - rate > 4e-16 * jnp.abs(top), rate - top, 0.0)
+    return _Plane(weight, jnp.minimum(rate, top), top, lag)
+
+
+class _Spot(NamedTuple):
+    """Where the march stands: theta, w = 1/s and t in units with z_1 = 1 and n = 1, and the next panel's length."""
+
+    theta: Array
+    w: Array
+    t: Array
+    reach: Array
+
+
+def _beginning(plane: _Plane, w: Array, depth: Array) -> _Spot:
+    """The start; over the first panel w^{1-2/L}, with a branch point at about w/L, and nu^L are smooth."""
+    zero = jnp.zeros(())
+    return _Spot(zero, w, zero, 0.5 / (depth * jnp.maximum(jnp.max(jnp.abs(plane.rate)), 1 / w)))
+
+
+def _panel(plane: _Plane, spot: _Spot, length: Array, depth: Array) -> tuple[_Spot, Array]:
+    """One panel: w' = L (1 - f w) by collocation and t = int w^{1-2/L}; how rough both are on it.
+
+    The equation is linear, so that w is one small solve; at Radau nodes it is right for panels much longer than the
+    1/(L f) in which w forgets where it was, once it has.
+    """
+    f = jax.vmap(plane.f)(spot.theta + length * NODES)
+    system = depth * length * _TO_NODES
+    change = jnp.linalg.solve(jnp.eye(_ORDER) + system * f, system @ (1 - f * spot.w))
+    w = spot.w + change
+    order = 1 - 2 / depth
+    pace = w**order
+
+    def rough(values: Array, before: Array) -> Array:
+        return jnp.max(jnp.abs(_LAST @ (values - before))) / jnp.min(values)
+
+    worst = jnp.maximum(rough(w, spot.w), rough(pace, spot.w**order))
+    end = _Spot(spot.theta + length, w[-1], spot.t + length * (WEIGHTS @ pace), length)
+    return end, jnp.where(jnp.min(w) > 0, worst, jnp.inf)
+
+
+def _step(plane: _Plane, spot: _Spot, depth: Array) -> _Spot:
+    """The next panel, as long as its polynomials allow.
+
+    It cannot step over what it should see. f increases (log nu is convex), so that where f < 0 the growth of w shows,
+    and once w has found 1/f whatever happens to f stays.
+    """
+    lost = spot.w >= _LOST
+
+    def attempt(tried: tuple[_Spot, Array]) -> tuple[_Spot, Array]:
+        length = tried[0].reach
+        end, rough = _panel(plane, spot, length, depth)
+        rough = jnp.nan_to_num(rough, nan=jnp.inf, posinf=jnp.inf)
+        return end._replace(reach=length * jnp.clip(0.9 * (_ROUGH / rough) ** (1 / _ORDER), 0.2, 3.0)), rough
+
+    far = jnp.asarray(jnp.inf)
+    # no length is short enough for what is not a number
+    end, rough = jax.lax.while_loop(
+        lambda tried: (tried[1] > _ROUGH) & (tried[0].reach > 0) & ~lost, attempt, (spot, far)
+    )
+    return end._replace(w=jnp.where(lost, far, jnp.where(rough > _ROUGH, jnp.nan, end.w)))
+
+
+def _unit(s: Array, z: Array) -> Array:
+    """The size that everything is measured in: z_1, or s_0 where the target is zero."""
+    return jnp.where(jnp.max(z) > 0, jnp.max(z), s)
+
+
+@jax.jit
+def _march(times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Flow:
+    unit = _unit(s, z)
+    speed = samples * unit ** (2 - 2 / depth)
+    plane = _plane(a, b, z / unit)
+
+    def step(spot: _Spot) -> _Spot:
+        return _step(plane, spot, depth)
+
+    def done(spot: _Spot) -> Array:
+        """From here on s = f and nothing changes any more, or s is zero."""
+        level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
+        return (plane.settled(spot.theta) & (plane.top > 0) & level) | ~jnp.isfinite(spot.w)
+
+    def visit(carry: tuple[_Spot, _Spot], goal: Array) -> tuple[tuple[_Spot, _Spot], _Spot]:
+        spot, end = jax.lax.while_loop(
+            lambda pair: (pair[1].t < goal) & ~done(pair[0]), lambda pair: (pair[1], step(pair[1])), carry
+        )
+        length, left = end.theta - spot.theta, goal - spot.t
+
+        def newton(found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            count, x, _ = found
+            here = _panel(plane, spot, x, depth)[0]
+            new = jnp.clip(x + (goal - here.t) * here.w ** (2 / depth - 1), 0.0, length)
+            return count + 1, new, jnp.abs(new - x)
+
+        guess = length * jnp.clip(left / jnp.where(end.t > spot.t, end.t - spot.t, 1.0), 0.0, 1.0)
+        # a step of 1e-8 leaves 1e-16; where the panel's time is lost in t it never ends
+        found = jax.lax.while_loop(
+            lambda found: (found[0] < 12) & (found[2] > 1e-8 * length), newton, (jnp.zeros((), int), guess, length)
+        )
+        inside = _panel(plane, spot, found[1], depth)[0]
+        lost = ~jnp.isfinite(end.w)  # s is below the smallest number
+        size = jnp.where(lost, end.w, 1 / plane.f(spot.theta))
+        still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), size, goal, end.reach)
+        seen = jax.tree.map(lambda p, q: jnp.where(done(spot) | lost, p, q), still, inside)
+        return (spot, end), seen
+
+    start = _beginning(plane, unit / s, depth)
+    order = jnp.argsort(times)
+    _, seen = jax.lax.scan(visit, (start, start), speed * times[order])
+    back = jnp.argsort(order)
+    theta, w = seen.theta[back], seen.w[back]
+
+    def turned(theta: Array) -> tuple[Array, Array]:
+        grown = jnp.exp(plane.lag * theta - plane.log_norm(theta))
+        up, down = (a + b) / 2 * grown[: a.shape[0]], (a - b) / 2 * grown[a.shape[0] :]
+        return up + down, up - down
+
+    left, right = jax.vmap(turned)(theta)
+    return Flow(Coordinates(unit / w, left, right, jnp.broadcast_to(z, left.shape)), theta / unit)
+
+
+def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Flow:
+    """The whole gradient flow from a balanced rank-one start in closed form, in singular coordinates.
+
+    In the clock theta the directions follow a linear flow that knows nothing of depth, a_i +- b_i growing as
+    exp(+- z_i theta) under one norm nu, and 1/s = nu^{-L} (1/s_0 + L int nu^L). That is marched over panels of 16 Radau
+    nodes, each as long as its polynomials allow, and t(theta) is inverted by Newton. The price depends neither on the
+    width nor, but for log L panels at the start, on the depth: panels are as short as 1/(L f) only until the start is
+    forgotten, and where s falls like exp(-L theta) they are no more than the logarithm of the smallest number allows.
+    Nothing overflows or cancels, from s_0 = 1e-300 to 1e300. Batch starts, depths and samples with `jax.vmap`.
+    """
+    t = known_times(time)
+    length = _check.number("depth", depth, least=2)
+    count = _check.number("samples", samples, above=0)
+    s, a, b, z = (jnp.asarray(x, dtype=jnp.float64) for x in start)
+    if a.ndim != 1 or a.shape != b.shape or a.shape != z.shape or s.ndim != 0:
+        raise InputError(
+            f"start has shapes {s.shape}, {a.shape}, {b.shape} and {z.shape}: it must be one number and three vectors "
+            "of one length; batch with jax.vmap."
+        )
+    flow = _march(t.reshape(-1), s, a, b, z, length, count)
+    return jax.tree.map(lambda x: x.reshape(t.shape + x.shape[1:]), flow)
+
+
+def rank_one(
+    time: Number, strength: float, left: Any, right: Any, target: Any, depth: int, samples: float = 1.0
+) -> RankOneFlow:
+    """The gradient flow of a balanced network of any widths from A_0 = s_0 u_0 v_0^T, at any times."""
+    start, frames = coordinates(strength, left, right, target)
+    flow = modes(time, start, whole_depth(depth), samples)
+    d_out, d_in = frames.left.shape[0], frames.right.shape[0]
+    u, v = flow.at.a[..., :d_out] @ frames.left.T, flow.at.b[..., :d_in] @ frames.right.T
+    return RankOneFlow(jnp.asarray(flow.at.s), u, v, flow.theta)
+
+
+@jax.jit
+def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Array:
+    unit = _unit(s, z)
+    plane = _plane(a, b, z / unit)
+    goal = unit / level  # in w
+    start = _beginning(plane, unit / s, depth)
+    rising = goal < start.w
+
+    def before(spot: _Spot) -> Array:
+        return jnp.where(rising, spot.w > goal, spot.w < goal)
+
+    def never(spot: _Spot) -> Array:
+        level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
+        return plane.settled(spot.theta) & (level | (rising & (plane.top <= 0))) | ~jnp.isfinite(spot.w + spot.t)
+
+    def slope(spot: _Spot) -> Array:
+        return 1 - plane.f(spot.theta) * spot.w
+
+    def turning(spot: _Spot, length: Array) -> _Spot:
+        """Where s turns inside a panel, by bisection; there it is flat, so that half the digits give all of it."""
+
+        def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bracket
+            middle = (low + high) / 2
+            same = slope(_panel(plane, spot, middle, depth)[0]) * slope(spot) > 0
+            return jnp.where(same, middle, low), jnp.where(same, high, middle)
+
+        low, _ = jax.lax.fori_loop(0, 30, halve, (jnp.zeros(()), length))
+        return _panel(plane, spot, low, depth)[0]
+
+    def step(spot: _Spot) -> _Spot:
+        """The next panel, or the part of it up to a turning point that has passed the level."""
+        end = _step(plane, spot, depth)
+        missed = ~rising & before(end) & (slope(spot) * slope(end) < 0)
+        top = jax.lax.cond(missed, lambda: turning(spot, end.theta - spot.theta), lambda: spot)
+        return jax.tree.map(lambda p, q: jnp.where(before(top), q, p), top, end)
+
+    spot, end = jax.lax.while_loop(
+        lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (start, start)
+    )
+    length = end.theta - spot.theta
+
+    class Guess(NamedTuple):
+        """A point of the panel and log(w/goal) there."""
+
+        x: Array
+        gap: Array
+
+    def narrow(found: tuple[Array, Guess, Guess]) -> tuple[Array, Guess, Guess]:
+        """Regula falsi (Illinois): the slope 1 - f w is all cancellation where w follows 1/f."""
+        count, other, last = found
+        x = last.x - last.gap * (last.x - other.x) / (last.gap - other.gap)
+        new = Guess(x, jnp.log(_panel(plane, spot, x, depth)[0].w / goal))
+        other = jax.tree.map(lambda p, q: jnp.where(new.gap * last.gap < 0, p, q), last, Guess(other.x, other.gap / 2))
+        return count + 1, other, new
+
+    ends = Guess(jnp.zeros(()), jnp.log(spot.w / goal)), Guess(length, jnp.log(end.w / goal))
+    found = jax.lax.while_loop(
+        lambda found: (found[0] < 40) & (jnp.abs(found[2].gap) > 4e-16), narrow, (jnp.zeros((), int), *ends)
+    )
+    here = _panel(plane, spot, found[2].x, depth)[0]
+    time = here.t / (samples * unit ** (2 - 2 / depth))
+    return jnp.where(before(start), jnp.where(before(end), jnp.inf, time), 0.0)
+
+
+def passage_time(level: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, ""]:
+    """The first time at which s passes `level`, up or down; infinite if it never does. Turning points are located."""
+    if np.ndim(start.s) != 0:
+        raise InputError(f"start has sizes of shape {np.shape(start.s)}: it must be one start; batch with jax.vmap.")
+    given = (_check.number("level", level, above=0), *start, _check.number("depth", depth, least=2))
+    return _passage(*(jnp.asarray(x, dtype=jnp.float64) for x in given), _check.number("samples", samples, above=0))
+
+
+def transition_time(
+    start: Coordinates, depth: Number, samples: Number = 1.0, level: Number = 6**0.5
+) -> Float[Array, ""]:
+    """t_tr, the first time with s <= level z_1; 0 if it is so from the start (Theorem 20; 3/2 will do for sqrt 6)."""
+    z1 = jnp.asarray(start.z)[0]
+    threshold = jnp.asarray(level) * z1
+    below = jnp.asarray(start.s) <= threshold
+    # a start below is replaced by one at the threshold, which takes no time; no target is never reached
+    top = start._replace(s=jnp.where(below, jnp.maximum(threshold, 1e-300), start.s))
+    time = passage_time(jnp.maximum(threshold, 1e-300), top, depth, samples)
+    return jnp.where(z1 > 0, jnp.where(below, 0.0, time), jnp.inf)
+
+
+def aligned(time: Number, start: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
+    """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign."""
+    if not _check.traced(start) and not np.all(np.asarray(start) > 0):
+        raise InputError(f"start = {_check.show(start)} is not allowed: start must be above 0.")
+    t, s, z = jnp.broadcast_arrays(known_times(time), *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target)))
+    one = jnp.ones(1)
+    length, count = jnp.asarray(float(whole_depth(depth))), _check.number("samples", samples, above=0)
+
+    def mode(t: Array, s: Array, z: Array) -> Array:
+        sign = jnp.where(z < 0, -1.0, 1.0)
+        return jnp.asarray(_march(t[None], s, sign * one, one, jnp.abs(z)[None], length, count).at.s)[0]
+
+    return jax.vmap(mode)(t.reshape(-1), s.reshape(-1), z.reshape(-1)).reshape(t.shape)
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def known_times(time: Number) -> Array:
+    """`time` as an array of finite times from 0 on, where it is known."""
+    t = jnp.asarray(time, dtype=jnp.float64)
+    if not _check.traced(t) and not bool(jnp.all((t >= 0) & (t < jnp.inf))):
+        raise InputError(f"time = {_check.show(time)} is not allowed: times must be finite and at least 0.")
+    return t
+
+
+def whole_depth(depth: Any) -> int:
+    """`depth` if it is a whole number of at least 2."""
+    return _check.integer("depth", depth, least=2)

@@ -1,0 +1,289 @@
+"""`predict.stability`: every number against plain descent in NumPy, of matrices or of the chain that a mode is."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from linnet import predict
+from linnet._check import InputError
+from linnet.theory.mode_fate import CrossState, Fate
+
+
+def brute(s, depth, lr, alpha, steps, keep, kind=np.float64):
+    """Matrix descent from the one-zero start with random singular vectors: modes of the last steps and all cross
+    components in time.
+    """
+    rng = np.random.default_rng(0)
+    d = len(s)
+    u, v = (np.linalg.qr(rng.normal(size=(d, d)))[0].astype(kind) for _ in range(2))
+    goal = (u * s.astype(kind)) @ v.T
+    w = [kind(alpha) * np.eye(d, dtype=kind) for _ in range(depth - 1)] + [np.zeros((d, d), dtype=kind)]
+    modes, cross = [], []
+    for k in range(steps):
+        below = [np.eye(d, dtype=kind)]
+        for layer in w:
+            below.append(layer @ below[-1])
+        inner = u.T @ below[-1] @ v
+        cross.append(np.max(np.abs(inner - np.diag(np.diag(inner)))))
+        if k >= steps - keep:
+            modes.append(np.diag(inner))
+        back = below[-1] - goal
+        for level in range(depth - 1, -1, -1):
+            w[level], back = w[level] - kind(lr) * back @ below[level].T, w[level].T @ back
+    return np.array(modes), np.array(cross)
+
+
+def chain(s, depth, lr, begin, steps, keep):
+    """Values of balanced modes at step sizes `lr`, all layers beginning at `begin`; NaN once beyond all bounds."""
+    rho, kept = np.full(np.shape(lr), begin), []
+    for k in range(steps + keep):
+        if k >= steps:
+            kept.append(rho**depth)
+        rho = rho - lr * (rho**depth - s) * rho ** (depth - 1)
+        rho = np.where(np.abs(rho) > 1e3 * s ** (1 / depth), np.nan, rho)
+    return np.array(kept)
+
+
+def test_an_orbit_of_period_two():
+    s, lr, alpha = np.array([10.0, 8.0, 6.0]), 0.0332, 0.1
+    seen = predict.stability([6, 10, 8], depth=3, lr=lr, alpha=alpha, d=5).measure()
+    told = seen.prediction
+    assert told.spectrum.tolist() == [10, 8, 6]
+    assert told.notes == ("The spectrum was sorted, largest first.",)
+    assert (told.d, told.alpha, told.alpha_chosen, told.lr_chosen) == (5, alpha, False, False)
+    modes, _ = brute(s, 3, lr, alpha, 3000, 50)
+    for i, mode in enumerate(told.modes):
+        for one in (mode, seen.modes[i]):
+            assert one.low == pytest.approx(modes[:, i].min(), rel=1e-9)
+            assert one.high == pytest.approx(modes[:, i].max(), rel=1e-9)
+        assert seen.modes[i].error < 1e-11
+        assert mode.thresholds.oscillates == pytest.approx(2 / (3 * s[i] ** (4 / 3)))
+        assert mode.curvature == pytest.approx(3 * s[i] ** (4 / 3))
+        assert mode.kappa == pytest.approx(lr * mode.curvature)
+    assert (told.modes[0].low, told.modes[0].high) == pytest.approx((7.706699, 11.732886), abs=1e-6)
+    assert [(mode.fate, mode.period) for mode in told.modes] == [(Fate.CYCLE, 2), *[(Fate.CONVERGES, 1)] * 2]
+    assert (seen.status, seen.long_enough) == ("horizon", True)
+    assert told.cross.state is CrossState.STABLE
+    assert told.cross.visible_after is None
+    assert seen.cross.largest < 1e-12
+    assert seen.cross.visible_after is None
+    # sorted values alternate from the step at which the lower value is that of the next mode
+    assert told.sorting.here
+    assert chain(10.0, 3, told.sorting.lr, 2.0, 5000, 2).min() == pytest.approx(8.0, rel=1e-9)
+    # the same step in the paper's convention
+    half = predict.stability([10, 8, 6], depth=3, lr=lr / 2, half=False)
+    assert half.modes[0].low == pytest.approx(told.modes[0].low, rel=1e-12)
+    assert half.modes[0].kappa == pytest.approx(told.modes[0].kappa, rel=1e-12)
+    assert half.modes[0].curvature == pytest.approx(2 * told.modes[0].curvature)
+    for part, whole in (
+        (half.largest_stable_lr, told.largest_stable_lr),
+        (half.sorting.lr, told.sorting.lr),
+        (half.cross.orbit_lr, told.cross.orbit_lr),
+        (half.cross.minimum_lr, told.cross.minimum_lr),
+        (half.modes[1].thresholds.chaos, told.modes[1].thresholds.chaos),
+    ):
+        assert part == pytest.approx(whole / 2)
+
+
+def test_thresholds_by_iteration():
+    """Just below and just above each step size at which theory says that the motion of a mode changes."""
+    s, depth = 10.0, 3
+    at = predict.stability([s], depth=depth).modes[0].thresholds
+    rates = np.array([[x * (1 - 1e-3), x * (1 + 1e-3)] for x in (at.oscillates, at.doubles, at.leaves)])
+    # one long orbit for each of them, from a point that is not special
+    late = chain(s, depth, rates, 0.9 * s ** (1 / 3), 40_000, 64)
+    assert np.ptp(late[:, 0, 0]) < 1e-9
+    assert np.ptp(late[:, 0, 1]) > 0.1
+    assert np.ptp(late[::2, 1, 0]) < 1e-9  # period 2
+    assert np.ptp(late[::2, 1, 1]) > 0.1
+    assert np.ptp(late[::4, 1, 1]) < 1e-9  # period 4
+    assert np.min(late[:, 2, 0]) > 0
+    assert np.max(late[:, 2, 1]) <= 0  # it has passed below 0, and is trapped there
+    # chaos: the exponent of the map changes its sign
+    for factor, sign in ((0.998, -1), (1.01, 1)):
+        lr = factor * at.chaos
+        rho = chain(s, depth, lr, 0.9 * s ** (1 / 3), 5000, 5000) ** (1 / 3)
+        slope = 1 - lr * (5 * rho**4 - 2 * s * rho)
+        assert np.sign(np.mean(np.log(np.abs(slope)))) == sign
+    starts = np.random.default_rng(0).uniform(0.01, 1.05, 400) * s ** (1 / 3)
+    gone = [np.isnan(chain(s, depth, np.full(400, f * at.diverges), starts, 5000, 1)).mean() for f in (0.999, 1.01)]
+    assert gone[0] == 0
+    assert gone[1] > 0.2
+
+
+def test_when_modes_mix():
+    s, lr = np.array([10.0, 9.0, 6.0]), 2 / 57
+    seen = predict.stability(s, depth=3, lr=lr, alpha=0.01).measure()
+    cross = seen.prediction.cross
+    assert (cross.state, cross.pair) == (CrossState.UNSTABLE, (1, 2))
+    assert cross.minimum_lr == pytest.approx(2 / 60.34809, rel=1e-6)
+    for kind, told in ((np.float64, cross.visible_after.double), (np.float32, cross.visible_after.single)):
+        _, grown = brute(s, 3, lr, 0.01, 1600, 10, kind)
+        assert told == pytest.approx(int(np.argmax(grown > 0.01 * s[0])), rel=0.15)
+        if kind is np.float64:  # its growth between 1e-10 and 1e-3 of s_1
+            one, two = (int(np.argmax(grown > level)) for level in (1e-9, 1e-2))
+            assert np.log(grown[two] / grown[one]) / (two - one) == pytest.approx(cross.growth, rel=0.1)
+    assert seen.cross.visible_after == pytest.approx(cross.visible_after.double, rel=0.15)
+    assert seen.cross.largest > 0.1
+    # the orbit is stable below orbit_lr and unstable above, by the multipliers of this very orbit
+    for factor, state in ((0.998, CrossState.STABLE), (1.002, CrossState.UNSTABLE)):
+        found = predict.stability(s, depth=3, lr=factor * cross.orbit_lr, alpha=0.1).cross
+        assert found.state is state
+    null = predict.stability([10], depth=2, lr=0.12, alpha=3.1, d=5).measure()
+    assert null.prediction.cross.pair == (1, None)
+    assert null.prediction.cross.visible_after.double == pytest.approx(null.cross.visible_after, rel=0.15)
+
+
+def test_balance_of_the_layers():
+    s, lr = np.array([10.0, 6.0]), 1.8 / (3 * 10 ** (4 / 3))
+    told = predict.stability(s, depth=3, lr=lr, alpha=0.01)
+    x, y, half = np.zeros(2), np.full(2, 0.01), np.full(2, -1)
+    for k in range(4000):
+        half = np.where((half < 0) & (x * y**2 > s / 2), k, half)
+        r = lr * (s - x * y**2)
+        x, y = x + r * y**2, y + r * x * y
+    left = (y**2 - x**2) / 1e-4
+    assert [mode.gap_left for mode in told.modes] == pytest.approx(list(left), rel=1e-6)
+    assert told.modes[0].gap_left == pytest.approx(0.603, abs=1e-3)
+    assert [mode.leaves_start_after for mode in told.modes] == pytest.approx(list(half), rel=0.05)
+    assert told.balancing.gap_multiplier is None
+    # where the flow ends: x y^2 = s, y^2 - x^2 = alpha^2
+    wide = predict.stability(s, depth=3, lr=lr, alpha=2.0)
+    (square,) = (r.real for r in np.roots([1, 8, 16, -100]) if abs(r.imag) < 1e-9)  # x^2 (x^2 + 4)^2 = 100
+    sharp = 100 * (1 / square + 2 / (square + 4))
+    assert wide.largest_stable_lr_at_flow_end == pytest.approx(2 / sharp, rel=1e-9)
+    assert wide.largest_stable_lr == pytest.approx(2 / (3 * 10 ** (4 / 3)), rel=1e-12)
+    # the largest alpha: the same sharpness is 2 sqrt(2) / lr
+    alpha = wide.balancing.largest_alpha
+    (square,) = (r.real for r in np.roots([1, 2 * alpha**2, alpha**4, -100]) if abs(r.imag) < 1e-9)
+    assert 100 * (1 / square + 2 / (square + alpha**2)) == pytest.approx(2 * math.sqrt(2) / lr, rel=1e-9)
+    # on the 2-cycle a small difference between layers is multiplied every two steps
+    told = predict.stability(s, depth=3, alpha=0.1)
+    x, y, gaps = np.zeros(2), np.full(2, 0.1), []
+    for _ in range(400):
+        gaps.append(y[0] ** 2 - x[0] ** 2)
+        r = told.lr * (s - x * y**2)
+        x, y = x + r * y**2, y + r * x * y
+    assert told.balancing.gap_multiplier == pytest.approx(gaps[302] / gaps[300], rel=1e-3)
+    assert predict.stability([2.0], depth=1).balancing is None
+
+
+def test_chaos_and_divergence():
+    edge = 1 / (3 * 10 ** (4 / 3))  # lr of kappa = 1
+    chaos = predict.stability([10, 6], depth=3, lr=2.66 * edge).modes[0]
+    rho = chain(10.0, 3, 2.66 * edge, 2.0, 2000, 40_000) ** (1 / 3)
+    slopes = np.log(np.abs(1 - 2.66 * edge * (5 * rho**4 - 20 * rho)))
+    assert chaos.fate is Fate.CHAOS
+    assert chaos.lyapunov == pytest.approx(np.mean(slopes), abs=0.01)
+    assert (chaos.low, chaos.high) == pytest.approx((rho.min() ** 3, rho.max() ** 3), rel=0.01)
+    window = predict.stability([10, 6], depth=3, lr=3.0 * edge).modes[0]
+    assert (window.fate, window.period % 3) == (Fate.CYCLE, 0)
+    far = predict.stability([10, 6], depth=3, lr=100 * edge, alpha=0.1).measure()
+    first, seen = far.prediction.modes[0], far
+    x, y, k = 0.0, 0.1, 0
+    while max(abs(x), abs(y)) <= 1e3 * 10 ** (1 / 3):
+        r = 100 * edge * (10 - x * y**2)
+        x, y, k = x + r * y**2, y + r * x * y, k + 1
+    assert (first.fate, first.diverges_after, first.low, first.period) == (Fate.DIVERGES, k, None, None)
+    assert seen.status == "diverged"
+    assert abs(seen.steps - k) <= 2
+    assert far.prediction.cross.state is CrossState.NO_ORBIT
+    one = predict.stability([2, 1], depth=1, lr=2.5).measure()
+    assert [mode.fate for mode in one.prediction.modes] == [Fate.DIVERGES] * 2
+    assert one.status == "diverged"
+    slow = predict.stability([10], depth=1, lr=2.0001).modes[0]
+    assert slow.diverges_after == pytest.approx(np.log(1e3) / 1e-4, rel=1e-3)
+
+
+@pytest.mark.parametrize("start", ["balanced", "orthogonal"])
+def test_other_starts(start):
+    seen = predict.stability([10, 6], depth=3, start=start).measure()
+    told = seen.prediction
+    assert told.modes[0].period == 2
+    assert (told.largest_stable_lr_at_flow_end is None) == (start == "balanced")
+    assert max(mode.error for mode in seen.modes) < 1e-11
+    assert seen.modes[0].low == pytest.approx(told.modes[0].low, rel=1e-9)
+
+
+def test_the_step_that_is_chosen():
+    """Halfway to what comes next: the doubling, or the mixing of two close modes; half of what one layer can bear."""
+    alone = predict.stability([10], depth=3)
+    at = alone.modes[0].thresholds
+    assert alone.lr == pytest.approx((at.oscillates + at.doubles) / 2)
+    close = predict.stability([10, 9], depth=3)
+    assert close.lr == pytest.approx((at.oscillates + close.cross.orbit_lr) / 2)
+    assert alone.lr_chosen
+    assert close.lr < alone.lr
+    assert predict.stability([10, 9.9], depth=3).modes[0].kappa == pytest.approx(2.05)
+    assert predict.stability([10, 2], depth=1).lr == pytest.approx(1.0)
+    assert alone.alpha == pytest.approx(0.1 * 10 ** (1 / 3))
+    assert predict.stability([10, 0.1], depth=3).alpha == pytest.approx(0.05)
+
+
+def test_what_a_review_found():
+    """Large starts that end elsewhere, even depths near 0, extremes."""
+    stuck = predict.stability([10], depth=3, lr=0.0267338, alpha=3.2386173)
+    assert stuck.modes[0].fate is Fate.TRAPPED
+    long = predict.stability([10], depth=4, lr=0.0332039, start="balanced")
+    assert (long.modes[0].fate, long.modes[0].lingers) == (Fate.CHAOS, True)
+    assert predict.stability([1, 1e-10], depth=2, lr=0.1).modes[1].fate is Fate.CONVERGES
+    assert predict.stability([10], depth=3, lr=1e-300).modes[0].fate is Fate.CONVERGES
+    two = predict.stability([10, 6, 4], depth=3, lr=0.08)  # one is trapped, one moves, one rests
+    assert "mode 2 moves between" in str(two)
+    assert "mode 1 ends at the saddle 0; the other comes to rest." in " ".join(str(two).split())
+
+
+def test_sources_say_how_far_they_hold():
+    small, large, balanced = (
+        predict.stability([10, 6], depth=3, lr=0.02, alpha=alpha, start=start)
+        for alpha, start in ((1e-6, "one-zero"), (3.0, "one-zero"), (0.1, "balanced"))
+    )
+
+    def of(told, figure):
+        (needed,) = (source.needs for source in told.theory if figure in source.figure)
+        return needed[0]
+
+    assert of(small, "thresholds").holds is predict.Holds.EXACTLY
+    assert of(large, "thresholds").measured == pytest.approx(9 / 6 ** (2 / 3))
+    assert of(large, "leaves_start_after").holds is predict.Holds.NOT
+    assert of(balanced, "thresholds").measured == 0
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "options", "words"),
+    [
+        ([10.0], {"depth": 0}, "depth = 0"),
+        ([], {}, "spectrum"),
+        (10.0, {}, "spectrum"),
+        ([2, -1], {}, "be positive"),
+        ([1.0] * 51, {}, "at most 50"),
+        ([1e30], {}, "must be from 1e-12 to 1e12"),
+        ([2, 1], {"alpha": 1}, "alpha must be below the smallest singular value, 1"),
+        ([2, 1], {"alpha": 0}, "alpha = 0"),
+        ([2, 1], {"lr": math.nan}, "lr = nan"),
+        ([2, 1], {"start": "zero"}, "start = 'zero'"),
+        ([2, 1], {"d": 1}, "d = 1"),
+        ([2, 1], {"seed": -1}, "seed = -1"),
+        ([2, 1], {"half": 1}, "half = 1"),
+    ],
+)
+def test_mistakes_are_one_sentence(spectrum, options, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        predict.stability(spectrum, **{"depth": 3} | options)
+
+
+def test_the_picture_shows_orbits_and_the_run():
+    said = predict.stability([10, 6], depth=3, lr=0.033)
+    lr, values = said.diagram()
+    late = chain(10.0, 3, lr, 2.0, 4000, 2)
+    calm = lr < said.modes[0].thresholds.doubles * 0.99
+    edge = np.abs(lr / said.largest_stable_lr - 1) > 0.01  # at a threshold iterates are on their way for long
+    keep = calm & edge
+    assert np.allclose(values[keep, 0].max(axis=1), late.max(axis=0)[keep], rtol=1e-9)
+    assert np.allclose(values[keep, 0].min(axis=1), late.min(axis=0)[keep], rtol=1e-9)
+    predicted, measured = said.plot(), said.measure().plot()
+    names = [text.get_text() for text in measured.axes[0].get_legend().get_texts()]
+    assert names == ["mode 1, target 10", "mode 2, target 6", "lr = 0.033", "exact run, its last steps"]
+    assert len(predicted.axes[0].get_legend().get_texts()) == 3
