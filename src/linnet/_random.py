@@ -2,6 +2,7 @@
 
 import zlib
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,9 +40,18 @@ def bartlett(
     return jnp.where((freedom > 0)[:, None], r, 0.0)
 
 
-def frames(
-    key: Key[Array, ""], d_out: int, d_in: int, rank: int
-) -> tuple[Float[Array, "d_out rank"], Float[Array, "d_in rank"]]:
-    """Random singular vectors of a target: u and v, uniformly distributed, as columns."""
-    left, right = jax.random.split(key)
-    return haar(left, d_out, rank), haar(right, d_in, rank)
+class Turned(NamedTuple):
+    """A matrix U diag(s) V^T with its singular vectors as columns."""
+
+    matrix: Float[Array, "d_out d_in"]
+    left: Float[Array, "d_out rank"]
+    right: Float[Array, "d_in rank"]
+
+
+def with_spectrum(
+    left: Key[Array, ""], right: Key[Array, ""], values: Any, d_out: int, d_in: int | None = None
+) -> Turned:
+    """A d_out x d_in matrix (square by default) with these singular values in uniformly distributed frames."""
+    s = jnp.asarray(values)
+    u, v = haar(left, d_out, s.size), haar(right, d_out if d_in is None else d_in, s.size)
+    return Turned((u * s) @ v.T, u, v)

@@ -1,6 +1,8 @@
 """The few matrix routines that all rooms share."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+_T = TypeVar("_T")
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
 _SMALL_PRODUCT = 2048
 RANK_TOLERANCE = 1e-13  # singular values below this share of the largest are rounding
@@ -26,6 +29,22 @@ def transposed_product(a: Float[Array, "k m"], b: Float[Array, "k n"]) -> Float[
     if a.shape[0] * a.shape[1] * b.shape[1] <= _SMALL_PRODUCT:
         return product(a.T, b)
     return jax.lax.optimization_barrier(a.T) @ b
+
+
+def below_and_above(
+    layers: Sequence[_T], bottom: _T, top: _T, times: Callable[[_T, _T], _T] = operator.matmul
+) -> tuple[list[_T], list[_T]]:
+    """For each of W_1 ... W_L the products of those below and above it: W_{l-1} ... W_1 bottom and top W_L ... W_{l+1}.
+
+    With identities at both ends these are the products themselves; `times` is the product, such as `operator.mul` for
+    layers that are diagonals.
+    """
+    below, above = [bottom], [top]
+    for layer in layers[:-1]:
+        below.append(times(layer, below[-1]))
+    for layer in reversed(layers[1:]):
+        above.append(times(above[-1], layer))
+    return below, above[::-1]
 
 
 def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._random import bartlett, haar, stream
+from linnet._random import bartlett, stream, with_spectrum
 from linnet.linalg import RANK_TOLERANCE, product
 
 
@@ -404,7 +404,7 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
         a = _check.array("levels", levels, ndim=1)
         if a.shape != (rank,):
             raise InputError(f"levels has {a.shape[0]} numbers: it must have rank = {rank}.")
-        truth = (haar(left, d_out, rank) * a * jnp.sqrt(d_out * d_in)) @ haar(right, d_in, rank).T
+        truth = with_spectrum(left, right, a * jnp.sqrt(d_out * d_in), d_out, d_in).matrix
     scale = _check.floating(2.0 / (d_out * d_in))
     observed = truth + jax.random.normal(noise, (d_out, d_in), dtype=jnp.float64)
     return Factorisation(observed, scale, test=Factorisation(truth, scale))

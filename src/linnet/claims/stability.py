@@ -15,7 +15,7 @@ from jaxtyping import Array
 from scipy.optimize import brentq
 
 from linnet import dynamics, observe
-from linnet._random import haar
+from linnet._random import haar, with_spectrum
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted, within
 from linnet.initial import identity, one_zero, orthogonal, random_one_zero
 from linnet.motion import GradientDescent, GradientFlow
@@ -46,10 +46,12 @@ class _Target(NamedTuple):
 @lru_cache
 def _target(spectrum: tuple[float, ...], frames: str = "rotated") -> _Target:
     """Frames: "rotated" U and V, "symmetric" U = V, "diagonal" U = V = I; these two may have negative values."""
-    first, second = (np.asarray(haar(key, _D, _D)) for key in jax.random.split(jax.random.key(11)))
-    u, v = {"rotated": (first, second), "symmetric": (first, first), "diagonal": (np.eye(_D), np.eye(_D))}[frames]
     values = np.zeros(_D)
     values[: len(spectrum)] = spectrum
+    left, right = jax.random.split(jax.random.key(11))
+    turned = with_spectrum(left, right, values, _D)
+    first, second = np.asarray(turned.left), np.asarray(turned.right)
+    u, v = {"rotated": (first, second), "symmetric": (first, first), "diagonal": (np.eye(_D), np.eye(_D))}[frames]
     return _Target(factorisation((u * values) @ v.T), u, v)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.linalg import below_and_above
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Problem, Regression
 from linnet.states import ReluNetwork, State, Weights
@@ -33,14 +34,8 @@ def kernel_matrix(state: State) -> Float[Array, "entries entries"]:
 
 def _factors(state: Weights) -> list[tuple[Array, Array]]:
     """Theta(G) = sum_l L_l G R_l, L_l = (W_L..W_{l+1})(..)^T and R_l = (W_{l-1}..W_1)^T(..)."""
-    d_in, d_out = state.widths[0], state.widths[-1]
-    below = [jnp.eye(d_in), *(p.T @ p for p in state.prefixes()[:-1])]
-    left = jnp.eye(d_out)
-    above = [left]
-    for w in reversed(state.layers[1:]):
-        left = left @ w
-        above.append(left @ left.T)
-    return list(zip(reversed(above), below, strict=True))
+    below, above = below_and_above(state.layers, jnp.eye(state.widths[0]), jnp.eye(state.widths[-1]))
+    return [(q @ q.T, p.T @ p) for p, q in zip(below, above, strict=True)]
 
 
 @observable("index")

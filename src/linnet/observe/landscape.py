@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.linalg import below_and_above
 from linnet.observe.hessian import DENSE_HESSIAN, hessian_product
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import State, Weights
@@ -111,13 +112,8 @@ class _Local:
 
     def __init__(self, layers: list[np.ndarray], data: _Data):
         self.layers, self.data = layers, data
-        self.below = [np.eye(layers[0].shape[1])]  # W_{l-1} ... W_1
-        for w in layers:
-            self.below.append(w @ self.below[-1])
-        self.matrix = self.below.pop()
-        self.above = [np.eye(layers[-1].shape[0])]  # W_L ... W_{l+1}
-        for w in layers[:0:-1]:
-            self.above.insert(0, self.above[0] @ w)
+        self.below, self.above = below_and_above(layers, np.eye(layers[0].shape[1]), np.eye(layers[-1].shape[0]))
+        self.matrix = layers[-1] @ self.below[-1]
         residual = self.matrix @ data.root.T - data.labels
         self.cost = (float(np.sum(residual**2)) + data.unexplained) / 2
         self.force = residual @ data.root

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.linalg import below_and_above
 from linnet.states.state import State
 from linnet.states.weights import Weights
 
@@ -37,14 +38,9 @@ class Modes(State):
 
     def others(self) -> Float[Array, "depth modes"]:
         """prod_{m != l} y_{m,i}, by products alone: layers may be zero."""
-        layers = list(self.values)
-        ones = jnp.ones_like(layers[0])
-        below, above = [ones], [ones]
-        for y in layers[:-1]:
-            below.append(below[-1] * y)
-        for y in reversed(layers[1:]):
-            above.append(above[-1] * y)
-        return jnp.stack([a * b for a, b in zip(below, reversed(above), strict=True)])
+        ones = jnp.ones_like(self.values[0])
+        below, above = below_and_above(list(self.values), ones, ones, mul)
+        return jnp.stack([a * b for a, b in zip(below, above, strict=True)])
 
     def change(self, force: Float[Array, " modes"]) -> "Modes":
         return eqx.tree_at(lambda s: s.values, self, self.others() * force)

@@ -7,6 +7,7 @@ Hessian at any aligned point is in `observe.aligned_blocks`, `aligned_spectrum` 
 """
 
 import math
+import operator
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from scipy.special import gammaln
 
 from linnet import _check, dynamics
 from linnet._check import InputError
+from linnet.linalg import below_and_above
 from linnet.observe import aligned_blocks
 from linnet.problems import Factorisation
 from linnet.states import Modes
@@ -56,9 +58,8 @@ def pair_curvatures(values: Any) -> Float[np.ndarray, "d d"]:
     (L - 1) d^2 eigenvalues of the Hessian are 0.
     """
     squares = np.asarray(_check.double("values", values, ndim=2)) ** 2
-    ones = np.ones((1, squares.shape[1]))
-    below = np.cumprod(np.concatenate([ones, squares[:-1]]), axis=0)
-    above = np.cumprod(np.concatenate([ones, squares[:0:-1]]), axis=0)[::-1]
+    ones = np.ones(squares.shape[1])
+    below, above = below_and_above(list(squares), ones, ones, operator.mul)
     return np.einsum("li,lj->ij", above, below)
 
 
