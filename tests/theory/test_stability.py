@@ -132,19 +132,20 @@ def test_where_orbits_leave_and_diverge():
     assert np.max(np.abs(np.asarray(trapped.values))) < 0.1
 
 
-def test_outcomes_in_words():
-    assert stability.outcome([1.9, 2.1, 2.5, 2.61, 2.63, 2.7, 3.8, 1e12], 3) == [
-        "converges",
-        "period 2",
-        "period 4",
-        "period 8",
-        "period 16",
-        "chaos",
-        "trapped",
-        "diverges",
+def test_outcomes():
+    fate, outcome = stability.Fate, stability.Outcome
+    found = stability.outcome([1.9, 2.1, 2.5, 2.61, 2.63, 2.7, 3.8, 1e12], 3)
+    assert found == [
+        outcome(fate.CONVERGES, 1),
+        *(outcome(fate.CYCLE, period) for period in (2, 4, 8, 16)),
+        outcome(fate.CHAOS),
+        outcome(fate.TRAPPED),
+        outcome(fate.DIVERGES),
     ]
-    assert stability.outcome([3.5], 2) == ["flips"]
-    assert stability.outcome([1.9, 2.0, 2.1], 1) == ["converges", "period 2", "diverges"]
+    assert [str(one) for one in found[:2]] == ["converges", "period 2"]
+    assert stability.outcome([3.5], 2) == [outcome(fate.FLIPS)]
+    one_layer = [outcome(fate.CONVERGES, 1), outcome(fate.CYCLE, 2), outcome(fate.DIVERGES)]
+    assert stability.outcome([1.9, 2.0, 2.1], 1) == one_layer
 
 
 def test_orbit_of_a_network():

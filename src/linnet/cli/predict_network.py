@@ -15,7 +15,6 @@ from rich.table import Table
 from linnet import initial, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
-from linnet.cli.predict_stability import cross_at, escape_times, modes_at
 from linnet.cli.situation import Situation
 from linnet.cli.typed import picture
 from linnet.curves import crossing
@@ -27,7 +26,7 @@ from linnet.problems import Regression, regression
 from linnet.record import at, every
 from linnet.simulation import simulate
 from linnet.states import Weights
-from linnet.theory import mixed, spectral
+from linnet.theory import mixed, mode_fate, spectral
 from linnet.theory import stability as edge
 
 _HALF, _FIT, _SIGNAL, _NOISE = 0.5, 0.01, 0.9, 0.1
@@ -493,26 +492,23 @@ def _outcome(
     alike = bool(np.all(frame.scales >= (1 - _TRIPLES) * frame.scales[0]))
     flow = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} at the flattest end"
     if alike and kind != "gaussian":  # each mode is a chain of numbers
-        leave = escape_times(modes.value, scale[0], depth, kind) / (lr * float(frame.scales[0] ** 2))
-        found, points = modes_at(modes.value, depth, kappas, scale[0], kind, leave)
-        null = kind == "one-zero" and min(frame.limit.shape) > modes.value.size
         step = lr * float(frame.scales[0] ** 2)
-        cross = cross_at(modes.value, depth, step, 1.0, points, found, leave, scale[0], null)
-        if cross is not None and cross["visible_after_steps"] is not None:
-            flow += f"; modes mix, visibly after about step {cross['visible_after_steps']['double']:,.0f}"
-        words = [str(mode["outcome"]) for mode in found]
-        ranges = [None if mode["low"] is None else [mode["low"], mode["high"]] for mode in found]
-        return told(_worst(words), flow, words, ranges)
+        leave = mode_fate.escape_steps(modes.value, scale[0], depth, kind, step)
+        found, points = mode_fate.mode_fates(modes.value, depth, kappas, scale[0], kind, leave)
+        null = kind == "one-zero" and min(frame.limit.shape) > modes.value.size
+        cross = mode_fate.cross_fate(modes.value, depth, step, points, found, leave, scale[0], null)
+        if cross is not None and cross.visible_after is not None:
+            flow += f"; modes mix, visibly after about step {cross.visible_after.double:,.0f}"
+        ranges = [None if mode.low is None or mode.high is None else [mode.low, mode.high] for mode in found]
+        outcomes = [mode.outcome for mode in found]
+        return told(str(mode_fate.worst(outcomes)), flow, [str(one) for one in outcomes], ranges)
     if at_best < 2:
         return told(
             "settles elsewhere or not at all", f"{flow}: descent has to find a flatter one", ["unknown"] * len(calm)
         )
-    words = [str(word) for word in edge.outcome(kappas, depth)]
-    return told(f"{_worst(words)}, as balanced layers would", flow, words)
-
-
-def _worst(words: list[str]) -> str:
-    return "diverges" if "diverges" in words else next((word for word in words if word != "converges"), "converges")
+    outcomes = edge.outcome(kappas, depth)
+    words = [str(one) for one in outcomes]
+    return told(f"{mode_fate.worst(outcomes)}, as balanced layers would", flow, words)
 
 
 def _stopping(

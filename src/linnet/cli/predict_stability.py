@@ -1,18 +1,16 @@
 """`linnet predict stability`: what descent at one step size makes of each mode of a deep factorisation."""
 
 import math
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 from rich.console import Console
 from rich.table import Table
 
-from linnet import _check, dynamics, observe
+from linnet import _check, dynamics
 from linnet._check import InputError
 from linnet._random import haar
 from linnet.cli.bar import bar
@@ -20,19 +18,15 @@ from linnet.cli.typed import numbers, picture
 from linnet.initial import identity, one_zero, orthogonal
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
-from linnet.problems import Factorisation, factorisation
+from linnet.problems import factorisation
 from linnet.record import at
 from linnet.simulation import simulate
-from linnet.states import Modes
+from linnet.theory import mode_fate
 from linnet.theory import stability as theory
 
 STARTS = ("one-zero", "balanced", "orthogonal")
-_KEEP = 128  # points of an orbit that are looked at; periods up to half of them are seen
-_LONG = 8192  # points of which the lowest and the highest are told
-_MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 _MOST_RUN = 50_000  # of the matrices
 _MOST_MODES = 50
-_VISIBLE = 0.01  # a cross component of this share of s_1 is seen
 
 
 def stability(
@@ -61,8 +55,11 @@ def stability(
     lr, chosen = _lr(lr, s, depth, unit)
     step = unit * lr
     kappas = step * theory.curvature(s, depth)
-    escape = escape_times(s, scale, depth, start) / step
-    modes, points = modes_at(s, depth, kappas, scale, start, escape)
+    escape = mode_fate.escape_steps(s, scale, depth, start, step)
+    fates, points = mode_fate.mode_fates(s, depth, kappas, scale, start, escape)
+    null = d > len(s) and start != "balanced"
+    cross = mode_fate.cross_fate(s, depth, step, points, fates, escape, scale, null)
+    modes = _told(s, fates)
     for mode, i in zip(modes, range(len(s)), strict=True):
         mode["lr"] = {name: value / (unit * theory.curvature(s[i], depth)) for name, value in _thresholds(depth)}
         mode["leaves_the_start_after_steps"] = float(escape[i])
@@ -84,7 +81,7 @@ def stability(
         "largest_stable_lr": 2 / (unit * sharp),
         "largest_lr_of_the_flows_minimum": None if flow is None else 2 / (unit * flow),
         "sharpness_at_the_minimum": unit * sharp,
-        "cross": cross_at(s, depth, step, unit, points, modes, escape, scale, d > len(s) and start != "balanced"),
+        "cross": _cross(cross, unit),
         "sorting": _sorting(s, depth, unit, modes),
         "balancing": _balancing(s, depth, kappas, scale, start),
     }
@@ -134,7 +131,7 @@ def _lr(lr: float | None, s: np.ndarray, depth: int, unit: float) -> tuple[float
     if depth == 1:
         return 1 / sharp, "chosen here: half of what one layer can bear"
     following, what = float(theory.stages(depth).doublings[1]), "the orbit of mode 1 doubles"
-    onset = _mixing(float(s[1] / s[0]), depth) if len(s) > 1 else math.inf
+    onset = theory.cross_threshold(float(s[1] / s[0]), depth) if len(s) > 1 else math.inf
     if onset < following:
         following, what = onset, "modes 1 and 2 mix"
     if following < 2.1:  # too narrow a window to see anything in
@@ -159,209 +156,27 @@ def _thresholds(depth: int) -> list[tuple[str, float]]:
     ]
 
 
-def escape_times(s: np.ndarray, alpha: float, depth: int, start: str) -> np.ndarray:
-    """The time that each mode takes to leave the saddle."""
-    if depth == 1:
-        return np.zeros(len(s))
-    time = theory.escape_time(s, alpha, depth, "balanced" if start == "balanced" else "one_zero")
-    return np.maximum(np.broadcast_to(time, s.shape), 0.0)
-
-
-def _chain(
-    s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, start: str, steps: int, keep: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Layer values (y in all layers but the last, x in the last) of every mode at the last steps, in units of s^{1/L},
-    and when a mode diverged.
-    """
-    if depth == 1:
-        begin = np.zeros(len(s)) if start != "balanced" else alpha / s
-        found = dynamics.orbits(dynamics.balanced(1), begin, kappas, skip=steps, keep=keep)
-        both = np.stack([np.ones_like(found.values), found.values], axis=-1)
-        return both, np.asarray(found.escaped)
-    root = alpha / s ** (1 / depth)
-    limit = max(dynamics.LIMIT, 10 * float(root.max()))
-    if start == "balanced":
-        one = dynamics.orbits(dynamics.balanced(depth), root, kappas, skip=steps, keep=keep, limit=limit)
-        return np.stack([one.values, one.values], axis=-1), np.asarray(one.escaped)
-    begin = np.stack([np.zeros_like(root), root], axis=-1)
-    two = dynamics.orbits(dynamics.one_zero(depth), begin, kappas, skip=steps, keep=keep, limit=limit)
-    return np.asarray(two.values)[..., ::-1], np.asarray(two.escaped)
-
-
-def modes_at(
-    s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, start: str, escape: np.ndarray
-) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """What becomes of each mode from this start, and its layer values (points, 2, modes) in the end, y then x."""
-    steps = int(min(3 * np.ceil(escape.max()) + 20_000, _MOST_STEPS))
-    found, escaped = _chain(s, depth, kappas, alpha, start, steps, _LONG)
-    both = np.array(found)
-    slow = 2 * escape > _MOST_STEPS
-    if slow.any():  # the saddle holds these for longer than anyone can iterate: begin where it lets them go
-        with_x = np.where(slow, 0.9, 0.5)
-        late = dynamics.orbits(dynamics.balanced(depth), with_x, kappas, skip=steps, keep=_LONG)
-        both[slow] = np.asarray(late.values)[slow][..., None]
-        escaped = np.where(slow, np.asarray(late.escaped), escaped)
-    product = both[..., 0] ** (depth - 1) * both[..., 1]
-    both = both[:, -_KEEP:]
-    periods = dynamics.period(dynamics.Orbits(jnp.asarray(both), jnp.asarray(escaped)), most=_KEEP // 2)
-    words = theory.outcome(kappas, depth)
-    chaotic = [i for i in range(len(s)) if words[i] in ("chaos", "flips") and periods[i] < 2]
-    patient = slow | (kappas < 0.5)  # too slow to be seen to the end, and steps so small that nothing else can happen
-    wild = [word in ("chaos", "flips") for word in words]  # with even depth 0 repels, however long they stay near it
-    rates = np.full(len(s), np.nan)
-    if chaotic:
-        rates = np.asarray(dynamics.lyapunov(dynamics.balanced(depth), 0.9, kappas, skip=2000, steps=20_000).exponent)
-    cycles = theory.orbit(s, depth, kappas / theory.curvature(s, depth)) if depth > 1 else None
+def _told(s: np.ndarray, fates: list[mode_fate.ModeFate]) -> list[dict[str, Any]]:
     out = []
-    for i, value in enumerate(s):
-        low, high = float(value * product[i].min()), float(value * product[i].max())
-        mode: dict[str, Any] = {
-            "s": float(value),
-            "curvature": float(theory.curvature(value, depth)),
-            "kappa": float(kappas[i]),
-            "outcome": words[i],
-            "period": int(periods[i]),
-            "diverges_after_steps": None,
-            "low": low,
-            "high": high,
-            "lyapunov": None,
-        }
-        if escaped[i] >= 0:
-            mode |= {"outcome": "diverges", "period": None, "low": None, "high": None}
-            mode["diverges_after_steps"] = int(escaped[i])
-        elif depth == 1 and words[i] == "diverges":  # slowly: the limit is far
-            left = math.log(dynamics.LIMIT) / math.log(kappas[i] - 1)
-            mode |= {"period": None, "low": None, "high": None, "diverges_after_steps": math.ceil(left)}
-        # theory's digits where the start does lead there: a large one may end elsewhere
-        elif words[i] == "converges" and (patient[i] or np.max(np.abs(product[i, -_KEEP:] - 1)) < 0.1):
-            mode |= {"period": 1, "low": float(value), "high": float(value)}
-        elif words[i] == "period 2" and cycles is not None and _near(low, high, cycles.bottom[i], cycles.top[i]):
-            mode |= {"period": 2, "low": float(cycles.bottom[i]), "high": float(cycles.top[i])}
-        elif words[i].startswith("period") and words[i] != "period 2":
-            mode["period"] = int(words[i].split()[1])
-        elif np.max(np.abs(product[i])) < 0.2 and np.ptp(product[i]) < 1e-6 and not (depth % 2 == 0 and wild[i]):
-            mode |= {"outcome": "trapped", "period": None, "low": 0.0, "high": 0.0}
-        elif periods[i] > 1:
-            mode["outcome"] = f"period {periods[i]}"
-        else:
-            stays = wild[i] and np.max(np.abs(product[i])) < 0.2
-            mode |= {"outcome": "chaos, now near 0 for long" if stays else "chaos", "period": None}
-            mode["lyapunov"] = float(rates[i]) if math.isfinite(rates[i]) else None
-        out.append(mode)
-    layers = np.swapaxes(both, 0, 1) * (s ** (1 / depth))[None, :, None]  # point, mode, (y, x)
-    return out, np.swapaxes(layers, 1, 2)
-
-
-def _near(low: float, high: float, bottom: float, top: float) -> bool:
-    return abs(low - bottom) + abs(high - top) < 0.1 * top
-
-
-# Modes with each other ------------------------------------------------------------------------------------------------
-
-
-_mixing = lru_cache(theory.cross_threshold)
-
-
-@partial(jax.jit, static_argnums=3)
-def _pair_steps(points: Array, goal: Array, step: Array, depth: int) -> Array:
-    """I - lr H of every pair of modes at every point of an orbit; `points` holds y and x of every mode."""
-
-    def at_point(both: Array) -> Array:
-        state = Modes(jnp.concatenate([jnp.repeat(both[:1], depth - 1, axis=0), both[1:]]))
-        blocks = observe.aligned_blocks(state, Factorisation(goal, jnp.ones(())))[1]
-        return jnp.eye(2 * depth) - step * blocks
-
-    return jax.vmap(at_point)(points)
-
-
-def _growth(jacobians: np.ndarray, period: int, depth: int) -> np.ndarray:
-    """The rate a step at which cross components of each pair grow, 0 where nothing but rotations is left."""
-    if period:
-        found = dynamics.free(dynamics.floquet(jacobians[:period]), depth - 1)
-        return np.log(np.maximum(np.abs(found[..., 0]), 1e-300)) / period
-    # no period: the mean growth of a generic deviation over the points there are, the first part to let it turn
-    rng = np.random.default_rng(0)
-    vector = rng.normal(size=(*jacobians.shape[1:-1], 1))
-    total = np.zeros(jacobians.shape[1])
-    rounds, skip = 2, jacobians.shape[0] // 4
-    for _ in range(rounds):
-        for k, jacobian in enumerate(jacobians):
-            vector = jacobian @ vector
-            size = np.linalg.norm(vector, axis=(-2, -1), keepdims=True)
-            vector = vector / size
-            total += np.log(size[..., 0, 0]) if k >= skip else 0.0
-    return np.asarray(total / (rounds * (jacobians.shape[0] - skip)))
-
-
-def cross_at(
-    s: np.ndarray,
-    depth: int,
-    step: float,
-    unit: float,
-    points: np.ndarray,
-    modes: list[dict[str, Any]],
-    escape: np.ndarray,
-    alpha: float,
-    null: bool,
-) -> dict[str, Any] | None:
-    """Whether and when cross components of two modes grow out of rounding on this orbit.
-
-    With `null` also those between a mode and the directions that the target lacks, where W_l, l < L, keep alpha.
-    """
-    if (len(s) < 2 and not null) or depth == 1:
-        return None
-    edge = onset = math.nan
-    if len(s) > 1:
-        edge = 2 / (unit * float(theory.cross_curvature(s[0], s[1], depth)))
-        onset = _mixing(float(s[1] / s[0]), depth)
-    answer: dict[str, Any] = {
-        "lr_at_which_the_minimum_is_unstable": edge,
-        "lr_at_which_the_orbit_is_unstable": onset / (unit * float(theory.curvature(s[0], depth))),
-        "pair": None,
-        "growth_a_step": None,
-        "visible_after_steps": None,
-    }
-    if any(mode["outcome"] in ("diverges", "trapped") for mode in modes):
-        answer["state"] = "no orbit to ask about"
-        return answer
-    known = [mode["period"] for mode in modes]
-    period = math.lcm(*known) if all(known) else 0
-    if period > _KEEP:
-        period = 0
-    exact, goals = _settled(points, s, depth, modes, step), s
-    if null:
-        rest = np.broadcast_to(np.array([alpha, 0.0])[:, None], (len(exact), 2, 1))
-        exact, goals = np.concatenate([exact, rest], axis=2), np.append(s, 0.0)
-    rates = _growth(np.asarray(_pair_steps(exact, goals, step, depth)), period, depth)
-    rows, columns = np.triu_indices(len(goals), 1)
-    worst = int(np.argmax(rates))
-    rate = float(rates[worst])
-    unstable = rate > (1e-9 if period else 5e-3)
-    other = int(columns[worst]) + 1 if columns[worst] < len(s) else "null"
-    answer |= {"pair": [int(rows[worst]) + 1, other], "growth_a_step": rate}
-    answer["state"] = "unstable" if unstable else "stable"
-    if unstable:
-        begin = float(escape[min(columns[worst], len(s) - 1)])
-        answer["visible_after_steps"] = {
-            name: begin + math.log(_VISIBLE / eps) / rate
-            for name, eps in (("double", np.finfo(np.float64).eps), ("single", np.finfo(np.float32).eps))
-        }
-    return answer
-
-
-def _settled(points: np.ndarray, s: np.ndarray, depth: int, modes: list[dict[str, Any]], step: float) -> np.ndarray:
-    """The points with 2-cycles put where theory has them: near a threshold iterates are still on their way."""
-    out = np.array(points)
-    cycles = theory.orbit(s, depth, step)
-    for i, mode in enumerate(modes):
-        if mode["outcome"] == "converges":
-            continue  # where the layers differ for ever, theirs is the minimum that counts
-        if mode["outcome"] == "period 2":
-            low = points[:, 0, i] < points[:, 0, i].mean()
-            if low[0] == low[1]:  # not yet apart
-                low = np.arange(len(points)) % 2 == 0
-            out[:, :, i] = np.where(low, cycles.low[i], cycles.high[i])[:, None]
+    for value, fate in zip(s, fates, strict=True):
+        row = {"s": float(value), "outcome": str(fate.outcome) + (", now near 0 for long" if fate.lingers else "")}
+        names = ("curvature", "kappa", "period", "low", "high", "lyapunov")
+        row |= {name: getattr(fate, name) for name in names}
+        out.append(row | {"diverges_after_steps": fate.diverges_after})
     return out
+
+
+def _cross(cross: mode_fate.Cross | None, unit: float) -> dict[str, Any] | None:
+    if cross is None:
+        return None
+    return {
+        "lr_at_which_the_minimum_is_unstable": cross.minimum_lr / unit,
+        "lr_at_which_the_orbit_is_unstable": cross.orbit_lr / unit,
+        "pair": cross.pair and [cross.pair.first, "null" if cross.pair.second is None else cross.pair.second],
+        "growth_a_step": cross.growth,
+        "visible_after_steps": cross.visible_after and cross.visible_after._asdict(),
+        "state": str(cross.state),
+    }
 
 
 def _sorting(s: np.ndarray, depth: int, unit: float, modes: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -384,36 +199,8 @@ def _balancing(s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, star
         found = theory.orbit(s[0], depth, kappas[0] / theory.curvature(s[0], depth))
         answer["gap_multiplier_over_the_cycle"] = float(found.gap)
     if start != "balanced":
-        answer["gap_left"] = _gap_left(s, depth, kappas, alpha)
+        answer["gap_left"] = mode_fate.gaps_left(s, depth, kappas, alpha)
     return answer
-
-
-def _gap_left(s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float) -> list[float | None]:
-    """Final gap over the first, by the product of 1 - q (section 3.5), for modes that converge; None for the others."""
-    root = alpha / s ** (1 / depth)
-    steps = int(
-        min(3 * np.ceil(escape_times(s, alpha, depth, "one-zero").max() * depth / kappas.min()) + 5000, 500_000)
-    )
-    found = np.asarray(_gaps(jnp.asarray(root), jnp.asarray(kappas), depth, steps))
-    return [
-        float(g) if k <= 2 and math.isfinite(g) and p < 1e-3 else None
-        for g, p, k in zip(found[0], found[1], kappas, strict=True)
-    ]
-
-
-@partial(jax.jit, static_argnums=2)
-def _gaps(root: Array, kappas: Array, depth: int, steps: int) -> Array:
-    """prod (1 - q) along the chain of every mode, and its distance from the target in the end."""
-
-    def walk(_: Any, run: tuple[Array, Array]) -> tuple[Array, Array]:
-        point, gap = run
-        x, y = point[..., 0], point[..., 1]
-        q = (kappas / depth * (x * y ** (depth - 1) - 1) * y ** (depth - 2)) ** 2
-        return jax.vmap(dynamics.one_zero(depth))(point, kappas), gap * (1 - q)
-
-    begin = jnp.stack([jnp.zeros_like(root), root], axis=-1)
-    point, gap = jax.lax.fori_loop(0, steps, walk, (begin, jnp.ones_like(root)))
-    return jnp.stack([gap, jnp.abs(point[..., 0] * point[..., 1] ** (depth - 1) - 1)])
 
 
 # The exact run --------------------------------------------------------------------------------------------------------
@@ -446,7 +233,9 @@ def _measure(
     if seen:
         wanted = max(wanted, 1.3 * seen["double"])
     steps = int(wanted) if wanted <= _MOST_RUN else _MOST_RUN // 10
-    points = np.unique(np.concatenate([np.linspace(0, steps, 800).round(), np.arange(max(0, steps - _KEEP), steps)]))
+    points = np.unique(
+        np.concatenate([np.linspace(0, steps, 800).round(), np.arange(max(0, steps - mode_fate.KEEP), steps)])
+    )
     rank = len(s)
 
     def rotated(state: Any, _: Any) -> Any:
@@ -467,11 +256,13 @@ def _measure(
     taken = np.asarray(run.steps)
     modes = np.diagonal(inner, axis1=1, axis2=2)[:, :rank]
     off = np.max(np.abs(inner - np.einsum("tij,ij->tij", inner, np.eye(d))), axis=(1, 2)) / s[0] if d > 1 else None
-    broken = None if off is None or not np.any(off > _VISIBLE) else int(taken[np.argmax(off > _VISIBLE)])
+    broken = (
+        None if off is None or not np.any(off > mode_fate.VISIBLE) else int(taken[np.argmax(off > mode_fate.VISIBLE)])
+    )
     count = min(len(modes), len(beside["modes"]))
     before = np.arange(count) if broken is None else np.flatnonzero(taken[:count] < broken)
     gaps = np.max(np.abs(modes[before] - np.asarray(beside["modes"])[before, :rank]), axis=0) / s
-    last = taken >= max(0, taken[-1] - _KEEP)
+    last = taken >= max(0, taken[-1] - mode_fate.KEEP)
     return {
         "status": str(run.status),
         "steps": int(run.ended),
@@ -584,7 +375,7 @@ def _show(answer: dict[str, Any], console: Console) -> None:
     _show_cross(answer, say)
     _show_balance(answer, say)
     slow = max(mode["leaves_the_start_after_steps"] for mode in modes)
-    if slow > _MOST_STEPS / 2:
+    if slow > mode_fate.MOST_STEPS / 2:
         say(f"The last mode leaves the start only after about {slow:.1e} steps: a larger alpha is quicker.")
     if "run" in answer:
         _show_run(answer, say, console)
@@ -649,7 +440,10 @@ def _show_run(answer: dict[str, Any], say: Any, console: Console) -> None:
         else (f"cross components up to {run['largest_cross_component']:.1e} of s_1")
     )
     broken = run["cross_component_seen_at_step"]
-    say(f"{run['steps']} steps, {word}" + ("." if broken is None else f", above {_VISIBLE:.0%} from step {broken} on."))
+    say(
+        f"{run['steps']} steps, {word}"
+        + ("." if broken is None else f", above {mode_fate.VISIBLE:.0%} from step {broken} on.")
+    )
     if not run["long_enough"]:
         say("It is too short to see where the modes end: a larger alpha leaves the start sooner.")
     table = Table(box=None, pad_edge=False)

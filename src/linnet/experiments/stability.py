@@ -236,15 +236,13 @@ class Fig1(_Target):
         calm = np.array(self.tested) < table.accumulation
         gap = np.abs(matrices - maps).max(axis=(1, 2)) / s[0]
         found["matrices against maps, where not chaotic: largest gap / s_1"] = at_most(gap[calm].max(initial=0), 1e-13)
-        named = {1: "converges"} | {p: f"period {p}" for p in (2, 4, 8, 16, 32)}
-        words = stability.outcome(np.array(self.tested), self.depth)
-        for kappa, orbit, period, word in zip(
-            self.tested, matrices[:, :, 0], self.periods(matrices[:, :, 0]), words, strict=True
+        expected = stability.outcome(np.array(self.tested), self.depth)
+        for kappa, orbit, period, known in zip(
+            self.tested, matrices[:, :, 0], self.periods(matrices[:, :, 0]), expected, strict=True
         ):
-            if word in named.values():
-                wanted = next(p for p, name in named.items() if name == word)
-                found[f"matrices, κ = {kappa:g}: period"] = within(period, wanted, wanted)
-            elif word == "chaos":
+            if known.period is not None and known.period <= 32:
+                found[f"matrices, κ = {kappa:g}: period"] = within(period, known.period, known.period)
+            elif known.fate is stability.Fate.CHAOS:
                 found[f"matrices, κ = {kappa:g}: no period up to 32"] = within(period, 0, 0)
             if (s[0], self.depth) == (10.0, 3) and kappa in _ORBITS:
                 low, high = _ORBITS[kappa]
@@ -414,12 +412,12 @@ class Fig3(_Target):
         found = {}
         for kappa in self.kappas:
             run = data.sel(kappa=kappa)
-            modes, word = run["modes"].values, stability.outcome([kappa], self.depth)[0]
+            modes, expected = run["modes"].values, stability.outcome([kappa], self.depth)[0]
             found[f"κ = {kappa:g}: overlap with the target's vectors, 1 minus the smallest"] = at_most(
                 1 - run["overlap"].min(), 1e-12
             )
             orbit = stability.orbit(self.spectrum[0], self.depth, kappa / self.edge)
-            if word in ("converges", "period 2"):
+            if expected.period in (1, 2):
                 ends = np.sort(modes[-2:, 0])
                 gap = max(abs(ends[0] - orbit.bottom), abs(ends[1] - orbit.top)) / self.spectrum[0]
                 found[f"κ = {kappa:g}: first mode in the end, gap from its orbit"] = at_most(gap, 1e-9)

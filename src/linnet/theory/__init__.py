@@ -1,5 +1,5 @@
 """Theory: the papers' formulas in numerically stable form, one module for each subject. No simulation."""
 
-from linnet.theory import convergence, feature, landscape, mixed, spectral, stability
+from linnet.theory import convergence, feature, landscape, mixed, mode_fate, spectral, stability
 
-__all__ = ["convergence", "feature", "landscape", "mixed", "spectral", "stability"]
+__all__ = ["convergence", "feature", "landscape", "mixed", "mode_fate", "spectral", "stability"]

@@ -6,6 +6,7 @@ curvature of mode i at the balanced minimum and kappa_i = lr S_i the step in its
 Hessian at any aligned point is in `observe.aligned_blocks`, `aligned_spectrum` and `aligned_sharpness`.
 """
 
+import enum
 import math
 import operator
 from collections.abc import Callable
@@ -213,30 +214,53 @@ def stages(depth: int) -> Stages:
     return Stages(float(found.superstable[1]), found.thresholds, found.accumulation, leaves, diverges)
 
 
-def outcome(kappa: Any, depth: int) -> list[str]:
-    """What becomes of a balanced mode at these values of kappa, in words; kappa = 2 itself converges, slowly, from two
-    layers on, and alternates for ever with one.
+class Fate(enum.StrEnum):
+    """What becomes of a mode under descent with a constant step."""
 
-    "chaos" is everything between the end of the doublings and the first visit to x <= 0, periodic windows included.
-    Then the mode is "trapped" at the saddle 0 (odd depth) or "flips" its sign (even depth), and at last it "diverges"
-    (with odd depth some starts are still trapped).
+    CONVERGES = "converges"  # to its target
+    CYCLE = "cycle"  # it repeats itself after some steps
+    CHAOS = "chaos"
+    FLIPS = "flips"  # chaos that visits both signs
+    TRAPPED = "trapped"  # at the saddle 0
+    DIVERGES = "diverges"
+    UNKNOWN = "unknown"
+
+
+class Outcome(NamedTuple):
+    """A fate with its period: 1 at rest, that of a cycle, None for all else."""
+
+    fate: Fate
+    period: int | None = None
+
+    def __str__(self) -> str:
+        return f"period {self.period}" if self.fate is Fate.CYCLE else str(self.fate)
+
+
+def outcome(kappa: Any, depth: int) -> list[Outcome]:
+    """What becomes of a balanced mode at these values of kappa; kappa = 2 itself converges, slowly, from two layers on,
+    and alternates for ever with one.
+
+    CHAOS is everything between the end of the doublings and the first visit to x <= 0, periodic windows included.
+    Then the mode is TRAPPED at the saddle 0 (odd depth) or FLIPS its sign (even depth), and at last it DIVERGES (with
+    odd depth some starts are still trapped).
     """
     given = np.ravel(_positive("kappa", kappa))
+    rest = Outcome(Fate.CONVERGES, 1)
     if _check.integer("depth", depth, least=1) == 1:
-        return ["converges" if k < 2 else "period 2" if k == 2 else "diverges" for k in given]
+        return [rest if k < 2 else Outcome(Fate.CYCLE, 2) if k == 2 else Outcome(Fate.DIVERGES) for k in given]
     table = stages(depth)
-    names = []
+    found = []
     for k in given:
         doubled = int(np.sum(k > table.doublings))
         if k > table.diverges:
-            names.append("diverges")
+            found.append(Outcome(Fate.DIVERGES))
         elif k > table.leaves:
-            names.append("trapped" if depth % 2 else "flips")
+            found.append(Outcome(Fate.TRAPPED if depth % 2 else Fate.FLIPS))
         elif k > table.accumulation:
-            names.append("chaos")
+            found.append(Outcome(Fate.CHAOS))
         else:
-            names.append(f"period {2**doubled}" if doubled else "converges")
-    return names
+            found.append(Outcome(Fate.CYCLE, 2**doubled) if doubled else rest)
+    return found
 
 
 # Balancing -----------------------------------------------------------------------------------------------------------
@@ -527,7 +551,11 @@ def cross_threshold(ratio: float, depth: int) -> float:
     Exactly `cross_edge` for L = 2 and a little above for L >= 3. Infinite where the 2-cycle is stable until it
     doubles.
     """
-    ratio = _check.real("ratio", ratio, above=0, most=1)
+    return _cross_threshold(_check.real("ratio", ratio, above=0, most=1), _check.integer("depth", depth, least=2))
+
+
+@lru_cache
+def _cross_threshold(ratio: float, depth: int) -> float:
     last = stages(depth).doublings[1]
     edge = float(cross_edge(ratio, depth))
 
