@@ -1,6 +1,7 @@
 """What topics of `predict` accept on the command line."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,3 +42,15 @@ def picture(plot: Path | None) -> None:
     if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir()):
         ends = ", ".join(_PICTURES)
         raise InputError(f"plot = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists.")
+
+
+def listed(name: str, text: str | None, *, whole: bool = False) -> Any:
+    """One number, or several with commas between them, as they stand; None for what was not typed."""
+    if text is None:
+        return None
+    try:
+        values = [int(part) if whole else float(part) for part in text.split(",")]
+    except ValueError:
+        kind = "whole numbers" if whole else "numbers"
+        raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as 3,2.") from None
+    return values[0] if len(values) == 1 else values

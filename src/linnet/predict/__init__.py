@@ -4,6 +4,40 @@ Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--j
 """
 
 from linnet.predict.answer import Answer, Holds, Hypothesis, Measured, Prediction, Source, When
+from linnet.predict.network import (
+    Between,
+    Loss,
+    MeasuredMode,
+    MeasuredNetwork,
+    Network,
+    NetworkMode,
+    NetworkOutcome,
+    NetworkStart,
+    StopWindow,
+    network,
+)
+from linnet.predict.situation import Situation, read_situation
 from linnet.theory.regime import Regime
 
-__all__ = ["Answer", "Holds", "Hypothesis", "Measured", "Prediction", "Regime", "Source", "When"]
+__all__ = [
+    "Answer",
+    "Between",
+    "Holds",
+    "Hypothesis",
+    "Loss",
+    "Measured",
+    "MeasuredMode",
+    "MeasuredNetwork",
+    "Network",
+    "NetworkMode",
+    "NetworkOutcome",
+    "NetworkStart",
+    "Prediction",
+    "Regime",
+    "Situation",
+    "Source",
+    "StopWindow",
+    "When",
+    "network",
+    "read_situation",
+]
