@@ -418,21 +418,39 @@ def network(
     lr: Annotated[str | None, typer.Option(help="Step size, or auto (default): a tenth of the largest stable.")] = None,
     signal: Annotated[int | None, typer.Option(help="How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of a gaussian start.")] = None,
+    average: Annotated[
+        bool | None, typer.Option("--average/--sum", help="Loss 1/(2n) sum of squares or 1/2 sum of squares (default).")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the file itself, to write one's own from.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Make the exact descent too and show it beside.")] = False,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Your own network: which modes are lazy or active, when each is learned, which steps are stable, when to stop.
+    """Your own network: which modes are lazy or rich, when each is learned, which steps are stable, when to stop.
 
     A file says what the data, the network, the start and the training are; options change it or stand alone. Starts:
     gaussian layers, one-zero (orthonormal layers times the scale, the last one zero) or balanced (all layers equal,
     along the modes of the target). Every figure comes with the theory it is from and how far its hypotheses hold.
     """
-    from linnet.cli import predict_network, situation
+    from linnet.cli.typed import listed, picture
+    from linnet.predict import network as answer
+    from linnet.predict import read_situation
+    from linnet.predict.situation import situation_text
 
     if show:
-        typer.echo(situation.text(file), nl=False)
+        typer.echo(situation_text(file), nl=False)
         return
-    flags = situation.flags(data, spectrum, depth, width, start, scale, lr, signal, seed)
-    _tell(predict_network.network(situation.read(file, flags), run=run, plot=plot, quiet=as_json), as_json)
+    picture(plot)
+    values = listed("spectrum", spectrum)
+    situation = read_situation(
+        file,
+        data={
+            "file": data,
+            "spectrum": [values] if isinstance(values, float) else values,
+            "loss": None if average is None else "mean" if average else "sum",
+        },
+        network={"depth": depth, "width": listed("width", width, whole=True)},
+        start={"kind": start, "scale": listed("scale", scale), "seed": seed},
+        training={"lr": lr if lr == "auto" else listed("lr", lr), "signal": signal},
+    )
+    _answer(answer(situation), run, plot, as_json, "exact descent")

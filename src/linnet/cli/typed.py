@@ -1,6 +1,7 @@
 """What topics of `predict` accept on the command line."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def picture(plot: Path | None) -> None:
 
 def first_samples(data: Path, count: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels of a file, or of its first samples."""
-    from linnet.cli.files import read_regression
+    from linnet.predict.data import read_regression
 
     inputs, labels = read_regression(data)
     if count is None:
@@ -60,3 +61,15 @@ def refuse(why: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise InputError(f"{name} = {value} is not allowed with {why}.")
+
+
+def listed(name: str, text: str | None, *, whole: bool = False) -> Any:
+    """One number, or several with commas between them, as they stand; None for what was not typed."""
+    if text is None:
+        return None
+    try:
+        values = [int(part) if whole else float(part) for part in text.split(",")]
+    except ValueError:
+        kind = "whole numbers" if whole else "numbers"
+        raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as 3,2.") from None
+    return values[0] if len(values) == 1 else values

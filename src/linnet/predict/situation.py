@@ -1,18 +1,20 @@
-"""A network and its task as a user writes them down: a small TOML file, or flags."""
+"""A network and its task as a user writes them down: tables in Python, or a small TOML file."""
 
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, StrictFloat, StrictInt, ValidationError, model_validator
 
 from linnet._check import InputError
 from linnet._part import Part, sentence
-from linnet.cli.typed import LARGEST, SMALLEST
+from linnet.predict import asked
+from linnet.predict.asked import LARGEST, SMALLEST
 
-START = Literal["gaussian", "one-zero", "balanced"]
+StartKind = Literal["gaussian", "one-zero", "balanced"]
+Table = Mapping[str, Any]
 _WIDEST = 10**15
 Scale = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
@@ -35,24 +37,24 @@ class Data(Part):
         if self.spectrum is not None:
             if self.loss is not None:
                 raise ValueError("data.loss is not allowed with spectrum: there are no samples")
-            if any(not (x == 0 or SMALLEST <= x <= LARGEST) for x in self.spectrum):
-                raise ValueError(f"data.spectrum needs numbers that are 0 or from {SMALLEST:g} to {LARGEST:g}")
-            if not any(self.spectrum):
-                raise ValueError("data.spectrum is zero, so there is nothing to learn")
+            try:
+                asked.spectrum(self.spectrum, name="data.spectrum", zeros=True, ratio=1e12)
+            except InputError as error:
+                raise ValueError(str(error).removesuffix(".")) from None
             for name, size in (("inputs", self.inputs), ("outputs", self.outputs)):
                 if size is not None and size < len(self.spectrum):
                     raise ValueError(f"data.{name} = {size} is less than the {len(self.spectrum)} singular values")
         return self
 
 
-class Network(Part):
-    """Layers, and hidden neurons in each (one number, or one a hidden layer)."""
+class Layers(Part):
+    """How many layers, and hidden neurons in each (one number, or one a hidden layer)."""
 
     depth: int = Field(default=2, ge=1, le=100)
     width: StrictInt | list[StrictInt] | None = None
 
     @model_validator(mode="after")
-    def _fits(self) -> "Network":
+    def _fits(self) -> "Layers":
         widths = self.width if isinstance(self.width, list) else [1 if self.width is None else self.width]
         if any(not 1 <= w <= _WIDEST for w in widths):
             shown = [w if abs(w) <= _WIDEST else f"{w:.3g}" if abs(w) < 10**300 else "huge" for w in widths]
@@ -73,7 +75,7 @@ class Network(Part):
 class Start(Part):
     """Where training begins."""
 
-    kind: START = "gaussian"
+    kind: StartKind = "gaussian"
     scale: Scale | list[Scale] | None = None
     seed: int = Field(default=0, ge=0, lt=2**63)
 
@@ -103,13 +105,52 @@ class Training(Part):
 
 
 class Situation(Part):
-    """All that a prediction needs to know."""
+    """All that `network` needs to know, in four tables; only what differs from the defaults has to be said.
+
+    - `data`: `spectrum` (singular values of the target on whitened inputs, with `inputs` and `outputs` for more
+      dimensions), or `file` (.npz with inputs and labels, .npy or .csv, whose last `outputs` columns are labels) with
+      `loss` "sum", 1/2 sum of squares (default), or "mean", 1/(2n) of it. Nothing where a problem is given.
+    - `network`: `depth` (2), `width` (hidden neurons: one number, or one a hidden layer).
+    - `start`: `kind` ("gaussian", "one-zero" or "balanced"), `scale` (standard deviation of gaussian weights, one or
+      one a layer; alpha of the others), `seed`.
+    - `training`: `lr` ("auto": a tenth of the largest stable), `signal` (how many modes are signal: when to stop).
+
+        Situation(data={"spectrum": [3, 1]}, network={"depth": 2, "width": 64}, start={"scale": 0.1})
+    """
 
     title: str = ""
-    data: Data
-    network: Network = Network()
+    data: Data | None = None
+    network: Layers = Layers()
     start: Start = Start()
     training: Training = Training()
+
+    def __init__(
+        self,
+        *,
+        title: str = "",
+        data: Table | None = None,
+        network: Table | None = None,
+        start: Table | None = None,
+        training: Table | None = None,
+        **unknown: Any,
+    ) -> None:
+        named = {"title": title, "data": data, "network": network, "start": start, "training": training}
+        tables = {name: _plain(value) for name, value in named.items() if value is not None}
+        try:
+            super().__init__(**tables, **unknown)
+        except ValidationError as error:
+            raise InputError(sentence(error)) from None
+
+
+def _plain(value: Any) -> Any:
+    """What a TOML file could hold: arrays become lists, paths text."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def examples() -> dict[str, Path]:
@@ -118,50 +159,11 @@ def examples() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def flags(
-    data: Path | None,
-    spectrum: str | None,
-    depth: int | None,
-    width: str | None,
-    start: str | None,
-    scale: str | None,
-    lr: str | None,
-    signal: int | None,
-    seed: int | None,
-) -> dict[str, dict[str, Any]]:
-    """What was typed on the command line, as tables of the file."""
-
-    def listed(name: str, text: str | None, whole: bool = False) -> Any:
-        if text is None:
-            return None
-        try:
-            values = [int(part) if whole else float(part) for part in text.split(",")]
-        except ValueError:
-            kind = "whole numbers" if whole else "numbers"
-            raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as 3,2.") from None
-        return values[0] if len(values) == 1 else values
-
-    values = listed("spectrum", spectrum)
-    step = lr if lr is None or lr == "auto" else listed("lr", lr)
-    return {
-        "data": {
-            "file": None if data is None else str(data),
-            "spectrum": values if values is None else np.ravel(values).tolist(),
-        },
-        "network": {"depth": depth, "width": listed("width", width, whole=True)},
-        "start": {"kind": start, "scale": listed("scale", scale), "seed": seed},
-        "training": {"lr": step, "signal": signal},
-    }
-
-
-def text(given: str | None) -> str:
-    """A file as it stands."""
-    if given is None:
+def situation_text(file: str | Path | None) -> str:
+    """A TOML file or an example as it stands."""
+    if file is None:
         raise InputError(f"file is missing: name an example to show: {', '.join(examples())}.")
-    return _text(examples().get(given, Path(given)))
-
-
-def _text(path: Path) -> str:
+    path = _path(file)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -172,32 +174,36 @@ def _text(path: Path) -> str:
         raise InputError(f"{str(path)!r} cannot be read: {why.lower()}; give a TOML file, or one of {known}.") from None
 
 
-def read(given: str | None, flags: dict[str, dict[str, Any]]) -> Situation:
-    """The situation in a TOML file or example, with what flags change; without a file, flags alone."""
+def read_situation(file: str | Path | None = None, **changes: Table) -> Situation:
+    """The situation in a TOML file or an example (edge, lazy, lora, own-data, small-start), with tables that change it.
+
+    `read_situation("lora", training={"lr": 0.1})`. What a table does not name, or names None, stays as it is; other
+    data replace the whole table. Without a file the tables stand alone.
+    """
     tables: dict[str, Any] = {}
-    where, folder = "the command", Path()
-    if given is not None:
-        path = examples().get(given, Path(given))
-        where, folder = str(path), path.parent
+    where = "" if file is None else f"{_path(file)}: "
+    if file is not None:
         try:
-            tables = tomllib.loads(_text(path))
+            tables = tomllib.loads(situation_text(file))
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{where} is not TOML: {error}.") from None
+            raise InputError(f"{_path(file)} is not TOML: {error}.") from None
         if not tables:
-            raise InputError(f"{where} is empty: give at least [data] with a file or a spectrum.")
-    data = tables.get("data")
-    if isinstance(data, dict) and isinstance(data.get("file"), str):
-        data["file"] = str(folder / data["file"])
-    for name, changed in flags.items():
+            raise InputError(f"{_path(file)} is empty: give at least [data] with a file or a spectrum.")
+        data = tables.get("data")
+        if isinstance(data, dict) and isinstance(data.get("file"), str):
+            data["file"] = str(_path(file).parent / data["file"])
+    for name, changed in changes.items():
         fresh = {field: value for field, value in changed.items() if value is not None}
         if fresh:
             old = tables.get(name, {})
             if name == "data" and {"file", "spectrum"} & set(fresh):
                 old = {}  # other data: what was said of the first does not hold
             tables[name] = {**(old if isinstance(old, dict) else {}), **fresh}
-    if "data" not in tables:
-        raise InputError(f"{where}: data is missing: give a TOML file, or --spectrum 3,1,0.5, or --data FILE.")
     try:
-        return Situation.model_validate(tables)
-    except ValidationError as error:
-        raise InputError(f"{where}: {sentence(error)}") from None
+        return Situation(**tables)
+    except InputError as error:
+        raise InputError(f"{where}{error}") from None
+
+
+def _path(file: str | Path) -> Path:
+    return examples().get(str(file), Path(file))

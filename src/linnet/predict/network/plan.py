@@ -1,0 +1,113 @@
+"""What is asked of a network: its data, widths, scales and where it starts."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from linnet import initial
+from linnet._check import InputError
+from linnet.predict import given
+from linnet.predict.data import read_regression
+from linnet.predict.frame import Frame, of_samples, whitened
+from linnet.predict.situation import Situation
+from linnet.problems import Regression, regression
+from linnet.states import Weights
+
+WHITENED = "1/2 |A - A*|^2"
+_POWERS = 250  # decades that powers of a start may reach
+_ENTRIES = 20_000_000  # of the weights of a deep Gaussian network, which are drawn in full
+
+
+class Plan(NamedTuple):
+    """How a network is built and where it starts: `scale` has one number a layer, standard deviations or alpha."""
+
+    kind: str
+    depth: int
+    hidden: tuple[int, ...]
+    scale: tuple[float, ...]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether modes are those of two Gaussian layers."""
+        return self.depth == 2 and self.kind == "gaussian"
+
+    @property
+    def guess(self) -> bool:
+        """Whether no theory follows the modes: deep Gaussian layers."""
+        return self.depth > 2 and self.kind == "gaussian"
+
+
+def framed(situation: Situation, problem: Regression | None) -> tuple[Frame, str]:
+    """The data in the frame of their samples, and the normalisation of the loss."""
+    data = situation.data
+    if problem is not None:
+        if data is not None:
+            raise InputError("data and problem: give one of them.")
+        problem = given.regression(problem)
+    elif data is None:
+        raise InputError("data is missing: give a spectrum, such as 3,1,0.5, or a file (or, in Python, a problem).")
+    elif data.spectrum is not None:
+        return whitened(np.sort(np.array(data.spectrum))[::-1], data.outputs, data.inputs), WHITENED
+    else:
+        inputs, labels = read_regression(Path(data.file or ""), outputs=data.outputs)
+        problem = regression(inputs, labels, average=data.loss == "mean")
+    return of_samples(problem), given.normalisation(problem)
+
+
+def hidden_widths(situation: Situation, frame: Frame) -> tuple[int, ...]:
+    """Hidden neurons of every layer, as many as its start needs and no more than can be drawn."""
+    kind, depth = situation.start.kind, situation.network.depth
+    if kind == "gaussian" and depth > 1 and situation.network.width is None:
+        raise InputError("network.width is missing: a gaussian start depends on it.")
+    hidden = situation.network.hidden(max(frame.d_in, frame.limit.shape[0]))
+    if kind == "one-zero" and hidden and min(hidden) < frame.d_in:
+        raise InputError(
+            f"network.width = {min(hidden)} is not allowed with a one-zero start: its layers have orthonormal columns "
+            f"and need {frame.d_in} neurons or more (the inputs); a gaussian start takes any width."
+        )
+    if kind == "gaussian" and depth > 2:
+        sizes = [frame.scales.size, *hidden, frame.limit.shape[0]]
+        entries = sum(a * b for a, b in pairwise(sizes))
+        if entries > _ENTRIES:
+            raise InputError(
+                f"network.width = {max(hidden)} is not allowed with depth {depth}: {entries:,} weights are drawn in "
+                f"full, and {_ENTRIES:,} are the most (two layers take any width)."
+            )
+    return tuple(hidden)
+
+
+def planned(situation: Situation, frame: Frame, hidden: tuple[int, ...], top: float) -> Plan:
+    """The scales of all layers; `top` is the largest singular value that the network shall learn."""
+    told, depth, kind = situation.start.scale, situation.network.depth, situation.start.kind
+    if isinstance(told, list):
+        if len(told) != depth:
+            raise InputError(f"start.scale has {len(told)} numbers: give one, or one for each of the {depth} layers.")
+        scale = told
+    elif told is None and kind == "gaussian":
+        scale = [1 / math.sqrt(fan_in) for fan_in in (frame.d_in, *hidden)]
+    else:
+        scale = [0.01 * top ** (1 / depth) if told is None else told] * depth
+    if 2 * depth * math.log10(max(scale)) > _POWERS:
+        raise InputError(
+            f"start.scale = {max(scale):g} is not allowed with depth {depth}: its {2 * depth}th power is beyond all "
+            "numbers."
+        )
+    return Plan(kind, depth, hidden, tuple(scale))
+
+
+def begun(plan: Plan, seed: int, problem: Regression, u: np.ndarray, vt: np.ndarray) -> Weights:
+    """The layers at the start in the frame of the samples, compressed where that is exact."""
+    depth, (d_out, rank) = plan.depth, problem.shape
+    if plan.kind == "gaussian":
+        width: Any = plan.hidden[0] if depth == 2 else list(plan.hidden)
+        return initial.gaussian(jax.random.key(seed), problem, width, [x**2 for x in plan.scale])
+    alpha = plan.scale[0]
+    if plan.kind == "one-zero":
+        return Weights([*[alpha * np.eye(rank)] * (depth - 1), np.zeros((d_out, rank))])
+    if depth == 1:
+        return Weights([alpha * u @ vt])
+    return Weights([alpha * vt, *[alpha * np.eye(len(vt))] * (depth - 2), alpha * u])

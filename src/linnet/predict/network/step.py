@@ -1,0 +1,113 @@
+"""What a step size does to a network: where it settles, oscillates or diverges."""
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from linnet.predict.frame import Frame
+from linnet.predict.network.modes import ALONE, Grams, Modes, sharpness
+from linnet.predict.network.plan import Plan
+from linnet.theory import mode_fate
+from linnet.theory import stability as edge
+from linnet.theory.mode_fate import Fate, Outcome
+
+_CHOSEN = 0.1  # of the largest stable step
+
+
+class NetworkOutcome(enum.StrEnum):
+    """What becomes of a whole network at a step size."""
+
+    CONVERGES = "converges"
+    SURVIVES = "converges if it survives its start"  # whose kernel is too sharp for the step
+    ELSEWHERE = "settles elsewhere or not at all"  # where the flow ends is too sharp, and flatter ends exist
+    CYCLE = "cycle"  # what the first mode does that does not converge, this and the next three
+    CHAOS = "chaos"
+    FLIPS = "flips"
+    TRAPPED = "trapped"
+    DIVERGES = "diverges"
+
+
+class Between(NamedTuple):
+    """The lowest and the highest value that a mode visits in the end."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a step size does, why, and what becomes of each mode; `mix` is the step from which on modes mix visibly."""
+
+    outcome: NetworkOutcome
+    explanation: str
+    modes: list[Outcome]
+    between: list[Between | None]
+    mix: float | None = None
+
+
+class Edges(NamedTuple):
+    """Largest curvatures: of the kernel at the start, where the flow ends, and at the flattest end there is."""
+
+    start: float
+    end: float
+    flattest: float
+
+    def step(self, asked: float | str) -> float:
+        """The step size that was asked for, or a tenth of what start and end allow."""
+        return _CHOSEN * 2 / max(self.start, self.end) if isinstance(asked, str) else float(asked)
+
+
+def edges_of(frame: Frame, modes: Modes, depth: int, start: Grams, end: Grams) -> Edges:
+    """The curvatures that limit steps."""
+    sharpest = sharpness(frame, end)
+    # with one layer all ends are alike; else no end is flatter, and on whitened data one is as flat
+    flattest = float(np.max(modes.curvature * edge.curvature(modes.value, depth))) if depth > 1 else sharpest
+    return Edges(sharpness(frame, start), sharpest, flattest)
+
+
+def judged(frame: Frame, modes: Modes, plan: Plan, edges: Edges, lr: float) -> Verdict:
+    """What becomes of the network and its modes at this step size."""
+    at_start, at_end, at_best = (lr * curvature for curvature in edges)
+    count = modes.value.size
+    calm, nowhere = [Outcome(Fate.CONVERGES, 1)] * count, [None] * count
+    if at_end < 2 and (at_start < 2 or plan.depth == 1):
+        text = f"lr times the sharpness is {at_end:.3g} in the end, below 2, and by the kernel at the start"
+        return Verdict(NetworkOutcome.CONVERGES, text, calm, [*nowhere])
+    if at_end < 2:
+        text = f"the start's kernel is too sharp for it (lr times curvature {at_start:.3g}, above 2): it jumps first"
+        return Verdict(NetworkOutcome.SURVIVES, text, calm, [*nowhere])
+    if plan.depth == 1:
+        text = f"lr times the curvature is {at_end:.3g}, above 2"
+        return Verdict(NetworkOutcome.DIVERGES, text, [Outcome(Fate.DIVERGES)] * count, [*nowhere])
+    text = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} at the flattest end"
+    kappas = lr * modes.curvature * edge.curvature(modes.value, plan.depth)
+    alike = bool(np.all(frame.scales >= (1 - ALONE) * frame.scales[0]))
+    if alike and plan.kind != "gaussian":
+        return _chains(frame, modes, plan, kappas, lr, text)
+    if at_best < 2:
+        text += ": descent has to find a flatter one"
+        return Verdict(NetworkOutcome.ELSEWHERE, text, [Outcome(Fate.UNKNOWN)] * count, [*nowhere])
+    outcomes = edge.outcome(kappas, plan.depth)
+    word = NetworkOutcome(mode_fate.worst(outcomes).fate)
+    return Verdict(word, f"as balanced layers would: {text}", outcomes, [*nowhere])
+
+
+def _chains(
+    frame: Frame, modes: Modes, plan: Plan, kappas: Float[np.ndarray, " modes"], lr: float, text: str
+) -> Verdict:
+    """Aligned layers on whitened data: each mode is a chain of numbers."""
+    s, depth, alpha = modes.value, plan.depth, plan.scale[0]
+    step = lr * float(frame.scales[0] ** 2)
+    leave = mode_fate.escape_steps(s, alpha, depth, plan.kind, step)
+    found, points = mode_fate.mode_fates(s, depth, kappas, alpha, plan.kind, leave)
+    null = plan.kind == "one-zero" and min(frame.limit.shape) > s.size
+    cross = mode_fate.cross_fate(s, depth, step, points, found, leave, alpha, null)
+    mix = None if cross is None or cross.visible_after is None else cross.visible_after.double
+    if mix is not None:
+        text += f"; modes mix, visibly after about step {mix:,.0f}"
+    between = [None if one.low is None or one.high is None else Between(one.low, one.high) for one in found]
+    outcomes = [one.outcome for one in found]
+    return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix)

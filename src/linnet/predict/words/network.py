@@ -1,0 +1,148 @@
+"""A network's prediction in words."""
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from linnet.predict.answer import Holds, Source, plural
+from linnet.predict.network.plan import WHITENED
+from linnet.predict.network.result import FIT, NOISE, SIGNAL, MeasuredNetwork, Network
+from linnet.predict.network.run import LATE
+from linnet.predict.network.step import NetworkOutcome
+from linnet.theory.mode_fate import worst
+from linnet.theory.regime import Regime
+
+_SHOWN = 8  # modes in the table; JSON has all
+_COLOURS = {Holds.EXACTLY: "green", Holds.ROUGHLY: "yellow", Holds.NOT: "red"}
+_LOSSES = {"sum": "1/2 sum of squares", "mean": "1/(2n) sum of squares", WHITENED: f"{WHITENED} (whitened)"}
+
+
+def words(said: Network, seen: MeasuredNetwork | None = None) -> RenderableType:
+    """The setting, a table of the modes, step sizes, the end, and where each figure is from."""
+    parts: list[RenderableType] = [f"[bold]{escape(said.title)}[/]"] if said.title else []
+    regimes = [mode.regime for mode in said.modes]
+    counts = ", ".join(f"{regimes.count(one)} {one}" for one in Regime if one in regimes)
+    beyond = said.modes_out_of_reach
+    more = f"; {beyond} more need{'s' * (beyond == 1)} wider layers" if beyond else ""
+    parts += [
+        _setting(said),
+        f"[bold]{said.regime.capitalize()}[/]: of {plural(len(regimes), 'mode')} {counts}{more}.",
+        _table(said, seen),
+    ]
+    if len(regimes) > _SHOWN:
+        parts.append(f"… and {len(regimes) - _SHOWN} more: --json lists them.")
+    bound = said.modes[0].half_learned
+    if bound.not_before is not None and bound.not_after is not None and said.settles:
+        first, last = (_step(time / said.lr) for time in (bound.not_before, bound.not_after))
+        parts.append(f"Certain of mode 1: half learned between steps {first} and {last}.")
+    who = "a tenth of the largest" if said.lr_chosen else "given"
+    parts += [
+        f"lr = {said.lr:.4g} ({who}): [bold]{_outcome(said)}[/]; {said.explanation}.",
+        f"Largest stable lr: {said.largest_stable_lr:.4g} at the end, at most "
+        f"{said.largest_stable_lr_at_flattest_end:.4g} at any end; by the kernel "
+        f"{said.largest_stable_lr_at_start:.4g} at the start.",
+        *(_end(said, seen) if said.settles else ()),
+        *map(_source, said.theory),
+    ]
+    if seen is not None:
+        parts.append(_run(said, seen))
+    return Group(*parts)
+
+
+def _setting(said: Network) -> str:
+    told = f"{said.inputs} inputs, {plural(said.outputs, 'output')}"
+    if said.samples:
+        told = f"{plural(said.samples, 'sample')}, {told}, rank {said.rank}, condition {said.condition:.3g}"
+    layers = plural(said.depth, "layer")
+    widths = said.hidden[:1] if len(set(said.hidden)) == 1 else said.hidden
+    if widths:
+        layers += f", width{'s' * (len(widths) > 1)} " + ", ".join(f"{w:,}" for w in widths)
+    sizes = said.start.scale[:1] if len(set(said.start.scale)) == 1 else said.start.scale
+    scales = ", ".join(f"{x:.4g}" for x in sizes)
+    loss = _LOSSES.get(said.normalisation, said.normalisation)
+    return f"{told}; loss {loss}; {layers}, {said.start.kind} start of scale {scales}."
+
+
+def _table(said: Network, seen: MeasuredNetwork | None) -> Table:
+    table = Table(box=None, pad_edge=False)
+    columns = ["mode", "value", "regime", "kernel", "half at", "+-", *(["measured"] if seen else [])]
+    for column in [*columns, *(["W_1", "W_L"] if said.settles else ["at this lr"])]:
+        table.add_column(column, justify="left" if column in ("regime", "at this lr") else "right", no_wrap=True)
+    for i, mode in enumerate(said.modes[:_SHOWN]):
+        half = mode.half_learned
+        cells = [str(i + 1), f"{mode.value:.4g}", mode.regime, f"x {_growth(mode.kernel_growth)}"]
+        cells += [_step(half.step), _percent(half.error)]
+        cells += [_step(seen.modes[i].half_learned.step)] if seen else []
+        if said.settles:
+            cells += ["?", "?"] if mode.layers is None else [f"{mode.layers[0]:.4g}", f"{mode.layers[-1]:.4g}"]
+        else:
+            span = mode.between
+            moves = f", {span.low:.3g}..{span.high:.3g}" if span is not None and mode.oscillates else ""
+            cells.append(f"{mode.outcome}{moves}")
+        table.add_row(*cells)
+    return table
+
+
+def _outcome(said: Network) -> str:
+    """Cycles by their period."""
+    if said.outcome is NetworkOutcome.CYCLE:
+        return str(worst(mode.outcome for mode in said.modes))
+    return said.outcome
+
+
+def _end(said: Network, seen: MeasuredNetwork | None) -> list[str]:
+    """The loss, the fit, and when to stop."""
+    where = " on the span of the samples" if said.rank < said.inputs else ""
+    when = _step(said.fit.step) + (", rough" if said.fit.error is None else f" +- {_percent(said.fit.error)}")
+    when += f" (measured {_step(seen.fit.step)})" if seen else ""
+    told = [
+        f"The loss falls from {said.loss.start:.4g} to {said.loss.end:.4g}; {FIT:.0%} of the way is left at step "
+        f"{when}; the predictor ends with norm {said.predictor_norm:.4g}{where}."
+    ]
+    stop = said.stop
+    if stop is not None and stop.open is None:
+        told.append("No theory says when to stop here.")
+    elif stop is not None:
+        state = "Stop between" if stop.open else "[yellow]There is no clean moment to stop:[/]"
+        told.append(
+            f"{state} step {_step(stop.signal_learned.step)}, when {stop.signal} modes of signal are {SIGNAL:.0%} "
+            f"learned, and {_step(stop.noise_begins.step)}, when the next is at {NOISE:.0%}."
+        )
+    return told
+
+
+def _source(source: Source) -> str:
+    needs = "; ".join(
+        f"[{_COLOURS[need.holds]}]{need.holds}[/]: {need.text} ({need.measured:.2g})" for need in source.needs
+    )
+    claims = f" ({', '.join(source.claims)})" if source.claims else ""
+    return f"[dim]{source.figure}:[/] {source.origin}{claims}" + (f"\n  {needs}" if needs else "")
+
+
+def _run(said: Network, seen: MeasuredNetwork) -> str:
+    far = ""
+    if said.settles:
+        far = f"; relative distance from the predicted end: predictor {seen.predictor_error:.1e}"
+        far += "" if seen.layer_error is None else f", layers {seen.layer_error:.1e}"
+    ranges = [mode.between for mode in seen.modes[:_SHOWN] if mode.between is not None]
+    if ranges:
+        far = f"; modes in its last {LATE} steps: " + ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
+    return f"Exact descent: {seen.status} after {seen.steps:,} steps{far}."
+
+
+def _growth(factor: float) -> str:
+    return f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}" if factor < 1e5 else f"{factor:.0e}"
+
+
+def _percent(error: float | None) -> str:
+    return "rough" if error is None else f"{100 * error:.2g}%"
+
+
+def _step(step: float | None) -> str:
+    if step is None or math.isnan(step):
+        return "?"
+    if math.isinf(step):
+        return "never"
+    return f"{step:,.0f}" if 100 <= step < 1e7 else f"{step:.3g}"
