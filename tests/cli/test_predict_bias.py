@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+import linnet as ln
 from linnet.cli import predict_bias
-from linnet.cli.files import read_regression
-from linnet.cli.frame import of_samples
+from linnet.predict.data import read_regression
+from linnet.predict.frame import of_samples
 
 COMMAND = ("predict", "bias")
 
@@ -121,7 +122,7 @@ def test_every_number_of_data_against_full_weights(average, ask, tmp_path):
 
 def test_the_flow_in_the_frame_of_the_samples_is_the_flow(tmp_path):
     x, y = samples(d_in=40)
-    frame = of_samples(x, y, True)
+    frame = of_samples(ln.regression(x, y, average=True))
     gamma = 0.03
     answer = predict_bias.bias(gamma, _saved(tmp_path, x, y), None, None, None, None, run=False, plot=None, quiet=True)
     clock, modes, first = predict_bias._measure(frame, gamma, answer, True)["curves"]

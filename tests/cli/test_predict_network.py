@@ -122,7 +122,7 @@ def test_the_largest_step_is_that_of_the_hessian_where_the_flow_ends(depth):
     """Against the dense Hessian of the weights there, on data with axes of their own; layers agree with them too."""
     rng = np.random.default_rng(depth)
     x = rng.normal(size=(9, 4)) * [2, 1, 1, 0.5]
-    frame = predict_network.of_samples(x, x @ rng.normal(size=(3, 4)).T, True)
+    frame = predict_network.of_samples(ln.regression(x, x @ rng.normal(size=(3, 4)).T, average=True))
     problem = ln.regression(np.diag(frame.scales), (frame.limit * frame.scales).T)
     u, s, vt = np.linalg.svd(frame.limit, full_matrices=False)
     kind, scale = ("one-zero", "balanced")[depth - 2], [0.3] * depth

@@ -14,11 +14,12 @@ from rich.table import Table
 from linnet import _check, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
-from linnet.cli.files import read_regression
-from linnet.cli.frame import Frame, crossing, of_samples, whitened
 from linnet.cli.typed import picture, positive
+from linnet.curves import crossing
 from linnet.initial import i_gamma
 from linnet.motion import GradientFlow, loss_below
+from linnet.predict.data import read_regression
+from linnet.predict.frame import Frame, of_samples, whitened
 from linnet.problems import regression
 from linnet.record import logarithmic
 from linnet.simulation import simulate
@@ -57,7 +58,7 @@ def bias(
         frame = whitened(positive(spectrum))
     else:
         assert data is not None
-        frame = of_samples(*read_regression(data, outputs=outputs), average is not False)
+        frame = of_samples(regression(*read_regression(data, outputs=outputs), average=average is not False))
     if width is not None:
         width = _check.integer("width", width, least=frame.d_in, reason="d_in: I_gamma needs orthonormal columns")
     scales, limit = frame.scales, frame.limit

@@ -13,11 +13,11 @@ from rich.table import Table
 from linnet import _check, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
-from linnet.cli.files import read_regression
 from linnet.cli.typed import LARGEST, SMALLEST, picture
 from linnet.initial import readout
 from linnet.linalg import RANK_TOLERANCE
 from linnet.motion import GradientDescent
+from linnet.predict.data import read_regression
 from linnet.problems import Regression, gaussian_samples, mean_field_regression
 from linnet.record import linear
 from linnet.simulation import simulate

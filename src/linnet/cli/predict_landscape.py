@@ -11,10 +11,10 @@ from rich.text import Text
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.cli.files import read_regression
 from linnet.cli.typed import numbers
 from linnet.initial import critical
 from linnet.observe import classify
+from linnet.predict.data import read_regression
 from linnet.problems import Regression, regression
 from linnet.theory import landscape as theory
 

@@ -15,13 +15,14 @@ from rich.table import Table
 from linnet import initial, observe
 from linnet._check import InputError
 from linnet.cli.bar import bar
-from linnet.cli.files import read_regression
-from linnet.cli.frame import Frame, crossing, of_samples, whitened
 from linnet.cli.predict_stability import cross_at, escape_times, modes_at
 from linnet.cli.situation import Situation
 from linnet.cli.typed import picture
+from linnet.curves import crossing
 from linnet.linalg import top_of_products
 from linnet.motion import GradientDescent, loss_below
+from linnet.predict.data import read_regression
+from linnet.predict.frame import Frame, of_samples, whitened
 from linnet.problems import Regression, regression
 from linnet.record import at, every
 from linnet.simulation import simulate
@@ -180,7 +181,8 @@ def _frame(situation: Situation) -> Frame:
             raise InputError(f"data.spectrum goes from {values[0]:g} to {small:g}: keep it within a ratio of 1e12.")
         return whitened(values, data.outputs, data.inputs)
     assert data.file is not None
-    return of_samples(*read_regression(Path(data.file), outputs=data.outputs), data.loss != "sum")
+    inputs, labels = read_regression(Path(data.file), outputs=data.outputs)
+    return of_samples(regression(inputs, labels, average=data.loss != "sum"))
 
 
 def _loss_name(situation: Situation) -> str:

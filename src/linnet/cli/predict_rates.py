@@ -15,11 +15,11 @@ from rich.table import Table
 from linnet import _check
 from linnet._check import InputError
 from linnet.cli.bar import bar
-from linnet.cli.files import read_regression
 from linnet.cli.typed import numbers, picture
 from linnet.linalg import RANK_TOLERANCE
 from linnet.motion import GradientFlow
 from linnet.observe import Observable
+from linnet.predict.data import read_regression
 from linnet.problems import factorisation, regression
 from linnet.record import at
 from linnet.simulation import simulate

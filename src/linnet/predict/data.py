@@ -10,8 +10,8 @@ import numpy as np
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.cli.typed import LARGEST, SMALLEST
 from linnet.linalg import RANK_TOLERANCE
+from linnet.predict.asked import LARGEST, SMALLEST
 
 SUFFIXES = (".npz", ".npy", ".csv")
 _NAMES = (("inputs", "labels"), ("X", "Y"))
