@@ -1,12 +1,15 @@
 """The commands. Heavy rooms are imported inside them, so that help is instant."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from linnet._files import dumps
 from linnet._version import __version__
+
+if TYPE_CHECKING:
+    from linnet.predict import Answer, Prediction
 
 app = typer.Typer(
     name="linnet",
@@ -20,11 +23,47 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")]
+Data = Annotated[Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")]
+Spectrum = Annotated[
+    str | None, typer.Option(help="Or whitened inputs and a target of these singular values, such as 3,2,1.")
+]
+Inputs = Annotated[int | None, typer.Option(help="Input dimension with --spectrum; default the number of modes.")]
+Outputs = Annotated[
+    int | None,
+    typer.Option(
+        help="Output dimension with --spectrum, default the number of modes; of a .npy or .csv how many last columns "
+        "are labels, default 1."
+    ),
+]
+Samples = Annotated[
+    int | None, typer.Option(help="Samples n with --spectrum, so that X^T X = n I; default X = I: loss 1/2 |A - Z|^2.")
+]
+Average = Annotated[
+    bool, typer.Option("--average", help="Loss 1/(2n) sum of squares instead of 1/2 sum of squares, with --data.")
+]
 
 
 def _tell(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(dumps(result))
+
+
+def _answer(prediction: "Prediction", run: bool, plot: Path | None, as_json: bool, text: str = "exact run") -> None:
+    """Measures, draws and prints a prediction, as asked."""
+    from linnet.cli.bar import bar
+
+    result: Answer = prediction
+    if run:
+        with bar(text, quiet=as_json) as progress:
+            result = prediction.measure(progress=progress)
+    if plot is not None:
+        result.plot().savefig(plot)
+    if as_json:
+        typer.echo(dumps(result.to_dict() | ({} if plot is None else {"figure": str(plot)})))
+    else:
+        from rich.console import Console
+
+        Console().print(result, highlight=False)
 
 
 def _version(asked: bool) -> None:
@@ -199,26 +238,22 @@ def bias(
 @predict.command()
 def landscape(
     width: Annotated[str, typer.Option(help="Hidden neurons, such as 3 or 3,4; one number serves all hidden layers.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
-    ] = None,
-    spectrum: Annotated[
-        str | None, typer.Option(help="Or whitened data whose target has these singular values, such as 3,2,1.")
-    ] = None,
+    data: Data = None,
+    spectrum: Spectrum = None,
     depth: Annotated[
         int | None, typer.Option(help="Layers of the network; default one more than the hidden ones.")
     ] = None,
-    inputs: Annotated[int | None, typer.Option(help="Input dimension; default the number of modes.")] = None,
-    outputs: Annotated[
-        int | None,
-        typer.Option(
-            help="Output dimension, default the number of modes; of a .npy or .csv its last columns, default 1."
-        ),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples n, which scale the loss; default the inputs.")] = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
+    average: Average = False,
     most: Annotated[
         int, typer.Option(help="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
     ] = 64,
+    run: Annotated[
+        bool, typer.Option("--run", help="Build every point as weights too and show what its whole Hessian says.")
+    ] = False,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Where can training get stuck? The critical points of a deep linear network by the modes they have learned.
@@ -226,10 +261,12 @@ def landscape(
     The loss is 1/2 |X A^T - Y|^2 summed over samples. A set of modes stands for its balanced critical point and what
     changes of basis between layers make of it: they share loss, kind and index; lambda_min is the balanced one's.
     """
-    from linnet.cli import predict_landscape as room
+    from linnet.cli import typed
+    from linnet.predict import landscape as ask
 
-    problem = room.regression_of(data, spectrum, inputs, outputs, samples)
-    _tell(room.landscape(problem, room.hidden_widths(depth, width), most, quiet=as_json), as_json)
+    typed.picture(plot)
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    _answer(ask(problem, typed.hidden_widths(depth, width), most=most), run, plot, as_json, "whole Hessians")
 
 
 @predict.command()

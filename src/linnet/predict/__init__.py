@@ -4,6 +4,22 @@ Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--j
 """
 
 from linnet.predict.answer import Answer, Holds, Hypothesis, Measured, Prediction, Source, When
+from linnet.predict.given import whitened
+from linnet.predict.landscape import CriticalSet, Landscape, MeasuredLandscape, landscape
 from linnet.theory.regime import Regime
 
-__all__ = ["Answer", "Holds", "Hypothesis", "Measured", "Prediction", "Regime", "Source", "When"]
+__all__ = [
+    "Answer",
+    "CriticalSet",
+    "Holds",
+    "Hypothesis",
+    "Landscape",
+    "Measured",
+    "MeasuredLandscape",
+    "Prediction",
+    "Regime",
+    "Source",
+    "When",
+    "landscape",
+    "whitened",
+]

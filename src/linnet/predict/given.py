@@ -1,0 +1,70 @@
+"""What a topic is asked about: a regression, or the singular values of a target on whitened inputs."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.linalg import RANK_TOLERANCE
+from linnet.predict import asked
+from linnet.problems import Problem, Regression
+
+
+def whitened(
+    spectrum: Any, *, inputs: int | None = None, outputs: int | None = None, samples: int | None = None
+) -> Regression:
+    """Whitened inputs, and labels that can be fitted: C(A) = c/2 |A - Z|^2, Z of these singular values (zeros allowed).
+
+    By default X = I, so that c = 1 and the times of training are those of the target alone; with `samples` = n >= d_in
+    it is X^T X = n I, so c = n, as inputs of unit covariance have it. Z is diagonal, and by default square.
+    """
+    z = asked.spectrum(spectrum, zeros=True, ratio=1e12)
+    d_in, d_out = (
+        _check.integer(name, len(z) if value is None else value, least=len(z), most=2000, reason="the modes given")
+        for name, value in (("inputs", inputs), ("outputs", outputs))
+    )
+    n, c = d_in, 1.0
+    if samples is not None:
+        n = _check.integer("samples", samples, least=d_in, most=10**9, reason="whitened data need n >= d_in")
+        c = float(n)
+    target = np.zeros((d_out, d_in))
+    np.fill_diagonal(target[: len(z), : len(z)], z)
+    root = math.sqrt(c) * np.eye(d_in)
+    one = jnp.asarray(1.0)
+    return Regression(jnp.asarray(root), jnp.asarray(target @ root), jnp.asarray(0.0), one, one, n)
+
+
+def regression(problem: Any) -> Regression:
+    """The regression that was given, by itself or as a spectrum (see `whitened`), with something to learn in it."""
+    if not isinstance(problem, Problem):
+        return whitened(problem)
+    if not isinstance(problem, Regression) or len(problem.shape) != 2:
+        kind = f"{type(problem).__name__} of shape {problem.shape}"
+        raise InputError(
+            f"problem = {kind} is not allowed: problem must be a regression on a matrix, or singular values of a "
+            "target, such as [3, 1]."
+        )
+    if _check.traced(problem):
+        raise InputError("problem is traced: predictions are made for known numbers.")
+    for name, array in (("inputs", problem.root), ("labels", problem.labels)):
+        size = float(jnp.max(jnp.abs(array)))
+        if size > 0 and not asked.SMALLEST < size < asked.LARGEST:
+            allowed = f"give them in units that keep them between {asked.SMALLEST:g} and {asked.LARGEST:g}"
+            raise InputError(f"problem has {name} that reach {size:.3g}: {allowed}.")
+    seen = float(jnp.linalg.norm(problem.fit().values))
+    if seen <= RANK_TOLERANCE * math.sqrt(float(problem.square)):
+        raise InputError("problem has labels that are zero or orthogonal to its inputs: there is nothing to learn.")
+    return problem
+
+
+def normalisation(problem: Regression) -> str:
+    """`sum`, `mean`, or the loss as a formula."""
+    scale, stretch = float(problem.scale), float(problem.output_scale)
+    if stretch == 1 and scale == 1:
+        return "sum"
+    if stretch == 1 and math.isclose(scale * problem.samples, 1):
+        return "mean"
+    return f"{scale:.4g}/2 |{stretch:.4g} X A^T - Y|^2"

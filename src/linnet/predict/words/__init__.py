@@ -1,0 +1,1 @@
+"""What predictions show in a terminal or a notebook, one file for each topic."""
