@@ -48,7 +48,7 @@ def test_width_is_a_number(typed):
     assert [p["negative_eigenvalues"] for p in answer["points"]] == [0, 999_999, 1_000_000, 2_000_000]
 
 
-def test_the_command_says_what_python_says(typed, tmp_path):
+def test_the_command_says_what_python_says(typed, close, tmp_path):
     """Every field, measured ones included."""
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=(5, 4)), rng.normal(size=(5, 2))
@@ -60,21 +60,12 @@ def test_the_command_says_what_python_says(typed, tmp_path):
     ):
         network = ("--width", "3,2", *arguments)
         said = predict.landscape(problem, (3, 2))
-        assert json.loads(typed(*network, "--json")[1]) == _close(said.to_dict())
+        assert json.loads(typed(*network, "--json")[1]) == close(said.to_dict())
         run = json.loads(typed(*network, "--run", "--plot", "p.svg", "--json")[1])
         assert (run.pop("figure"), (tmp_path / "p.svg").read_text()[:5]) == ("p.svg", "<?xml")
         assert len(run["run"]["points"]) == said.shown
-        assert run == _close(said.measure().to_dict())
+        assert run == close(said.measure().to_dict())
     assert "4 of 4 points" in typed("--width", 2, "--spectrum", "2,1", "--run")[1]
-
-
-def _close(tree):
-    """The same with numbers to rounding."""
-    if isinstance(tree, dict):
-        return {name: _close(part) for name, part in tree.items()}
-    if isinstance(tree, list):
-        return [_close(part) for part in tree]
-    return pytest.approx(tree, rel=1e-9, abs=1e-12) if isinstance(tree, float) else tree
 
 
 @pytest.mark.parametrize(

@@ -272,23 +272,17 @@ def landscape(
 @predict.command()
 def rates(
     depth: Annotated[int, typer.Option(help="Layers of the network, 2 or more.")],
-    spectrum: Annotated[
-        str | None, typer.Option(help="Singular values of the target on whitened data, such as 3,1.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Or samples as rows, whitened first: .npz (inputs, labels), .npy or .csv.")
-    ] = None,
-    outputs: Annotated[
-        int | None, typer.Option(help="How many last columns of a .npy or .csv are labels; default 1.")
-    ] = None,
+    data: Data = None,
+    spectrum: Spectrum = None,
     scale: Annotated[float, typer.Option(help="Size of the start over that of the target.")] = 0.01,
     alignment: Annotated[
         float | None,
         typer.Option(help="Product of the start's cosines with the largest mode; default random directions."),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Samples n with --spectrum: all rates carry it; default 1.")
-    ] = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
+    average: Average = False,
     seed: Annotated[int, typer.Option(help="Seed of the start's directions.")] = 0,
     run: Annotated[
         bool, typer.Option("--run", help="Make the exact flow of the layers too and show the errors.")
@@ -298,15 +292,16 @@ def rates(
 ) -> None:
     """How fast does a deep network learn, far from the target, out of a small start and in the end?
 
-    For a balanced network of any widths with a start of rank one, on whitened data; loss 1/2 |X A^T - Y|^2 summed over
-    samples. Times are those of gradient flow: learning rate times steps.
+    For a balanced network of any widths with a start of rank one, on whitened data (others are whitened first); loss
+    1/2 |X A^T - Y|^2 summed over samples. Times are those of gradient flow: learning rate times steps.
     """
-    from linnet.cli.predict_rates import rates as answer
+    from linnet.cli import typed
+    from linnet.predict import rates as ask
 
-    _tell(
-        answer(depth, spectrum, data, outputs, scale, alignment, samples, seed, run=run, plot=plot, quiet=as_json),
-        as_json,
-    )
+    typed.picture(plot)
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    said = ask(problem, depth=depth, scale=scale, alignment=alignment, seed=seed)
+    _answer(said, run, plot, as_json, "exact flow")
 
 
 @predict.command()

@@ -6,6 +6,7 @@ Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--j
 from linnet.predict.answer import Answer, Holds, Hypothesis, Measured, Prediction, Source, When
 from linnet.predict.given import whitened
 from linnet.predict.landscape import CriticalSet, Landscape, MeasuredLandscape, landscape
+from linnet.predict.rates import MeasuredRates, ProvedRates, RankOneStart, Rates, rates
 from linnet.theory.regime import Regime
 
 __all__ = [
@@ -16,10 +17,15 @@ __all__ = [
     "Landscape",
     "Measured",
     "MeasuredLandscape",
+    "MeasuredRates",
     "Prediction",
+    "ProvedRates",
+    "RankOneStart",
+    "Rates",
     "Regime",
     "Source",
     "When",
     "landscape",
+    "rates",
     "whitened",
 ]
