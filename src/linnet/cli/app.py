@@ -205,21 +205,15 @@ def phase(
 @predict.command()
 def bias(
     gamma: Annotated[float, typer.Option(help="Scale of the start: W_1 has singular values sqrt(2 gamma), W_2 = 0.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
-    ] = None,
-    spectrum: Annotated[
-        str | None, typer.Option(help="Or whitened data whose predictor has these singular values, such as 3,1,0.5.")
-    ] = None,
-    outputs: Annotated[
-        int | None, typer.Option(help="How many last columns of a .npy or .csv are labels; default 1.")
-    ] = None,
+    data: Data = None,
+    spectrum: Spectrum = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
     width: Annotated[
         int | None, typer.Option(help="Hidden neurons, at least d_in: nothing else depends on them.")
     ] = None,
-    average: Annotated[
-        bool | None, typer.Option("--average/--sum", help="Loss 1/(2n) sum of squares (default) or 1/2 sum of squares.")
-    ] = None,
+    average: Average = False,
     run: Annotated[bool, typer.Option("--run", help="Make the exact flow too and show the errors.")] = False,
     plot: Plot = None,
     as_json: Json = False,
@@ -230,9 +224,12 @@ def bias(
     minimum norm whatever gamma is; its first layer has low rank if gamma is small. Times are those of gradient flow:
     learning rate times steps. There is no intercept: centre the columns, or give one of ones.
     """
-    from linnet.cli.predict_bias import bias as answer
+    from linnet.cli import typed
+    from linnet.predict import bias as ask
 
-    _tell(answer(gamma, data, spectrum, outputs, width, average, run=run, plot=plot, quiet=as_json), as_json)
+    typed.picture(plot)
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    _answer(ask(problem, gamma=gamma, width=width), run, plot, as_json, "exact flow")
 
 
 @predict.command()
