@@ -30,16 +30,6 @@ def numbers(name: str, text: str, *, example: str = "3,2,1") -> np.ndarray:
     return values
 
 
-def positive(text: str) -> np.ndarray:
-    """A spectrum of positive numbers, descending, within a ratio of 1e12."""
-    values = np.sort(numbers("spectrum", text))[::-1]
-    if np.any(values <= 0):
-        raise InputError(f"spectrum = {text!r} is not allowed: singular values must be positive and finite.")
-    if values[-1] < 1e-12 * values[0]:
-        raise InputError(f"spectrum = {text!r} is not allowed: keep singular values within a ratio of 1e12.")
-    return values
-
-
 def regression_of(
     data: Path | None, spectrum: str | None, inputs: int | None, outputs: int | None, samples: int | None, average: bool
 ) -> Regression:

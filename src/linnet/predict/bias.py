@@ -220,8 +220,9 @@ def bias(problem: Any, *, gamma: float, width: int | None = None) -> Bias:
     """Which predictor gradient flow from W_1 = sqrt(2 gamma) Q, W_2 = 0 finds, by which layers, in which order, when.
 
     `problem` is a regression on any data with its own normalisation, or the singular values of a target (`whitened`).
-    The predictor is that of minimum norm whatever gamma is (spectral/C5); sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma)
-    (spectral/C8); times are exact where the predictor's directions are principal axes of the inputs (spectral/C14).
+    The predictor is that of minimum norm whatever gamma is (spectral/C5); sigma_i(W_1) is sqrt(hypot(s_i, gamma) +
+    gamma) (spectral/C8); times are exact where the predictor's directions are principal axes of the inputs
+    (spectral/C14).
     From d_in neurons on all widths move alike (spectral/C1). There is no intercept: centre the columns.
     """
     gamma = _check.real("gamma", gamma, least=1e-100, most=1e100)
