@@ -1,3 +1,4 @@
+import math
 import sys
 
 import pytest
@@ -19,3 +20,19 @@ def typed(request, monkeypatch, capsys, tmp_path):
         return ended.value.code or 0, out, " ".join(err.replace("│", " ").split())
 
     return run
+
+
+@pytest.fixture
+def close():
+    """A tree of plain Python to compare with, its numbers to rounding; JSON has null for what is not finite."""
+
+    def rounded(tree):
+        if isinstance(tree, dict):
+            return {name: rounded(part) for name, part in tree.items()}
+        if isinstance(tree, list):
+            return [rounded(part) for part in tree]
+        if isinstance(tree, float):
+            return pytest.approx(tree, rel=1e-9, abs=1e-12) if math.isfinite(tree) else None
+        return tree
+
+    return rounded

@@ -1,13 +1,12 @@
 """`linnet predict landscape` as a user meets it."""
 
 import json
-import math
 
 import numpy as np
 import pytest
 
 import linnet as ln
-from linnet.cli import predict_landscape
+from linnet import predict
 
 COMMAND = ("predict", "landscape")
 
@@ -19,7 +18,7 @@ def test_the_table_and_the_json(typed):
     assert "3 -> 2 -> 2 -> 3 neurons, bottleneck 2: 7 sets of modes." in told
     assert "Degenerate points are no minima" in told
     answer = json.loads(typed(*network, "--json")[1])
-    assert answer["modes"] == pytest.approx([3, 2, 1])
+    assert answer["spectrum"] == pytest.approx([3, 2, 1])
     assert answer["critical_sets"] == answer["shown"] == 7
     points = {tuple(point["kept"]): point for point in answer["points"]}
     assert points[1, 2]["label"] == "global_min"
@@ -49,17 +48,24 @@ def test_width_is_a_number(typed):
     assert [p["negative_eigenvalues"] for p in answer["points"]] == [0, 999_999, 1_000_000, 2_000_000]
 
 
-def test_any_data_can_be_asked_about():
-    """Coloured data with n < d_in, eigenvalues computed."""
-    rng = np.random.default_rng(0)
-    problem = ln.regression(rng.normal(size=(3, 4)), rng.normal(size=(3, 2)))
-    answer = predict_landscape.landscape(problem, (3,), 64, quiet=True)
-    assert not answer["whitened"]
-    assert [p["label"] for p in answer["points"]] == ["global_min"] + ["strict_saddle"] * 3
-    for point in answer["points"]:
-        found = ln.observe.classify(ln.critical(problem, (3,), point["kept"]), problem)
-        assert math.isclose(found.smallest, point["smallest_eigenvalue"], abs_tol=1e-12)
-        assert found.label == point["label"]
+def test_the_command_says_what_python_says(typed, close, tmp_path):
+    """Every field, measured ones included."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(5, 4)), rng.normal(size=(5, 2))
+    np.savez(tmp_path / "d.npz", X=x, Y=y)
+    for arguments, problem in (
+        (("--data", "d.npz"), ln.regression(x, y)),
+        (("--data", "d.npz", "--average"), ln.regression(x, y, average=True)),
+        (("--spectrum", "1,2", "--samples", 9), predict.whitened([1, 2], samples=9)),
+    ):
+        network = ("--width", "3,2", *arguments)
+        said = predict.landscape(problem, (3, 2))
+        assert json.loads(typed(*network, "--json")[1]) == close(said.to_dict())
+        run = json.loads(typed(*network, "--run", "--plot", "p.svg", "--json")[1])
+        assert (run.pop("figure"), (tmp_path / "p.svg").read_text()[:5]) == ("p.svg", "<?xml")
+        assert len(run["run"]["points"]) == said.shown
+        assert run == close(said.measure().to_dict())
+    assert "4 of 4 points" in typed("--width", 2, "--spectrum", "2,1", "--run")[1]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,10 @@ def test_any_data_can_be_asked_about():
         (("--width", "2,3", "--spectrum", "1,2", "--depth", "2"), "has 1 hidden width;"),
         (("--width", "2", "--spectrum", "1", "--depth", "1"), "depth = 1"),
         (("--width", "2", "--spectrum", "1", "--most", "0"), "most = 0"),
-        (("--width", "2", "--spectrum", "1", "--inputs", "2000", "--samples", "900000"), "samples times inputs"),
+        (("--width", "2", "--spectrum", "1", "--inputs", "2001"), "inputs = 2001"),
+        (("--width", "2", "--spectrum", "1", "--average"), "average is not allowed with --spectrum"),
+        (("--width", "2", "--spectrum", "1", "--plot", "a.txt"), "plot = 'a.txt'"),
+        (("--width", "2000", "--spectrum", "1", "--run"), "4,000 weights cannot be measured"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, words, typed):

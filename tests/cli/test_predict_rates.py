@@ -4,75 +4,34 @@ import json
 
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
+
+import linnet as ln
+from linnet import predict
 
 COMMAND = ("predict", "rates")
 
 
-def brute(z, depth, n, strength, a, b, horizon):
-    """Layers of width one: distance to Z_1 and size in time, from a start in the frame of a diagonal Z."""
-    root = strength ** (1 / depth)
-    k = len(z)
-
-    def velocity(_, state):
-        x, w, y = state[:k], state[k], state[k + 1 :]
-        g = n * (w ** (depth - 2) * np.outer(y, x) - np.diag(z))
-        return -np.concatenate([w ** (depth - 2) * y @ g, [w ** (depth - 3) * (y @ g @ x)], w ** (depth - 2) * g @ x])
-
-    def size(_, s):
-        return s[k] ** (depth - 2) * np.linalg.norm(s[:k]) * np.linalg.norm(s[k + 1 :])
-
-    def gap(t, s):
-        a = s[k] ** (depth - 2) * np.outer(s[k + 1 :], s[:k])
-        a[0, 0] -= z[0]
-        return np.linalg.norm(a) / z[0] - 0.01
-
-    def half(t, s):
-        return size(t, s) / z[0] - 0.5
-
-    start = np.concatenate([root * b, [root], root * a])
-    return solve_ivp(velocity, (0, horizon), start, "DOP853", rtol=1e-11, atol=1e-13, events=[gap, half])
-
-
-def test_numbers_are_those_of_the_layers(typed):
-    z, depth, n, scale, ab = np.array([2.0, 0.6]), 4, 5, 1e-3, 0.49
-    code, out, _ = typed(
-        *(
-            "--depth",
-            depth,
-            "--spectrum",
-            "0.6,2",
-            "--samples",
-            n,
-            "--scale",
-            scale,
-            "--alignment",
-            ab,
-            "--json",
-            "--run",
-        )
-    )
-    assert code == 0
-    answer = json.loads(out)
-    assert answer["start"]["alignment"] == pytest.approx(ab)
-    cosine = np.sqrt(ab)
-    # the other halves may have either sign: the answer says which limit and times belong to this seed
-    solutions = [
-        brute(
-            z, depth, n, scale * z[0], np.array([cosine, s * np.sqrt(1 - ab)]), np.array([cosine, np.sqrt(1 - ab)]), t
-        )
-        for s in (1, -1)
-        for t in [2 * answer["learned"]]
-    ]
-    gaps = [abs(s.t_events[0][-1] / answer["learned"] - 1) for s in solutions]
-    best = solutions[int(np.argmin(gaps))]
-    assert min(gaps) < 1e-7
-    assert best.t_events[1][0] == pytest.approx(answer["half_grown"], rel=1e-7)
-    assert answer["escape_time_of_a_small_start"] == pytest.approx(answer["half_grown"], rel=0.05)
-    assert answer["near_rate"] == pytest.approx(n * z[0] ** 0.5 * (z[0] - z[1]))
-    assert answer["largest_stable_lr"] == pytest.approx(2 / (n * depth * z[0] ** 1.5))
-    assert answer["run"]["largest_gap_in_distance"] < 1e-8
-    assert answer["proved_rates"] is None  # the theorem asks for a larger start
+def test_the_command_says_what_python_says(typed, close, tmp_path):
+    """Every field, measured ones included."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
+    np.savez(tmp_path / "d.npz", X=x, Y=y)
+    for arguments, problem, options in (
+        (("--data", "d.npz"), ln.regression(x, y), {}),
+        (("--data", "d.npz", "--average", "--seed", 3), ln.regression(x, y, average=True), {"seed": 3}),
+        (
+            ("--spectrum", "1,2", "--samples", 5, "--inputs", 3, "--scale", 2.5, "--alignment", 0.4),
+            predict.whitened([1, 2], samples=5, inputs=3),
+            {"scale": 2.5, "alignment": 0.4},
+        ),
+    ):
+        said = predict.rates(problem, depth=3, **options)
+        assert json.loads(typed("--depth", 3, *arguments, "--json")[1]) == close(said.to_dict())
+        run = json.loads(typed("--depth", 3, *arguments, "--run", "--json")[1])
+        assert run.pop("run")["learned"] == close(said.measure().to_dict()["run"]["learned"])
+        assert run == close(said.to_dict())
+    measured = said.measure().to_dict()
+    assert json.loads(typed("--depth", 3, *arguments, "--run", "--json")[1]) == close(measured)
 
 
 def test_what_is_told(typed, tmp_path):
@@ -89,10 +48,10 @@ def test_what_is_told(typed, tmp_path):
     assert "It gets there" in out  # both signs do, but for a null set of directions
     answer = json.loads(typed("--depth", 2, "--spectrum", "1,1", "--scale", 1e-6, "--json")[1])
     assert answer["near_rate"] == pytest.approx(2)  # along the fits that are equally good nothing moves
-    assert answer["learned"] == pytest.approx(np.log(1e6 * 100) / 2, rel=0.1)
+    assert answer["learned"]["time"] == pytest.approx(np.log(1e6 * 100) / 2, rel=0.1)
     at_rest = json.loads(typed("--depth", 2, "--spectrum", "3,1", "--alignment", 1, "--scale", 1, "--run", "--json")[1])
     assert at_rest["far_rate"] is None
-    assert at_rest["learned"] == 0
+    assert at_rest["learned"]["time"] == 0
     code, out, _ = typed("--depth", 4, "--spectrum", "0.5", "--alignment", -1)
     assert code == 0
     assert "It does not get there: the flow ends at size 0" in out
@@ -105,19 +64,20 @@ def test_what_is_told(typed, tmp_path):
         (("--depth", "1", "--spectrum", "2"), "depth = 1"),
         (("--depth", "3"), "data or spectrum: give one of them"),
         (("--depth", "3", "--spectrum", "2,x"), "spectrum = '2,x'"),
-        (("--depth", "3", "--spectrum", "2,-1"), "spectrum = '2,-1'"),
-        (("--depth", "3", "--spectrum", "0"), "the largest above 0"),
+        (("--depth", "3", "--spectrum", "2,-1"), "spectrum = 2, -1"),
+        (("--depth", "3", "--spectrum", "0"), "one must be positive"),
         (("--depth", "3", "--spectrum", "2", "--scale", "0"), "scale = 0"),
         (("--depth", "3", "--spectrum", "2,1", "--alignment", "2"), "alignment = 2"),
         (("--depth", "3", "--spectrum", "2", "--samples", "0"), "samples = 0"),
-        (("--depth", "3", "--spectrum", "2", "--outputs", "1"), "outputs = 1 is not allowed with --spectrum"),
+        (("--depth", "3", "--spectrum", "2,1", "--outputs", "1"), "outputs = 1"),
+        (("--depth", "3", "--spectrum", "2", "--average"), "average is not allowed with --spectrum"),
         (("--depth", "3", "--data", "few.csv"), "cannot be whitened: 2 samples for 3 inputs; give at least as many"),
         (("--depth", "3", "--data", "few.csv", "--samples", "3"), "samples = 3 is not allowed with --data"),
         (("--depth", "3", "--data", "twice.csv"), "its 2 inputs have rank 1; leave out columns that depend on others"),
         (("--depth", "3", "--data", "across.csv"), "its labels are orthogonal to its inputs"),
         (("--depth", "3", "--spectrum", "1e300,1"), "keep numbers between 1e-50 and 1e+50"),
         (("--depth", "3", "--spectrum", "1", "--alignment", "0.5"), "one input and one output are aligned by +-1"),
-        (("--depth", "3", "--spectrum", "1", "--scale", "1e-90", "--run"), "scale = 1e-90 is not allowed with --run"),
+        (("--depth", "3", "--spectrum", "1", "--scale", "1e-90", "--run"), "scale = 1e-90 cannot be measured"),
         (("--depth", "3", "--spectrum", "1", "--seed", "1" + "0" * 400), "seed = 1000"),
         (("--depth", "3", "--spectrum", "2", "--plot", "a.txt"), "plot = 'a.txt'"),
     ],

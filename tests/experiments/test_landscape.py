@@ -5,7 +5,8 @@ import pytest
 
 import linnet as ln
 from linnet.experiments import find
-from linnet.experiments.landscape import LABELS, Landscape
+from linnet.experiments.landscape import Landscape
+from linnet.observe import Kind
 
 TOY = {"spectrum": (3.0, 2.0, 1.0), "bottleneck": 2, "inputs": 3, "samples": 4}
 
@@ -41,8 +42,8 @@ def test_it_is_accepted_and_drawn(made):
         (lambda d: d.assign(seen_skew=0 * d["seen_skew"]), 1),
         (lambda d: d.assign(negative=0 * d["negative"]), 1),
         (lambda d: d.assign(excess=1.001 * d["excess"]), 1),
-        (lambda d: d.assign(label=0 * d["label"] + LABELS.index("degenerate_sosp")), 5),
-        (lambda d: d.assign(label=0 * d["label"] + LABELS.index("global_min")), 5),
+        (lambda d: d.assign(label=0 * d["label"] + list(Kind).index("degenerate_sosp")), 5),
+        (lambda d: d.assign(label=0 * d["label"] + list(Kind).index("global_min")), 5),
     ],
 )
 def test_its_acceptance_can_fail(spoil, count, made):
@@ -55,7 +56,7 @@ def test_equal_modes_stand_for_each_other(tmp_path):
     data, _ = figure.data(tmp_path, lambda done, total: None)
     findings = figure.accept(data)
     assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
-    assert np.sum(data["label"].values[0] == LABELS.index("global_min")) == 2
+    assert np.sum(data["label"].values[0] == list(Kind).index("global_min")) == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, within
 from linnet.initial import balanced, critical, gauge
-from linnet.observe import classify
+from linnet.observe import Kind, classify
 from linnet.problems import Regression, factorisation, regression
 from linnet.states import Weights
 
@@ -125,7 +125,7 @@ def critical_points_carry_over(size: str, missing: int = 0) -> Iterator[Finding]
             deep, pair = classify(state, network.problem), classify(Weights((q, p)), network.problem)
             scale = float(np.linalg.norm(network.x.T @ network.y)) * (np.linalg.norm(p, 2) + np.linalg.norm(q, 2))
             yield at_most(pair.gradient / scale, 1e-10, **network.case, kept=kept, what="gradient of P and Q")
-            same = (deep.label == "strict_saddle") == (pair.label == "strict_saddle")
+            same = (deep.label == Kind.STRICT_SADDLE) == (pair.label == Kind.STRICT_SADDLE)
             yield at_least(float(same), 1.0, **network.case, kept=kept, what="both have negative curvature, or neither")
 
 
@@ -177,7 +177,7 @@ def full_rank_second_order_points_are_global(size: str, missing: int = 0) -> Ite
         second_order = 0
         for kept, state in network.points(network.bottleneck - missing):
             point = classify(state, network.problem)
-            if point.label != "strict_saddle":
+            if point.label != Kind.STRICT_SADDLE:
                 second_order += 1
                 unit = float(np.sum(network.y**2)) / 2
                 yield at_most(point.excess / unit, 1e-12, **network.case, kept=kept)
@@ -196,7 +196,8 @@ def degenerate_points(size: str, factor: float = 1.0) -> Iterator[Finding]:
         point = classify(_zero((4, *_HIDDEN[depth][0], 3)), problem)
         right = -factor * top if depth == 2 else 0.0
         yield at_most(abs(point.smallest - right) / top, 1e-12, depth=depth, what="zero weights")
-        yield at_least(float(point.label == ("strict_saddle" if depth == 2 else "degenerate_sosp")), 1.0, depth=depth)
+        label = Kind.STRICT_SADDLE if depth == 2 else Kind.DEGENERATE_SOSP
+        yield at_least(float(point.label is label), 1.0, depth=depth)
     middle = np.arange(8.0).reshape(4, 2)
     between = classify(Weights((np.zeros((2, 4)), middle, np.zeros((3, 4)))), problem)
     right = factor * top * float(np.linalg.norm(middle, 2))
@@ -211,7 +212,7 @@ def degenerate_points(size: str, factor: float = 1.0) -> Iterator[Finding]:
             point = classify(critical(white, hidden, range(1, k + 1)), white)
             right = -factor * n * z[k] if depth == 2 else 0.0
             yield at_most(abs(point.smallest - right) / (n * z[0]), 1e-12, depth=depth, k=k, what="balanced Z_k")
-            label = "strict_saddle" if depth == 2 else "degenerate_sosp"
+            label = Kind.STRICT_SADDLE if depth == 2 else Kind.DEGENERATE_SOSP
             yield at_least(float(point.label == label), 1.0, depth=depth, k=k)
     first, second, third = (np.asarray(w) for w in critical(white, (3, 3), (1,)).layers)
     second = second + 0.8 * np.diag([0.0, 1.0, 0.0])
@@ -263,7 +264,7 @@ def data_may_be_degenerate(size: str, missing: int = 0) -> Iterator[Finding]:
             point = classify(state, network.problem)
             yield at_least(point.rank, 2 - missing, **network.case, kept=kept, what="rank of A, labels of rank one")
             yield at_least(
-                float(point.label == "global_min"), 1.0, **network.case, kept=kept, what="labels of rank one"
+                float(point.label == Kind.GLOBAL_MIN), 1.0, **network.case, kept=kept, what="labels of rank one"
             )
     for network in _degenerate_data(size, (2, 3, 4), rank=2):
         unit = float(np.sum(network.y**2)) / 2
@@ -303,7 +304,7 @@ def reduction_to_equal_ranks(size: str, missing: int = 0) -> Iterator[Finding]:
     yield within(ranks[1] - ranks[0], 1, 1, what="rank Q - rank P")
     yield as_printed(at_most(np.sum((target - p @ onto @ q) ** 2) / 2, 1e-12, what="objective of the reduced pair"))
     point = classify(Weights((q, p)), factorisation(target))
-    yield at_least(float(point.label == "global_min"), 1.0, what="the pair itself is a global minimiser")
+    yield at_least(float(point.label == Kind.GLOBAL_MIN), 1.0, what="the pair itself is a global minimiser")
     for network in _networks(size):
         a = np.asarray(network.problem.optimum(network.bottleneck - missing).matrix)
         rank = int(np.linalg.matrix_rank(a, tol=1e-10 * np.linalg.norm(a, 2)))

@@ -23,6 +23,24 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")]
+Data = Annotated[Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")]
+Spectrum = Annotated[
+    str | None, typer.Option(help="Or whitened inputs and a target of these singular values, such as 3,2,1.")
+]
+Inputs = Annotated[int | None, typer.Option(help="Input dimension with --spectrum; default the number of modes.")]
+Outputs = Annotated[
+    int | None,
+    typer.Option(
+        help="Output dimension with --spectrum, default the number of modes; of a .npy or .csv how many last columns "
+        "are labels, default 1."
+    ),
+]
+Samples = Annotated[
+    int | None, typer.Option(help="Samples n with --spectrum, so that X^T X = n I; default X = I: loss 1/2 |A - Z|^2.")
+]
+Average = Annotated[
+    bool, typer.Option("--average", help="Loss 1/(2n) sum of squares instead of 1/2 sum of squares, with --data.")
+]
 
 
 def _tell(result: dict[str, Any], as_json: bool) -> None:
@@ -191,21 +209,15 @@ def phase(
 @predict.command()
 def bias(
     gamma: Annotated[float, typer.Option(help="Scale of the start: W_1 has singular values sqrt(2 gamma), W_2 = 0.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
-    ] = None,
-    spectrum: Annotated[
-        str | None, typer.Option(help="Or whitened data whose predictor has these singular values, such as 3,1,0.5.")
-    ] = None,
-    outputs: Annotated[
-        int | None, typer.Option(help="How many last columns of a .npy or .csv are labels; default 1.")
-    ] = None,
+    data: Data = None,
+    spectrum: Spectrum = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
     width: Annotated[
         int | None, typer.Option(help="Hidden neurons, at least d_in: nothing else depends on them.")
     ] = None,
-    average: Annotated[
-        bool | None, typer.Option("--average/--sum", help="Loss 1/(2n) sum of squares (default) or 1/2 sum of squares.")
-    ] = None,
+    average: Average = False,
     run: Annotated[bool, typer.Option("--run", help="Make the exact flow too and show the errors.")] = False,
     plot: Plot = None,
     as_json: Json = False,
@@ -216,34 +228,33 @@ def bias(
     minimum norm whatever gamma is; its first layer has low rank if gamma is small. Times are those of gradient flow:
     learning rate times steps. There is no intercept: centre the columns, or give one of ones.
     """
-    from linnet.cli.predict_bias import bias as answer
+    from linnet.cli import typed
+    from linnet.predict import bias as ask
 
-    _tell(answer(gamma, data, spectrum, outputs, width, average, run=run, plot=plot, quiet=as_json), as_json)
+    typed.picture(plot)
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    _answer(ask(problem, gamma=gamma, width=width), run, plot, as_json, "exact flow")
 
 
 @predict.command()
 def landscape(
     width: Annotated[str, typer.Option(help="Hidden neurons, such as 3 or 3,4; one number serves all hidden layers.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")
-    ] = None,
-    spectrum: Annotated[
-        str | None, typer.Option(help="Or whitened data whose target has these singular values, such as 3,2,1.")
-    ] = None,
+    data: Data = None,
+    spectrum: Spectrum = None,
     depth: Annotated[
         int | None, typer.Option(help="Layers of the network; default one more than the hidden ones.")
     ] = None,
-    inputs: Annotated[int | None, typer.Option(help="Input dimension; default the number of modes.")] = None,
-    outputs: Annotated[
-        int | None,
-        typer.Option(
-            help="Output dimension, default the number of modes; of a .npy or .csv its last columns, default 1."
-        ),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples n, which scale the loss; default the inputs.")] = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
+    average: Average = False,
     most: Annotated[
         int, typer.Option(help="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
     ] = 64,
+    run: Annotated[
+        bool, typer.Option("--run", help="Build every point as weights too and show what its whole Hessian says.")
+    ] = False,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Where can training get stuck? The critical points of a deep linear network by the modes they have learned.
@@ -251,32 +262,28 @@ def landscape(
     The loss is 1/2 |X A^T - Y|^2 summed over samples. A set of modes stands for its balanced critical point and what
     changes of basis between layers make of it: they share loss, kind and index; lambda_min is the balanced one's.
     """
-    from linnet.cli import predict_landscape as room
+    from linnet.cli import typed
+    from linnet.predict import landscape as ask
 
-    problem = room.regression_of(data, spectrum, inputs, outputs, samples)
-    _tell(room.landscape(problem, room.hidden_widths(depth, width), most, quiet=as_json), as_json)
+    typed.picture(plot)
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    _answer(ask(problem, typed.hidden_widths(depth, width), most=most), run, plot, as_json, "whole Hessians")
 
 
 @predict.command()
 def rates(
     depth: Annotated[int, typer.Option(help="Layers of the network, 2 or more.")],
-    spectrum: Annotated[
-        str | None, typer.Option(help="Singular values of the target on whitened data, such as 3,1.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Or samples as rows, whitened first: .npz (inputs, labels), .npy or .csv.")
-    ] = None,
-    outputs: Annotated[
-        int | None, typer.Option(help="How many last columns of a .npy or .csv are labels; default 1.")
-    ] = None,
+    data: Data = None,
+    spectrum: Spectrum = None,
     scale: Annotated[float, typer.Option(help="Size of the start over that of the target.")] = 0.01,
     alignment: Annotated[
         float | None,
         typer.Option(help="Product of the start's cosines with the largest mode; default random directions."),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Samples n with --spectrum: all rates carry it; default 1.")
-    ] = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
+    average: Average = False,
     seed: Annotated[int, typer.Option(help="Seed of the start's directions.")] = 0,
     run: Annotated[
         bool, typer.Option("--run", help="Make the exact flow of the layers too and show the errors.")
@@ -286,15 +293,16 @@ def rates(
 ) -> None:
     """How fast does a deep network learn, far from the target, out of a small start and in the end?
 
-    For a balanced network of any widths with a start of rank one, on whitened data; loss 1/2 |X A^T - Y|^2 summed over
-    samples. Times are those of gradient flow: learning rate times steps.
+    For a balanced network of any widths with a start of rank one, on whitened data (others are whitened first); loss
+    1/2 |X A^T - Y|^2 summed over samples. Times are those of gradient flow: learning rate times steps.
     """
-    from linnet.cli.predict_rates import rates as answer
+    from linnet.cli import typed
+    from linnet.predict import rates as ask
 
-    _tell(
-        answer(depth, spectrum, data, outputs, scale, alignment, samples, seed, run=run, plot=plot, quiet=as_json),
-        as_json,
-    )
+    typed.picture(plot)
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    said = ask(problem, depth=depth, scale=scale, alignment=alignment, seed=seed)
+    _answer(said, run, plot, as_json, "exact flow")
 
 
 @predict.command()

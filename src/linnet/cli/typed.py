@@ -5,7 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from linnet import _check
 from linnet._check import InputError
+from linnet.predict import whitened
+from linnet.predict.data import read_regression
+from linnet.problems import Regression, regression
 
 SMALLEST, LARGEST = 1e-50, 1e50  # sizes of numbers that squares and roots of squares survive
 _PICTURES = (".png", ".svg", ".pdf")
@@ -27,14 +31,37 @@ def numbers(name: str, text: str, *, example: str = "3,2,1") -> np.ndarray:
     return values
 
 
-def positive(text: str) -> np.ndarray:
-    """A spectrum of positive numbers, descending, within a ratio of 1e12."""
-    values = np.sort(numbers("spectrum", text))[::-1]
-    if np.any(values <= 0):
-        raise InputError(f"spectrum = {text!r} is not allowed: singular values must be positive and finite.")
-    if values[-1] < 1e-12 * values[0]:
-        raise InputError(f"spectrum = {text!r} is not allowed: keep singular values within a ratio of 1e12.")
-    return values
+def regression_of(
+    data: Path | None, spectrum: str | None, inputs: int | None, outputs: int | None, samples: int | None, average: bool
+) -> Regression:
+    """The user's own data, or whitened data with a given spectrum."""
+    if (data is None) == (spectrum is None):
+        raise InputError("data or spectrum: give one of them, --data FILE or --spectrum 3,2,1.")
+    if spectrum is not None:
+        if average:
+            raise InputError("average is not allowed with --spectrum: there are no samples to average over.")
+        return whitened(numbers("spectrum", spectrum), inputs=inputs, outputs=outputs, samples=samples)
+    assert data is not None
+    for name, value in (("inputs", inputs), ("samples", samples)):
+        if value is not None:
+            raise InputError(f"{name} = {value} is not allowed with --data: the file has its own.")
+    return regression(*read_regression(data, outputs=outputs), average=average)
+
+
+def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
+    """The hidden widths from what was typed: one number for all of them, or one for each."""
+    given = [_check.integer("width", w, least=1) for w in numbers("width", width).tolist()]
+    if depth is None:
+        return tuple(given)
+    depth = _check.integer("depth", depth, least=2, most=1000)
+    if len(given) == 1:
+        return tuple(given * (depth - 1))
+    if len(given) != depth - 1:
+        raise InputError(
+            f"width = {width!r} is not allowed: a network of depth {depth} has {depth - 1} hidden "
+            f"width{'s' if depth > 2 else ''}; give that many, or one for all."
+        )
+    return tuple(given)
 
 
 def picture(plot: Path | None) -> None:

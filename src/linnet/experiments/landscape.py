@@ -12,12 +12,14 @@ from linnet import observe
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import critical, gauge
-from linnet.observe.landscape import LABELS
+from linnet.observe import Kind
 from linnet.problems import Regression, regression
 from linnet.theory import landscape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_KINDS = tuple(Kind)  # what the numbers of a dataset stand for
 
 
 class Landscape(Experiment):
@@ -79,7 +81,7 @@ class Landscape(Experiment):
             kept = [point.kept for point in points]
             for name in names[:5]:
                 values = [getattr(point, name) for point in points]
-                rows[name].append([LABELS.index(v) if name == "label" else v for v in values])
+                rows[name].append([_KINDS.index(v) if name == "label" else v for v in values])
             for name in names[5:]:
                 rows[name].append([])
             for point in points:
@@ -93,8 +95,8 @@ class Landscape(Experiment):
                 rows["gap"][-1].append(float(np.max(np.abs(dense - closed))) / unit)
                 rows["counted"][-1].append(float(np.sum(dense < -1e-10 * unit)))
                 skew = gauge(jax.random.key(self.seed), state)
-                rows["seen"][-1].append(LABELS.index(observe.classify(state, problem).label))
-                rows["seen_skew"][-1].append(LABELS.index(observe.classify(skew, problem).label))
+                rows["seen"][-1].append(_KINDS.index(observe.classify(state, problem).label))
+                rows["seen_skew"][-1].append(_KINDS.index(observe.classify(skew, problem).label))
             progress(done + 1, len(self.depths))
         texts = {
             "loss": "Loss",
@@ -114,7 +116,7 @@ class Landscape(Experiment):
             np.array([[i + 1 in k for i in range(len(self.spectrum))] for k in kept], int),
         )
         data["depth"] = ("depth", np.array(self.depths))
-        data.attrs["kinds"] = " ".join(LABELS)
+        data.attrs["kinds"] = " ".join(_KINDS)
         return data
 
     def draw(self, data: xarray.Dataset) -> "Figure":
@@ -124,7 +126,7 @@ class Landscape(Experiment):
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         kind, kept = data["label"].values, data["kept"].values.astype(bool)
-        minimum, degenerate = (kind == LABELS.index(name) for name in ("global_min", "degenerate_sosp"))
+        minimum, degenerate = (kind == _KINDS.index(name) for name in (Kind.GLOBAL_MIN, Kind.DEGENERATE_SOSP))
         deep = data["depth"].values > 2
         z, room = np.array(self.spectrum), min(self.bottleneck, len(self.spectrum))
         lost = np.array([np.sum(z[~k] ** 2) for k in kept])

@@ -27,7 +27,7 @@ from linnet.observe.kernel import (
     target_distance,
     target_kernel,
 )
-from linnet.observe.landscape import Point, classify
+from linnet.observe.landscape import Kind, Point, classify
 from linnet.observe.layers import (
     grams,
     hidden_alignment,
@@ -55,6 +55,7 @@ from linnet.observe.spectra import (
 )
 
 __all__ = [
+    "Kind",
     "Observable",
     "Point",
     "aligned_blocks",

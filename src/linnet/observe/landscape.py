@@ -1,5 +1,6 @@
 """What kind of point a network stands on: not critical, a strict saddle, a degenerate point or a global minimum."""
 
+import enum
 import math
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,19 +18,30 @@ from linnet.observe.hessian import DENSE_HESSIAN, hessian_product
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import State, Weights
 
-LABELS = ("not_critical", "strict_saddle", "degenerate_sosp", "global_min")
 DENSE = 500  # parameters up to which the smallest eigenvalue comes from the whole matrix
 
 # relative to what rounding does to each quantity (measured: 1e-13, 1e-13 and 1e-15)
 GRADIENT, CURVATURE, EXCESS, RANK = 1e-8, 1e-10, 1e-12, 1e-12
 
 
+class Kind(enum.StrEnum):
+    """What a point of the landscape is (nonlocal, Definitions 1-3).
+
+    STRICT_SADDLE is critical with negative curvature; DEGENERATE_SOSP is critical without negative curvature and no
+    global minimum (a second-order stationary point).
+    """
+
+    NOT_CRITICAL = "not_critical"
+    STRICT_SADDLE = "strict_saddle"
+    DEGENERATE_SOSP = "degenerate_sosp"
+    GLOBAL_MIN = "global_min"
+
+
 class Point(NamedTuple):
     """A classified point of the landscape."""
 
-    label: str
-    """`not_critical`; `strict_saddle`: critical with negative curvature; `degenerate_sosp`: critical without negative
-    curvature and no global minimum; `global_min`."""
+    label: Kind
+    """What kind of point it is."""
     gradient: float
     """The norm of all gradients together."""
     smallest: float
@@ -74,15 +86,14 @@ def classify(state: State, problem: Problem) -> Point:
     w, depth = max(norms), len(layers)
     gram, force = data.root.T @ data.root, float(np.linalg.norm(data.labels @ data.root))
     g = float(np.linalg.norm(even.matrix @ gram)) + force
-    label = "not_critical"
+    label = Kind.NOT_CRITICAL
     if even.gradient <= GRADIENT * g * w ** (depth - 1):
         curvature = smallest if even is here else even.smallest(problem)
         residual = g * w ** (depth - 2) if depth > 1 else 0.0
         flat = -CURVATURE * (float(np.linalg.norm(gram, 2)) * w ** (2 * depth - 2) + residual)
         square = float(np.sum(data.labels**2)) + data.unexplained
-        label = (
-            "strict_saddle" if curvature < flat else "degenerate_sosp" if excess > EXCESS * square / 2 else "global_min"
-        )
+        least = excess <= EXCESS * square / 2
+        label = Kind.STRICT_SADDLE if curvature < flat else Kind.GLOBAL_MIN if least else Kind.DEGENERATE_SOSP
     return Point(label, here.gradient, smallest, rank, excess)
 
 

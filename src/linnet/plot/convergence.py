@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -11,6 +9,7 @@ import xarray
 from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, SIGNAL, THEORY, canvas, tidy
+from linnet.predict.rates import RatesMeasured, RatesPrediction
 
 
 def _colours(count: int) -> np.ndarray:
@@ -39,36 +38,38 @@ def depths(data: xarray.Dataset) -> Figure:
     return figure
 
 
-def flow(
-    answer: dict[str, Any],
-    predicted: tuple[np.ndarray, np.ndarray, np.ndarray],
-    measured: tuple[np.ndarray, np.ndarray] | None,
-    out: Path,
-) -> None:
+def flow(said: RatesPrediction, seen: RatesMeasured | None = None) -> Figure:
     """Distance to the target and size of A in closed form, with the exact run if there is one."""
     figure = canvas(10, 4)
     left, right = figure.subplots(1, 2)
-    time, distance, size = predicted
+    time, distance, size = said.curves()
     left.plot(time, distance, color=SIGNAL, lw=3, alpha=0.45, label="closed form")
-    if measured is not None:
-        left.plot(*measured, color=THEORY, lw=1.1, ls="--", label="exact flow of the layers")
-    if math.isfinite(answer["learned"]):
-        late = time[time >= 0.5 * answer["learned"]]
-        law = distance[-1] * np.exp(answer["near_rate"] * (time[-1] - late))
-        left.plot(late, law, color=THEORY, lw=1, ls=":", label=f"rate in the end, {answer['near_rate']:.3g}")
-    left.set(xlabel="time of gradient flow", ylabel=r"$|A - Z_1| / |Z_1|$", title=f"{answer['depth']} layers")
+    right.plot(time, size, color=SIGNAL, lw=3, alpha=0.45)
+    if seen is not None:
+        left.plot(seen.curves.time, seen.curves.distance, color=THEORY, lw=1.1, ls="--", label="exact flow of layers")
+        right.plot(seen.curves.time, seen.curves.size, color=THEORY, lw=1.1, ls="--")
+    if said.near_rate is not None and math.isfinite(said.learned.time):
+        late = time[time >= 0.5 * said.learned.time]
+        law = distance[-1] * np.exp(said.near_rate * (time[-1] - late))
+        left.plot(late, law, color=THEORY, lw=1, ls=":", label=f"rate in the end, {said.near_rate:.3g}")
+    left.set(xlabel="time of gradient flow", ylabel=r"$|A - Z_1| / |Z_1|$", title=f"{said.depth} layers")
     left.set_yscale("log")
     left.legend(frameon=False, fontsize=9)
-    right.plot(time, size, color=SIGNAL, lw=3, alpha=0.45)
     right.axhline(1.0, color=THEORY, lw=0.9, ls=":", label="target")
-    for name, label in (("escape_time_of_a_small_start", "escape, law of small starts"), ("half_grown", "half grown")):
-        if answer[name] is not None:
-            right.axvline(answer[name], color=NOISE, lw=1, ls="--" if name == "half_grown" else ":", label=label)
+    for when, style, label in (
+        (said.escape, ":", "escape, law of small starts"),
+        (said.half_grown, "--", "half grown"),
+        (said.far_phase_ends if said.far_phase_ends.time else None, "--", "far phase ends"),
+    ):
+        if when is not None and when.time <= time[-1]:
+            right.axvline(when.time, color=NOISE, lw=1, ls=style, label=label)
     right.set(xlabel="time of gradient flow", ylabel="$s / z_1$", title="Size of the end-to-end matrix")
-    right.legend(frameon=False, fontsize=9)
+    if said.far_phase_ends.time:
+        right.set_yscale("log")
+    right.legend(frameon=False, fontsize=9, loc="center left" if said.half_grown is not None else "best")
     for axes in (left, right):
         tidy(axes)
-    figure.savefig(out)
+    return figure
 
 
 def rates(data: xarray.Dataset, start: float, target: float) -> Figure:

@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, THEORY, canvas, tidy
-from linnet.predict.network import MeasuredNetwork, Network, NetworkMode
+from linnet.predict.network import NetworkMeasured, NetworkMode, NetworkPrediction
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 _CURVES = 8
 _COLOURS = {Regime.LAZY: QUIET, Regime.MIXED: TEST, Regime.RICH: SIGNAL}
 
 
-def network(said: Network, seen: MeasuredNetwork | None = None) -> Figure:
+def network(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Figure:
     """Each mode's share against the step (with the exact descent if there is one), and what each mode's kernel does."""
     figure = canvas(11, 4.2)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
@@ -58,7 +58,7 @@ def _shown(step: float | None) -> float | None:
     return step if step is not None and np.isfinite(step) and step > 0 else None
 
 
-def _shares(axes: Axes, said: Network, modes: Sequence[NetworkMode], colours: Any) -> None:
+def _shares(axes: Axes, said: NetworkPrediction, modes: Sequence[NetworkMode], colours: Any) -> None:
     for i, (mode, colour) in enumerate(zip(modes, colours, strict=True)):
         steps, values = said.curve(i)
         seen = np.isfinite(steps) & (steps > 0)
@@ -73,7 +73,7 @@ def _shares(axes: Axes, said: Network, modes: Sequence[NetworkMode], colours: An
             axes.text(half, height, f"{mode.value:.3g}", color=colour, fontsize=8, ha="center")
 
 
-def _descent(axes: Axes, said: Network, seen: MeasuredNetwork, count: int) -> None:
+def _descent(axes: Axes, said: NetworkPrediction, seen: NetworkMeasured, count: int) -> None:
     steps, values = seen.curves
     shares = values[1:, :count] / [mode.value for mode in said.modes[:count]]
     if said.settles:

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, SIGNAL, THEORY, canvas, tidy
 from linnet.predict.answer import plural
-from linnet.predict.stability import Stability
-from linnet.predict.stability_run import MeasuredStability
+from linnet.predict.stability import StabilityPrediction
+from linnet.predict.stability_run import StabilityMeasured
 
 
-def bifurcation(said: Stability, seen: MeasuredStability | None = None) -> Figure:
+def bifurcation(said: StabilityPrediction, seen: StabilityMeasured | None = None) -> Figure:
     """Where every mode goes, by step size: points of its orbit, with this step, the thresholds and the run marked."""
     figure = canvas(9, 5)
     axes = figure.subplots()

@@ -3,63 +3,56 @@
 Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--json` prints) and show itself.
 """
 
-from linnet.predict.answer import Answer, Holds, Hypothesis, Measured, Prediction, Source, When
+from linnet.predict.answer import Answer, Holds, Hypothesis, Loss, Measured, Prediction, Source, When
+from linnet.predict.bias import BiasMeasured, BiasPrediction, bias
+from linnet.predict.data import read_regression
 from linnet.predict.features import features, gaussian_features
 from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
-from linnet.predict.network import (
-    Between,
-    Loss,
-    MeasuredMode,
-    MeasuredNetwork,
-    Network,
-    NetworkMode,
-    NetworkOutcome,
-    NetworkStart,
-    StopWindow,
-    network,
-)
+from linnet.predict.given import whitened
+from linnet.predict.landscape import LandscapeMeasured, LandscapePrediction, landscape
+from linnet.predict.network import NetworkMeasured, NetworkOutcome, NetworkPrediction, network
 from linnet.predict.phase import PhaseMeasured, PhasePrediction, phase
+from linnet.predict.rates import RatesMeasured, RatesPrediction, rates
 from linnet.predict.situation import Situation, read_situation
-from linnet.predict.stability import Balancing, Diagram, Sorting, Stability, StabilityMode, Thresholds, stability
-from linnet.predict.stability_run import MeasuredCross, MeasuredStability, MeasuredStabilityMode
+from linnet.predict.stability import StabilityPrediction, stability
+from linnet.predict.stability_run import StabilityMeasured
 from linnet.theory.regime import Regime
 
 __all__ = [
     "Answer",
-    "Balancing",
-    "Between",
-    "Diagram",
+    "BiasMeasured",
+    "BiasPrediction",
     "FeaturesMeasured",
     "FeaturesPrediction",
     "Holds",
     "Hypothesis",
+    "LandscapeMeasured",
+    "LandscapePrediction",
     "Loss",
     "Measured",
-    "MeasuredCross",
-    "MeasuredMode",
-    "MeasuredNetwork",
-    "MeasuredStability",
-    "MeasuredStabilityMode",
-    "Network",
-    "NetworkMode",
+    "NetworkMeasured",
     "NetworkOutcome",
-    "NetworkStart",
+    "NetworkPrediction",
     "PhaseMeasured",
     "PhasePrediction",
     "Prediction",
+    "RatesMeasured",
+    "RatesPrediction",
     "Regime",
     "Situation",
-    "Sorting",
     "Source",
-    "Stability",
-    "StabilityMode",
-    "StopWindow",
-    "Thresholds",
+    "StabilityMeasured",
+    "StabilityPrediction",
     "When",
+    "bias",
     "features",
     "gaussian_features",
+    "landscape",
     "network",
     "phase",
+    "rates",
+    "read_regression",
     "read_situation",
     "stability",
+    "whitened",
 ]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -122,6 +122,13 @@ class When:
     def exact(self) -> bool:
         """Whether nothing was estimated."""
         return self.error == 0.0
+
+
+class Loss(NamedTuple):
+    """The loss before training and in the end, with what no linear network explains."""
+
+    start: float
+    end: float
 
 
 def _console(columns: int) -> Any:

@@ -11,9 +11,9 @@ from linnet import _check, observe
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
 from linnet.predict import asked
-from linnet.predict.answer import Hypothesis, Source
+from linnet.predict.answer import Hypothesis, Loss, Source
 from linnet.predict.asked import LARGEST, SMALLEST
-from linnet.predict.features_result import Curves, Data, FeaturesPrediction, Loss, PredictedEnd, stages
+from linnet.predict.features_result import Curves, Data, FeaturesPrediction, PredictedEnd, stages
 from linnet.problems import Regression, gaussian_samples, mean_field_regression
 from linnet.theory import feature
 from linnet.theory.feature import Covariance, EndState, Task

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from linnet.curves import crossing
-from linnet.predict.answer import Measured, Prediction, Progress, Source, When, hidden
+from linnet.predict.answer import Loss, Measured, Prediction, Progress, Source, When, hidden
 from linnet.problems import Regression
 from linnet.theory.feature import Condition, Task
 from linnet.theory.regime import Regime
@@ -26,14 +26,6 @@ class Data(enum.StrEnum):
 
     GAUSSIAN = "gaussian"
     OWN = "own"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """|f - y|^2 / (2n) where training starts and where it ends."""
-
-    start: float
-    end: float
 
 
 @dataclass(frozen=True, kw_only=True)

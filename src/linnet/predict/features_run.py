@@ -10,8 +10,8 @@ from linnet import observe
 from linnet._check import InputError
 from linnet.initial import readout
 from linnet.motion import GradientDescent
-from linnet.predict.answer import Progress
-from linnet.predict.features_result import Curves, End, FeaturesMeasured, FeaturesPrediction, Loss, stages
+from linnet.predict.answer import Loss, Progress
+from linnet.predict.features_result import Curves, End, FeaturesMeasured, FeaturesPrediction, stages
 from linnet.problems import Regression
 from linnet.record import linear
 from linnet.simulation import simulate

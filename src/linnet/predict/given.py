@@ -60,6 +60,24 @@ def regression(problem: Any) -> Regression:
     return problem
 
 
+def white(problem: Regression) -> tuple[Regression, float]:
+    """The regression itself if X^T X is a multiple of the identity, else its whitening; and how far it was from it."""
+    d_in = problem.shape[1]
+    scales = np.linalg.svd(np.asarray(problem.root), compute_uv=False)
+    if len(scales) < d_in:
+        raise InputError(
+            f"problem cannot be whitened: {problem.samples} samples for {d_in} inputs; give at least as many samples "
+            "as inputs, or fewer columns."
+        )
+    rank = int(np.sum(scales > RANK_TOLERANCE * scales[0]))
+    if rank < d_in:
+        raise InputError(
+            f"problem cannot be whitened: its {d_in} inputs have rank {rank}; leave out columns that depend on others."
+        )
+    spread = float(1 - (scales[-1] / scales[0]) ** 2)
+    return (problem if spread <= 1e-9 else problem.whiten().problem), spread
+
+
 def normalisation(problem: Regression) -> str:
     """`sum`, `mean`, or the loss as a formula."""
     scale, stretch = float(problem.scale), float(problem.output_scale)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from linnet.predict.stability_run import MeasuredStability
+    from linnet.predict.stability_run import StabilityMeasured
 
 STARTS = ("one-zero", "balanced", "orthogonal")
 _MOST_MODES, _DRAWN = 50, 6
@@ -80,7 +80,7 @@ class Diagram(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stability(Prediction):
+class StabilityPrediction(Prediction):
     """Descent with a constant step on a deep factorisation, mode by mode."""
 
     depth: int
@@ -112,7 +112,7 @@ class Stability(Prediction):
         """The target's singular values."""
         return np.array([mode.value for mode in self.modes])
 
-    def measure(self, *, progress: Progress | None = None) -> "MeasuredStability":
+    def measure(self, *, progress: Progress | None = None) -> "StabilityMeasured":
         """Descent of the matrices, with random singular vectors, beside the chains of its modes."""
         from linnet.predict.stability_run import measure
 
@@ -158,7 +158,7 @@ def stability(
     d: int | None = None,
     seed: int = 0,
     half: bool = True,
-) -> Stability:
+) -> StabilityPrediction:
     """What a step size does to W_L ... W_1 fitted to a d x d target of these singular values, mode by mode.
 
     The loss is 1/2 |A - A_star|^2, or |A - A_star|^2 with `half` false. The start is "one-zero" (layers alpha I, the
@@ -185,7 +185,7 @@ def stability(
     apart = depth > 1 and start != "balanced"
     gaps = mode_fate.gaps_left(s, depth, kappas, scale) if apart else [None] * len(s)
     flow = 2 / (unit * float(theory.flow_sharpness(scale, s[0], depth))) if apart else None
-    return Stability(
+    return StabilityPrediction(
         depth=depth,
         d=d,
         start=start,

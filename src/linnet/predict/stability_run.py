@@ -11,7 +11,7 @@ from linnet.initial import identity, one_zero, orthogonal
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
 from linnet.predict.answer import Measured, Progress, hidden
-from linnet.predict.stability import Stability
+from linnet.predict.stability import StabilityPrediction
 from linnet.problems import factorisation
 from linnet.record import at
 from linnet.simulation import simulate
@@ -42,10 +42,10 @@ class MeasuredCross:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredStability(Measured):
+class StabilityMeasured(Measured):
     """Descent of the d x d matrices themselves, towards a target with random singular vectors."""
 
-    prediction: Stability = hidden()
+    prediction: StabilityPrediction = hidden()
     status: str
     steps: int
     long_enough: bool  # to see where the modes end
@@ -64,7 +64,7 @@ class MeasuredStability(Measured):
         return words(self.prediction, self)
 
 
-def measure(said: Stability, progress: Progress | None) -> MeasuredStability:
+def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMeasured:
     """Descent of the matrices beside the chains of its modes."""
     s, d, depth, start = said.spectrum, said.d, said.depth, said.start
     left, right, turn = jax.random.split(jax.random.key(said.seed), 3)
@@ -98,7 +98,7 @@ def measure(said: Stability, progress: Progress | None) -> MeasuredStability:
     before = np.arange(count) if broken is None else np.flatnonzero(taken[:count] < broken)
     errors = np.max(np.abs(modes[before] - np.asarray(beside["modes"])[before, : len(s)]), axis=0) / s
     late = modes[taken >= max(0, taken[-1] - KEEP)]
-    return MeasuredStability(
+    return StabilityMeasured(
         prediction=said,
         status=str(run.status),
         steps=int(run.ended),

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
+from linnet.observe.landscape import Kind
 from linnet.problems import Factorisation, Regression
 
 # One point -----------------------------------------------------------------------------------------------------------
@@ -92,8 +93,8 @@ def index(values: Any, widths: Sequence[int], kept: Sequence[int]) -> int:
     return int(pairs) + (len(dropped) * (widths[1] - len(kept)) if len(widths) == 3 else 0)
 
 
-def label(values: Any, widths: Sequence[int], kept: Sequence[int]) -> str:
-    """`strict_saddle`, `degenerate_sosp` or `global_min`, in the words of `observe.classify` (C3, C4, C5).
+def label(values: Any, widths: Sequence[int], kept: Sequence[int]) -> Kind:
+    """A strict saddle, degenerate or a global minimum, as `observe.classify` would find (nonlocal/C3 to C5).
 
     Negative curvature is a strict saddle. Without it the kept modes are the largest; then the point is a global minimum
     if the bottleneck or the modes are used up, and degenerate else, which happens from three layers on.
@@ -101,8 +102,8 @@ def label(values: Any, widths: Sequence[int], kept: Sequence[int]) -> str:
     widths, z = _widths(widths), _values(values, widths)
     kept = _kept(kept, z, widths)
     if index(z, widths, kept):
-        return "strict_saddle"
-    return "global_min" if len(kept) == min(*widths, _rank(z)) else "degenerate_sosp"
+        return Kind.STRICT_SADDLE
+    return Kind.GLOBAL_MIN if len(kept) == min(*widths, _rank(z)) else Kind.DEGENERATE_SOSP
 
 
 # A network's points --------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class CriticalPoint(NamedTuple):
     kept: tuple[int, ...]
     loss: float
     excess: float
-    label: str
+    label: Kind
     negative: int
     smallest: float
 

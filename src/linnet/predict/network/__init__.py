@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from linnet._check import InputError
-from linnet.predict.answer import Hypothesis, Source, When
+from linnet.predict.answer import Hypothesis, Loss, Source, When
 from linnet.predict.frame import Frame
 from linnet.predict.network.clock import HALF, Clock, certain
 from linnet.predict.network.modes import end_grams, ends_of, kernels, modes_of, state_grams
@@ -18,11 +18,10 @@ from linnet.predict.network.result import (
     FIT,
     NOISE,
     SIGNAL,
-    Loss,
     MeasuredMode,
-    MeasuredNetwork,
-    Network,
+    NetworkMeasured,
     NetworkMode,
+    NetworkPrediction,
     NetworkStart,
     StopWindow,
 )
@@ -33,12 +32,11 @@ from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 __all__ = [
     "Between",
-    "Loss",
     "MeasuredMode",
-    "MeasuredNetwork",
-    "Network",
+    "NetworkMeasured",
     "NetworkMode",
     "NetworkOutcome",
+    "NetworkPrediction",
     "NetworkStart",
     "StopWindow",
     "network",
@@ -47,7 +45,7 @@ __all__ = [
 _ROUNDING = 1e-12  # of the largest singular value: less is no mode
 
 
-def network(situation: Situation, *, problem: Regression | None = None) -> Network:
+def network(situation: Situation, *, problem: Regression | None = None) -> NetworkPrediction:
     """What becomes of this network: which modes are lazy or rich, when each is learned, which steps are stable, when to
     stop and where it ends, each figure with the theory it is from and how far what that needs is true here.
 
@@ -78,7 +76,7 @@ def network(situation: Situation, *, problem: Regression | None = None) -> Netwo
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(frame, clock, verdict, ends, np.maximum(kernel, begin), lr)
     cost, floor = float(small.cost(state.matrix)), float(best.cost)
-    return Network(
+    return NetworkPrediction(
         title=situation.title,
         samples=frame.samples,
         inputs=frame.d_in,

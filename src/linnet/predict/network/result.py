@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from linnet._check import InputError
 from linnet.predict import answer
-from linnet.predict.answer import Measured, Prediction, Progress, Source, When
+from linnet.predict.answer import Loss, Measured, Prediction, Progress, Source, When
 from linnet.predict.frame import Frame
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.step import Between, NetworkOutcome
@@ -33,13 +33,6 @@ class NetworkStart:
     kind: str  # gaussian, one-zero or balanced
     scale: tuple[float, ...]  # one number a layer: standard deviations, or alpha
     seed: int
-
-
-class Loss(NamedTuple):
-    """The loss before training and in the end, with what no linear network explains."""
-
-    start: float
-    end: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +71,7 @@ class StopWindow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(Prediction):
+class NetworkPrediction(Prediction):
     """What becomes of a network: regimes, times, step sizes, when to stop and where it ends.
 
     Times are those of gradient flow, learning rate times steps; NaN is what no theory knows, infinity what never comes.
@@ -126,7 +119,7 @@ class Network(Prediction):
         values, times = self.clock.table(i)
         return times / self.lr, values
 
-    def measure(self, *, progress: Progress | None = None) -> "MeasuredNetwork":
+    def measure(self, *, progress: Progress | None = None) -> "NetworkMeasured":
         """The exact descent of the network itself beside the prediction."""
         from linnet.predict.network.run import measured
 
@@ -162,10 +155,10 @@ class MeasuredMode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredNetwork(Measured):
+class NetworkMeasured(Measured):
     """Exact gradient descent on the network itself, beside what was predicted."""
 
-    prediction: Network = answer.hidden()
+    prediction: NetworkPrediction = answer.hidden()
     status: str  # converged (to 1e-12 of the excess loss), horizon or diverged
     steps: int
     modes: tuple[MeasuredMode, ...]

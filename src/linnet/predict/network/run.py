@@ -11,7 +11,7 @@ from linnet.curves import crossing
 from linnet.motion import GradientDescent, loss_below
 from linnet.predict.answer import Progress, When
 from linnet.predict.network.clock import HALF
-from linnet.predict.network.result import FIT, Curves, MeasuredMode, MeasuredNetwork, Network
+from linnet.predict.network.result import FIT, Curves, MeasuredMode, NetworkMeasured, NetworkPrediction
 from linnet.predict.network.step import Between
 from linnet.record import at, every
 from linnet.simulation import simulate
@@ -21,7 +21,7 @@ LATE = 128  # steps over which the range of what goes on moving is told
 _MOST_STEPS, _RECORDS, _CLOSELY = 300_000, 300, 8
 
 
-def measured(said: Network, progress: Progress | None) -> MeasuredNetwork:
+def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasured:
     """Gradient descent on the network itself, in the frame of the samples and compressed: exact."""
     modes, problem, lr = said.clock.modes, said.problem, said.lr
     floor = float(problem.optimum(said.bottleneck).cost)
@@ -56,7 +56,7 @@ def measured(said: Network, progress: Progress | None) -> MeasuredNetwork:
     rising = modes.begin < HALF * modes.value
     crossed = [crossing(clock, seen[:, i] / s, HALF) if rising[i] else 0.0 for i, s in enumerate(modes.value)]
     fit = crossing(clock, -np.log(np.maximum((loss - floor) / begin, 1e-300)), -math.log(FIT))
-    return MeasuredNetwork(
+    return NetworkMeasured(
         prediction=said,
         status=result.status,
         steps=int(result.ended),
@@ -76,7 +76,7 @@ def _at(step: float, lr: float) -> When:
     return When(step * lr, step, 0.0)
 
 
-def _horizon(said: Network, halves: list[float]) -> int:
+def _horizon(said: NetworkPrediction, halves: list[float]) -> int:
     """Far enough to settle; where no theory knows how far that is, the loss says when to stop."""
     known = [x for x in (said.fit.time / said.lr, *halves) if not math.isnan(x)]
     far = math.inf if any(math.isnan(x) for x in halves) else 20 * max(known)
@@ -91,7 +91,7 @@ def _moments(halves: list[float], steps: int) -> list[int]:
     return [int(step) for step in every_one if step <= steps]
 
 
-def _layer_error(said: Network, final: Weights) -> float | None:
+def _layer_error(said: NetworkPrediction, final: Weights) -> float | None:
     told = [mode.layers for mode in said.modes if mode.layers is not None]
     if not told or final.depth == 1:
         return None

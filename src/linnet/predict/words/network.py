@@ -8,7 +8,7 @@ from rich.table import Table
 
 from linnet.predict.answer import Holds, Source, plural
 from linnet.predict.network.plan import WHITENED
-from linnet.predict.network.result import FIT, NOISE, SIGNAL, MeasuredNetwork, Network
+from linnet.predict.network.result import FIT, NOISE, SIGNAL, NetworkMeasured, NetworkPrediction
 from linnet.predict.network.run import LATE
 from linnet.predict.network.step import NetworkOutcome
 from linnet.theory.mode_fate import worst
@@ -19,7 +19,7 @@ _COLOURS = {Holds.EXACTLY: "green", Holds.ROUGHLY: "yellow", Holds.NOT: "red"}
 _LOSSES = {"sum": "1/2 sum of squares", "mean": "1/(2n) sum of squares", WHITENED: f"{WHITENED} (whitened)"}
 
 
-def words(said: Network, seen: MeasuredNetwork | None = None) -> RenderableType:
+def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> RenderableType:
     """The setting, a table of the modes, step sizes, the end, and where each figure is from."""
     parts: list[RenderableType] = [f"[bold]{escape(said.title)}[/]"] if said.title else []
     regimes = [mode.regime for mode in said.modes]
@@ -51,7 +51,7 @@ def words(said: Network, seen: MeasuredNetwork | None = None) -> RenderableType:
     return Group(*parts)
 
 
-def _setting(said: Network) -> str:
+def _setting(said: NetworkPrediction) -> str:
     told = f"{said.inputs} inputs, {plural(said.outputs, 'output')}"
     if said.samples:
         told = f"{plural(said.samples, 'sample')}, {told}, rank {said.rank}, condition {said.condition:.3g}"
@@ -65,7 +65,7 @@ def _setting(said: Network) -> str:
     return f"{told}; loss {loss}; {layers}, {said.start.kind} start of scale {scales}."
 
 
-def _table(said: Network, seen: MeasuredNetwork | None) -> Table:
+def _table(said: NetworkPrediction, seen: NetworkMeasured | None) -> Table:
     table = Table(box=None, pad_edge=False)
     columns = ["mode", "value", "regime", "kernel", "half at", "+-", *(["measured"] if seen else [])]
     for column in [*columns, *(["W_1", "W_L"] if said.settles else ["at this lr"])]:
@@ -85,14 +85,14 @@ def _table(said: Network, seen: MeasuredNetwork | None) -> Table:
     return table
 
 
-def _outcome(said: Network) -> str:
+def _outcome(said: NetworkPrediction) -> str:
     """Cycles by their period."""
     if said.outcome is NetworkOutcome.CYCLE:
         return str(worst(mode.outcome for mode in said.modes))
     return said.outcome
 
 
-def _end(said: Network, seen: MeasuredNetwork | None) -> list[str]:
+def _end(said: NetworkPrediction, seen: NetworkMeasured | None) -> list[str]:
     """The loss, the fit, and when to stop."""
     where = " on the span of the samples" if said.rank < said.inputs else ""
     when = _step(said.fit.step) + (", rough" if said.fit.error is None else f" +- {_percent(said.fit.error)}")
@@ -121,7 +121,7 @@ def _source(source: Source) -> str:
     return f"[dim]{source.figure}:[/] {source.origin}{claims}" + (f"\n  {needs}" if needs else "")
 
 
-def _run(said: Network, seen: MeasuredNetwork) -> str:
+def _run(said: NetworkPrediction, seen: NetworkMeasured) -> str:
     far = ""
     if said.settles:
         far = f"; relative distance from the predicted end: predictor {seen.predictor_error:.1e}"

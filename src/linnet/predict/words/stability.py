@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from linnet.predict.answer import plural
-from linnet.predict.stability import Stability, StabilityMode
-from linnet.predict.stability_run import MeasuredStability
+from linnet.predict.stability import StabilityMode, StabilityPrediction
+from linnet.predict.stability_run import StabilityMeasured
 from linnet.theory.mode_fate import VISIBLE, CrossState, Fate, Outcome
 
 
-def words(said: Stability, seen: MeasuredStability | None = None) -> RenderableType:
+def words(said: StabilityPrediction, seen: StabilityMeasured | None = None) -> RenderableType:
     """The fate of the network and of each mode, thresholds, what mixes, what balances; and the exact run."""
     alpha = "chosen here" if said.alpha_chosen else "as given"
     parts: list[RenderableType] = [
@@ -31,7 +31,7 @@ def words(said: Stability, seen: MeasuredStability | None = None) -> RenderableT
     return Group(*parts)
 
 
-def _of_flow(said: Stability) -> str:
+def _of_flow(said: StabilityPrediction) -> str:
     lr = said.largest_stable_lr_at_flow_end
     return "" if lr is None else f"; at the minimum that gradient flow finds from this start: {lr:.6g}"
 
@@ -40,7 +40,7 @@ def _fate(mode: StabilityMode) -> str:
     return str(Outcome(mode.fate, mode.period)) + (", now near 0 for long" if mode.lingers else "")
 
 
-def _headline(said: Stability) -> str:
+def _headline(said: StabilityPrediction) -> str:
     modes = said.modes
     lost = [mode.diverges_after for mode in modes if mode.diverges_after is not None]
     if lost:
@@ -81,7 +81,7 @@ def _cells(mode: StabilityMode) -> list[str]:
     return [told, f"{mode.low:.6g} .. {mode.high:.6g}", f"{mode.high - mode.low:.4g}"]
 
 
-def _table(said: Stability) -> Table:
+def _table(said: StabilityPrediction) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("mode", "target"):
         table.add_column(name, justify="right")
@@ -92,7 +92,7 @@ def _table(said: Stability) -> Table:
     return table
 
 
-def _thresholds(said: Stability) -> Table:
+def _thresholds(said: StabilityPrediction) -> Table:
     names = ["diverges from lr ="]
     if said.depth > 1:
         names = ["period 2 from lr =", "period 4", "chaos", "diverges"]
@@ -106,7 +106,7 @@ def _thresholds(said: Stability) -> Table:
     return table
 
 
-def _mixing(said: Stability) -> list[str]:
+def _mixing(said: StabilityPrediction) -> list[str]:
     parts, cross, sorting = [], said.cross, said.sorting
     if sorting is not None and sorting.here:
         since = f" (from lr = {sorting.lr:.4g} on)" if sorting.lr <= said.lr else ""
@@ -137,7 +137,7 @@ def _mixing(said: Stability) -> list[str]:
     return parts
 
 
-def _balance(said: Stability) -> list[str]:
+def _balance(said: StabilityPrediction) -> list[str]:
     balance, first = said.balancing, said.modes[0]
     if balance is None:
         return []
@@ -153,7 +153,7 @@ def _balance(said: Stability) -> list[str]:
     return [f"[bold]Balance of the layers:[/] {'; '.join(parts)}."] if parts else []
 
 
-def _run(said: Stability, seen: MeasuredStability) -> list[RenderableType]:
+def _run(said: StabilityPrediction, seen: StabilityMeasured) -> list[RenderableType]:
     begin = f"[bold]Exact run[/] of {said.d} x {said.d} matrices with random singular vectors: "
     if seen.status == "diverged":
         return [f"{begin}diverged at step {seen.steps}."]
