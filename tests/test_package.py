@@ -16,6 +16,7 @@ CORE = (
     "states",
     "initial",
     "motion",
+    "outcome",
     "record",
     "simulation",
     "trajectory",

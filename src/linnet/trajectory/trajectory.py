@@ -1,22 +1,23 @@
 """Trajectories: what was recorded of a run, and how it ended."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.outcome import Kept, Status
 from linnet.states import State
 
 if TYPE_CHECKING:
     import xarray
 
-HORIZON, CONVERGED, DIVERGED, STALLED = range(4)
 RESERVED = ("step", "time", "record", "status", "ended")  # axes and variables of the dataset itself
-STATUS = ("horizon", "converged", "diverged", "stalled")
 
 
 class Label(NamedTuple):
@@ -27,21 +28,12 @@ class Label(NamedTuple):
     text: str
 
 
-class Kept(NamedTuple):
-    """A state that was kept, the step it was recorded at and the value it was kept for."""
-
-    state: Any
-    step: Any
-    value: Any
-
-
 class Trajectory(eqx.Module):
     """Recorded values of a run with their steps and times, the final state, and how the run ended.
 
-    `status` is "horizon" (ran its course), "converged" (the stop condition held), "diverged" (the state outgrew the
-    limit or lost a finite cost; `ended` is that step or time, and steps keep the last healthy state) or "stalled" (the
-    flow's solver gave up). After its end a run repeats its last record, at the step it was taken. `kept` holds the
-    states that `keep` asked for.
+    `status` is a `Status`: "horizon", "converged", "diverged" (`ended` is that step or time, and steps keep the last
+    healthy state) or "stalled". After its end a run repeats its last record, at the step it was taken. `kept` and
+    `states` hold the states that `keep` asked for, `memory` what the motion needs to go on (`simulate(after=run)`).
     Batches made with `jax.vmap` carry leading axes everywhere.
     """
 
@@ -53,6 +45,8 @@ class Trajectory(eqx.Module):
     final: State
     labels: tuple["Label", ...] = eqx.field(static=True)
     kept: dict[str, Kept] = eqx.field(default_factory=dict)
+    memory: Any = None
+    states: Any = None
 
     def __getitem__(self, name: str) -> Num[Array, "..."]:
         if name not in self.values:
@@ -61,9 +55,9 @@ class Trajectory(eqx.Module):
 
     @property
     def status(self) -> Any:
-        """How the run ended, one word; an array of words for a batch."""
-        words = np.array(STATUS)[np.asarray(self.code)]
-        return str(words) if words.ndim == 0 else words
+        """How the run ended, a `Status`; an array of words for a batch."""
+        codes = np.asarray(self.code)
+        return list(Status)[codes] if codes.ndim == 0 else np.array(list(Status))[codes]
 
     def __repr__(self) -> str:
         if _check.traced(self.code):
@@ -81,22 +75,24 @@ class Trajectory(eqx.Module):
         """A single run without the repeated records after its end."""
         clock = np.asarray(self.times if self.steps is None else self.steps)
         kept = int(np.sum(clock < clock[-1])) + 1
-        if kept == clock.shape[0]:
-            return self
+        return self if kept == clock.shape[0] else self.first(kept)
 
-        def cut(array: Array) -> Array:
-            return jnp.asarray(np.asarray(array)[:kept])  # by NumPy: JAX would compile a slice for every length
+    def first(self, count: int) -> "Trajectory":
+        """The same run with its first `count` records only."""
+        return self._with(jax.tree.map(lambda x: _rows(x, slice(count)), self._records))
 
-        return Trajectory(
-            values={name: cut(value) for name, value in self.values.items()},
-            steps=None if self.steps is None else cut(self.steps),
-            times=cut(self.times),
-            code=self.code,
-            ended=self.ended,
-            final=self.final,
-            labels=self.labels,
-            kept=self.kept,
-        )
+    def followed_by(self, other: "Trajectory") -> "Trajectory":
+        """A single run with what came after it, whose first record is the last one here."""
+        later = jax.tree.map(lambda x: _rows(x, slice(1, None)), other._records)
+        return other._with(jax.tree.map(_joined, self._records, later))
+
+    @property
+    def _records(self) -> tuple[Any, ...]:
+        return self.values, self.steps, self.times, self.states
+
+    def _with(self, records: tuple[Any, ...]) -> "Trajectory":
+        values, steps, times, states = records
+        return dataclasses.replace(self, values=values, steps=steps, times=times, states=states)
 
     def to_xarray(self, **axes: Any) -> "xarray.Dataset":
         """An `xarray.Dataset` with named axes. For a batch, name its axes in order: `to_xarray(lr=lrs)`."""
@@ -136,5 +132,16 @@ class Trajectory(eqx.Module):
             dataset["status"] = (lead, self.status)
             dataset["ended"] = (lead, np.asarray(self.ended))
         else:
-            dataset.attrs.update(status=self.status, ended=float(self.ended))
+            dataset.attrs.update(status=self.status.value, ended=float(self.ended))
         return dataset
+
+
+def _rows(array: Array, which: slice) -> Array:
+    # by NumPy where it can be: JAX would compile a slice for every length
+    return array[which] if _check.traced(array) else jnp.asarray(np.asarray(array)[which])
+
+
+def _joined(one: Array, other: Array) -> Array:
+    if _check.traced((one, other)):
+        return jnp.concatenate([one, other])
+    return jnp.asarray(np.concatenate([np.asarray(one), np.asarray(other)]))
