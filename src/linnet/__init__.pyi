@@ -180,4 +180,6 @@ from linnet.states import (
 from linnet.states import (
     Weights as Weights,
 )
+from linnet.trajectory import Moment as Moment
 from linnet.trajectory import Trajectory as Trajectory
+from linnet.trajectory import load as load

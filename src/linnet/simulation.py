@@ -172,7 +172,7 @@ def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, 
             jax.effects_barrier()
     finally:
         _listeners.pop(token, None)
-    run = run.first(count) if _check.traced(run.code) else run.trimmed()
+    run = run.first(count) if _check.traced(run) else run.trimmed()
     return run if after is None else after.followed_by(run)
 
 

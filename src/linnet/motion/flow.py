@@ -160,28 +160,28 @@ class _Paced(diffrax.AbstractAdaptiveStepSizeController[Any, Any]):
 
     controller: diffrax.PIDController
     pace: tuple[Array, Any]
+    rtol: Any
+    atol: Any
+    norm: Any
 
-    @property
-    def rtol(self) -> Any:
-        return self.controller.rtol
-
-    @property
-    def atol(self) -> Any:
-        return self.controller.atol
-
-    @property
-    def norm(self) -> Any:
-        return self.controller.norm
+    def __init__(self, controller: diffrax.PIDController, pace: tuple[Array, Any]):
+        self.controller, self.pace = controller, pace
+        self.rtol, self.atol, self.norm = controller.rtol, controller.atol, controller.norm
 
     def wrap(self, direction: Any) -> "_Paced":
         return _Paced(self.controller.wrap(direction), self.pace)
 
-    def init(self, *args: Any) -> tuple[Any, Any]:
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> tuple[Any, Any]:
         return self.pace[0], self.pace
 
-    def adapt_step_size(self, *args: Any) -> Any:
-        *before, (_, inner) = args
-        keep, here, there, jump, inner, result = self.controller.adapt_step_size(*before, inner)
+    def adapt_step_size(
+        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any, pace: Any
+    ) -> Any:
+        keep, here, there, jump, inner, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, pace[1]
+        )
         return keep, here, there, jump, (there, inner), result
 
 
@@ -198,7 +198,10 @@ def _extremes(task: Task, values: dict[str, Array], states: Any, clock: Array) -
     kept = {}
     for how, name in task.keeps:
         title = f"{how} {name}"
-        index = jnp.nanargmin(values[name] if how == "lowest" else -values[name])
+        ranks = values[name] if how == "lowest" else -values[name]
+        if title in task.kept:  # which has seen the first record
+            ranks = ranks.at[0].set(jnp.inf)
+        index = jnp.nanargmin(ranks)
         new = Kept(jax.tree.map(lambda x, index=index: x[index], states), clock[index], values[name][index])
         old = task.kept.get(title, new)
         better = new.value < old.value if how == "lowest" else new.value > old.value

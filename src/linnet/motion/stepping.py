@@ -93,10 +93,10 @@ class _Loop:
     def leap(self, run: _Run) -> _Run:
         """Many steps with one look: what has grown by then is walked again from here, step by step."""
         here = (run.state, run.memory)
-        new = jax.lax.fori_loop(0, _LEAP, lambda i, moved: self.move(*moved, run.step + i), here)
+        new = jax.lax.fori_loop(0, _LEAP, lambda i, now: self.move(now[0], now[1], run.step + i), here)
         grown = self.task.spoilt(new[0])
-        after = jax.tree.map(lambda a, b: jnp.where(grown, a, b), here, new)
-        return _Run(*after, run.step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING))
+        state, memory = jax.tree.map(lambda a, b: jnp.where(grown, a, b), here, new)
+        return _Run(state, memory, run.step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING))
 
     def walk(self, run: _Run, resting: Array | bool = False) -> _Run:
         """One step, unless the run ends here or rests."""
@@ -107,8 +107,8 @@ class _Loop:
         halt = jnp.asarray(False) if self.task.stop is None else self.halts(run.state)
         stay = grown | halt | resting
         how = jnp.where(halt, Status.CONVERGED.code, jnp.where(grown, Status.DIVERGED.code, _RUNNING))
-        after = jax.tree.map(lambda a, b: jnp.where(stay, a, b), here, new)
-        return _Run(*after, run.step + ~stay, jnp.where(resting, run.code, how))
+        state, memory = jax.tree.map(lambda a, b: jnp.where(stay, a, b), here, new)
+        return _Run(state, memory, run.step + ~stay, jnp.where(resting, run.code, how))
 
     def halts(self, state: Any) -> Array:
         assert self.task.stop is not None

@@ -1,6 +1,8 @@
 """Trajectories: what was recorded of a run, and how it ended."""
 
 import dataclasses
+import html
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -16,6 +18,7 @@ from linnet.states import State
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 RESERVED = ("step", "time", "record", "status", "ended")  # axes and variables of the dataset itself
 
@@ -26,6 +29,15 @@ class Label(NamedTuple):
     name: str
     dims: tuple[str, ...] | None
     text: str
+
+
+class Moment(NamedTuple):
+    """One record of a run: values by name, the step (None for flows), the time, and the state if it was kept."""
+
+    values: dict[str, Num[Array, "..."]]
+    step: Int[Array, ""] | None
+    time: Float[Array, ""]
+    state: Any
 
 
 class Trajectory(eqx.Module):
@@ -60,7 +72,7 @@ class Trajectory(eqx.Module):
         return list(Status)[codes] if codes.ndim == 0 else np.array(list(Status))[codes]
 
     def __repr__(self) -> str:
-        if _check.traced(self.code):
+        if _check.traced(self):
             return f"Trajectory(traced, {', '.join(self.values)})"
         unit = "time" if self.steps is None else "step"
         batch = np.shape(self.code)
@@ -70,6 +82,67 @@ class Trajectory(eqx.Module):
             how = ", ".join(f"{n} {w}" for w, n in zip(words, counts, strict=True))
             return f"Trajectory(batch of {'x'.join(map(str, batch))}: {how}; {self.times.shape[-1]} records of {names})"
         return f"Trajectory({self.status} at {unit} {self.ended:g}; {self.times.shape[-1]} records of {names})"
+
+    def at(self, point: float, *, nearest: bool = False) -> "Moment":
+        """What was recorded at a step (for flows a time), with the state if `keep="states"` asked for it; single runs.
+
+        Points that were not recorded are refused, unless the `nearest` record is asked for.
+        """
+        if np.ndim(self.code):
+            raise InputError("a batch has many clocks: take one run of it, jax.tree.map(lambda x: x[i], runs).")
+        point, unit = _check.real("point", point), "time" if self.steps is None else "step"
+        clock = np.asarray(self.times if self.steps is None else self.steps)
+        index = int(np.argmin(np.abs(clock - point)))
+        if not nearest and not np.isclose(clock[index], point, rtol=1e-12, atol=0):
+            raise InputError(
+                f"nothing was recorded at {unit} {point:g}: the nearest record is at {clock[index]:g}; "
+                f"give nearest=True to take it."
+            )
+        values, steps, times, states = jax.tree.map(lambda x: _rows(x, index), self._records)
+        return Moment(values, steps, times, states)
+
+    def plot(self, *names: str, log: str = "", time: bool = False) -> "Figure":
+        """A matplotlib figure of what was recorded (all of it, or these names) against the step or the `time`.
+
+        `log` names logarithmic axes: "x", "y" or "xy". Vectors and matrices give a line for each entry, batches for
+        each run.
+        """
+        from linnet.plot.trajectory import trajectory
+
+        for name in names:
+            self[name]  # refuses unknown names
+        return trajectory(self, names or tuple(self.values), _check.choice("log", log, ("", "x", "y", "xy")), time)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the run into a folder (by custom named .zarr), which `load` reads back bit for bit.
+
+        It is a zarr group that `xarray.open_zarr` opens, with the arrays of the states in groups beside;
+        `linnet.trajectory.store` describes it.
+        """
+        from linnet.trajectory.store import save
+
+        save(self, path)
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks."""
+        if _check.traced(self):
+            return f"<code>{html.escape(repr(self))}</code>"
+        batch = len(np.shape(self.code))
+        head = html.escape(repr(self).partition("; ")[0].partition("(")[2].capitalize())
+        message = "" if batch else f" {html.escape(self.status.message)}"
+        rows = []
+        for label in self.labels:
+            value = np.asarray(self.values[label.name])
+            shape = value.shape[batch + 1 :]
+            low, high = np.nanmin(value[..., -1], initial=np.inf), np.nanmax(value[..., -1], initial=-np.inf)
+            final = "" if shape else f"{low:.6g} to {high:.6g}" if batch else f"{low:.6g}"
+            cells = (label.name, " x ".join(map(str, shape)) or "number", final, label.text)
+            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+        titles = "".join(f"<th>{title}</th>" for title in ("recorded", "shape", "at the end", ""))
+        return (
+            f"<p><b>{head}.</b>{message} {self.times.shape[-1]} records.</p>"
+            f"<table><tr>{titles}</tr>{''.join(rows)}</table>"
+        )
 
     def trimmed(self) -> "Trajectory":
         """A single run without the repeated records after its end."""
@@ -83,8 +156,10 @@ class Trajectory(eqx.Module):
 
     def followed_by(self, other: "Trajectory") -> "Trajectory":
         """A single run with what came after it, whose first record is the last one here."""
-        later = jax.tree.map(lambda x: _rows(x, slice(1, None)), other._records)
-        return other._with(jax.tree.map(_joined, self._records, later))
+        # steps look at the cut as they do on the way; a flow's record there belongs to the solver's step before it
+        before, later = (slice(-1), slice(None)) if self.steps is not None else (slice(None), slice(1, None))
+        pair = jax.tree.map(lambda a, b: _joined(_rows(a, before), _rows(b, later)), self._records, other._records)
+        return other._with(pair)
 
     @property
     def _records(self) -> tuple[Any, ...]:
@@ -136,7 +211,7 @@ class Trajectory(eqx.Module):
         return dataset
 
 
-def _rows(array: Array, which: slice) -> Array:
+def _rows(array: Array, which: slice | int) -> Array:
     # by NumPy where it can be: JAX would compile a slice for every length
     return array[which] if _check.traced(array) else jnp.asarray(np.asarray(array)[which])
 
