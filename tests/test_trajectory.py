@@ -1,5 +1,7 @@
 """What one does with a run: going on with it, looking into it, files, pictures, derivatives."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -83,18 +85,18 @@ def test_heavy_ball_is_a_small_class():
         np.testing.assert_allclose(run["loss"], expected[np.asarray(run.steps)], rtol=1e-12, atol=1e-12)
         assert run.kept["lowest loss"].step == run.steps[int(np.argmin(run["loss"]))]
     plain = ln.simulate(PROBLEM, STATE, ln.GradientDescent(0.3), steps=150, record=ln.every(40))
-    assert abs(plain["loss"][-1] - run["loss"][-1]) > 1e-4  # momentum matters here
+    assert plain["loss"][1] < run["loss"][1] / 2  # momentum overshoots here
 
 
 def test_memory_is_restored_when_a_leap_is_walked_again():
     """Divergence inside a leap: the last healthy state and its memory, at the step of a plain loop."""
     with np.errstate(over="ignore", invalid="ignore"):
-        _, largest = heavy_ball(8.0, 0.9, 60)
+        _, largest = heavy_ball(2.6, 0.9, 60)
     step = int(np.argmax(~(largest <= 1e9 * max(1.0, largest[0]))))
     assert 16 < step < 60
-    run = ln.simulate(PROBLEM, STATE, HeavyBall(8.0, 0.9), steps=500, record=ln.every(100))
+    run = ln.simulate(PROBLEM, STATE, HeavyBall(2.6, 0.9), steps=500, record=ln.every(100))
     assert (run.status, int(run.ended), int(run.steps[-1])) == (ln.Status.DIVERGED, step, step - 1)
-    healthy = ln.simulate(PROBLEM, STATE, HeavyBall(8.0, 0.9), steps=step - 1, record=ln.linear(2))
+    healthy = ln.simulate(PROBLEM, STATE, HeavyBall(2.6, 0.9), steps=step - 1, record=ln.linear(2))
     for a, b in zip(jax.tree.leaves(run.memory), jax.tree.leaves(healthy.memory), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
     many = jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, HeavyBall(lr, 0.9), steps=100, stop=ln.loss_below(1e-2)))(
@@ -102,6 +104,10 @@ def test_memory_is_restored_when_a_leap_is_walked_again():
     )
     assert many.status.tolist() == ["converged", "diverged"]
     assert many.memory.layers[0].shape == (2, *STATE.layers[0].shape)
+
+
+def batch():
+    return jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=3))(jnp.array([0.5, 0.6]))
 
 
 MOTIONS = {
@@ -120,7 +126,11 @@ def test_a_run_that_goes_on_has_not_been_cut(name, cut):
     more = more | {"observe": LOOKS, "keep": ["states", "lowest test_error"]}
     whole = ln.simulate(PROBLEM, STATE, motion, steps=100, **more)
     first = ln.simulate(PROBLEM, STATE, motion, steps=cut, **more)
-    assert_same(ln.simulate(PROBLEM, STATE, motion, steps=100 - cut, after=first, **more), whole)
+    joined = ln.simulate(PROBLEM, STATE, motion, steps=100 - cut, after=first, **more)
+    if name == "shrinking":  # the powers in its times are rounded differently along arrays of other lengths
+        np.testing.assert_allclose(joined.times, whole.times, rtol=1e-15)
+        joined = dataclasses.replace(joined, times=whole.times)
+    assert_same(joined, whole)
 
 
 @settings(max_examples=3, deadline=None)
@@ -194,20 +204,16 @@ def test_other_numbers_of_steps_do_not_recompile():
     def run(steps, **more):
         return ln.simulate(PROBLEM, STATE, ln.GradientDescent(0.5), steps=steps, observe={"x": look}, **more)
 
-    runs = {steps: run(steps) for steps in (100, 101, 90)}
-    counts = []
-    for more in ({}, {"record": ln.every(7)}):
-        run(100, **more)
+    for more in ({}, {"record": ln.every(2)}):
         before = len(traced)
-        for steps in (101, 90, 100):
-            run(steps, **more)
-        counts.append((len(traced) - before) / 3)
-    once = len(traced)
-    jax.eval_shape(lambda s: look(s, PROBLEM), STATE)
-    assert len(traced) == once + 1
-    assert counts == [1.0, 1.0]  # the shape of a record is asked for, nothing is compiled
-    assert {steps: len(r.steps) for steps, r in runs.items()} == {100: 101, 101: 102, 90: 91}
-    assert_same(runs[101]["x"][:91], runs[90]["x"])
+        run(100, **more)
+        assert len(traced) > before
+        before = len(traced)
+        runs = {steps: run(steps, **more) for steps in (101, 90, 100)}
+        assert len(traced) == before
+        every = 1 if not more else 2
+        assert [len(runs[steps].steps) for steps in (90, 100)] == [90 // every + 1, 100 // every + 1]
+        assert_same(runs[101]["x"][: 90 // every + 1], runs[90]["x"])
     jitted = jax.jit(lambda: run(20).values["x"])()
     assert jitted.shape == (21,)
 
@@ -233,10 +239,9 @@ def test_kept_states_and_moments():
         assert run.kept["lowest loss"].value == run["loss"][-1]
         with pytest.raises(ln.InputError, match=r"nothing was recorded at (step|time) 11: the nearest record is at 10"):
             run.at(11)
-    batch = jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=3))(jnp.ones(2))
     with pytest.raises(ln.InputError, match="many clocks"):
-        batch.at(1)
-    assert jax.tree.map(lambda x: x[0], batch).at(1).step == 1
+        batch().at(1)
+    assert jax.tree.map(lambda x: x[0], batch()).at(1).step == 1
 
 
 def test_files_give_back_every_bit(tmp_path):
@@ -300,11 +305,11 @@ def test_pictures_and_notebooks():
     np.testing.assert_array_equal(one.lines[0].get_xdata(), run.times)
     with pytest.raises(ln.InputError, match="not recorded"):
         run.plot("absent")
-    batch = jax.vmap(
+    many = jax.vmap(
         lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=20, observe={"<b>": ln.observe.loss})
     )(jnp.array([0.1, 60.0]))
-    assert len(batch.plot().axes[0].lines) == 2
-    text = batch._repr_html_()
+    assert len(many.plot().axes[0].lines) == 2
+    text = many._repr_html_()
     assert "<b></td>" not in text
     assert "&lt;b&gt;" in text
     assert "Batch of 2: 1 diverged, 1 horizon" in text
@@ -320,7 +325,7 @@ def test_status_is_a_word_with_a_sentence():
     assert all(status.message.endswith(".") for status in ln.Status)
 
 
-def final_loss(lr=0.5, scale=1.0, target=1.0, differentiable=False, motion=None, **horizon):
+def final_loss(lr=0.02, scale=1.0, target=1.0, differentiable=False, motion=None, **horizon):
     problem = ln.factorisation(target * PROBLEM.target)
     state = jax.tree.map(lambda w: scale * w, STATE)
     motion = HeavyBall(lr, 0.5) if motion is None else motion
@@ -334,17 +339,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", ["lr", "scale", "target"])
-@pytest.mark.parametrize("case", CASES)
-def test_derivatives_go_forwards_and_backwards(name, case):
-    if (name, case) == ("lr", "flow"):
-        name = "scale"
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [(case, name) for case in CASES for name in ("lr", "scale", "target") if (case, name) != ("flow", "lr")],
+)
+def test_derivatives_go_forwards_and_backwards(case, name):
     more, x, h = CASES[case], 0.02 if name == "lr" else 1.0, 1e-5
     back = jax.grad(lambda x: final_loss(**{name: x}, differentiable=True, **more))(x)
     forth = jax.jvp(lambda x: final_loss(**{name: x}, **more), (x,), (1.0,))[1]
     differences = (final_loss(**{name: x + h}, **more) - final_loss(**{name: x - h}, **more)) / (2 * h)
     assert back == pytest.approx(float(forth), rel=1e-9)
     assert back == pytest.approx(float(differences), rel=1e-5)
-    assert abs(back) > 1e-3
+    assert abs(back) > 1e-4
     with pytest.raises(ln.InputError, match="differentiable=True"):
         jax.grad(lambda x: final_loss(**{name: x}, **more))(x)

@@ -1,5 +1,6 @@
 """The one way to run anything."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +26,7 @@ from linnet.trajectory import RESERVED, Label, Trajectory
 _PADDING = 2**24  # bytes of records that may be spent on not compiling again for another number of them
 _listeners: dict[int, Callable[[int, int], None]] = {}
 _tokens = itertools.count(1)
+_row_bytes: dict[Any, int] = {}
 
 _T = TypeVar("_T")
 Stop = Callable[[Any, Any], Any]
@@ -145,16 +147,25 @@ class _Order(eqx.Module):
         """What is recorded of a state."""
         return {name: jnp.asarray(see(state, self.problem, self.prepared[name])) for name, see in self.looks.items()}
 
+    def row(self) -> int:
+        """The bytes of a record; asked once for each set of shapes, because asking costs a millisecond."""
+        leaves, structure = jax.tree.flatten((self.problem, self.state, self.looks, self.prepared, self.states))
+        known = structure, tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
+        if known not in _row_bytes:
+            if len(_row_bytes) >= 1000:
+                _row_bytes.clear()
+            seen = (jax.eval_shape(self.look, self.state), self.state if self.states else None)
+            _row_bytes[known] = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
+        return _row_bytes[known]
+
     def padded(self) -> "_Order":
         """The last point repeated, so that other numbers of records find the same program."""
         count = self.points.shape[0]
-        seen = (jax.eval_shape(self.look, self.state), self.state if self.states else None)
-        row = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
         more = max(16, 1 << count.bit_length()) - count
-        if more * row > _PADDING:
+        if more * self.row() > _PADDING:
             return self
         points = np.pad(np.asarray(self.points), (0, more), mode="edge")
-        return eqx.tree_at(lambda order: order.points, self, jnp.asarray(points))
+        return dataclasses.replace(self, points=jnp.asarray(points))
 
 
 def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, after: Trajectory | None) -> Trajectory:

@@ -20,8 +20,8 @@ def trajectory(run: Trajectory, names: Sequence[str], log: str, time: bool) -> F
     batch = np.ndim(run.code)
     clock = np.asarray(run.times if time or run.steps is None else run.steps)
     clock = clock.reshape(-1, clock.shape[-1])
-    columns = min(_COLUMNS, len(names))
-    rows = -(-len(names) // columns)
+    rows = -(-len(names) // _COLUMNS)
+    columns = -(-len(names) // rows)
     figure = canvas(max(4.8, 4.2 * columns), 3.2 * rows)
     texts = {label.name: label.text for label in run.labels}
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
