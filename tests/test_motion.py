@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import expm
 
 import linnet as ln
-from linnet.motion import _boost
+from linnet.motion.noise import _boost
 
 
 def start(rng, width, d_in, d_out):

@@ -419,7 +419,6 @@ def test_a_pair_moves_each_state_as_if_alone(key):
         (lambda: ln.observe.closure_error(state, problem), "compares two states"),
         (lambda: ln.simulate(problem, twin, ln.LabelNoiseDescent(0.1, 1.0), steps=2, key=key), "two forces"),
         (lambda: ln.simulate(problem, state, ln.GradientDescent(0.1), steps=2, keep="lowest x"), "keep = 'lowest x'"),
-        (lambda: ln.simulate(problem, state, ln.GradientFlow(), time=1.0, keep="lowest loss"), "motion in steps"),
         (
             lambda: ln.simulate(
                 problem, state, ln.GradientDescent(0.1), steps=2, observe=["modes"], keep="lowest modes"

@@ -70,11 +70,17 @@ from linnet.motion import (
     Stepping as Stepping,
 )
 from linnet.motion import (
+    Task as Task,
+)
+from linnet.motion import (
     change_below as change_below,
 )
 from linnet.motion import (
     loss_below as loss_below,
 )
+from linnet.outcome import Kept as Kept
+from linnet.outcome import Outcome as Outcome
+from linnet.outcome import Status as Status
 from linnet.problems import (
     Factorisation as Factorisation,
 )
@@ -175,5 +181,6 @@ from linnet.states import (
 from linnet.states import (
     Weights as Weights,
 )
-from linnet.trajectory import Kept as Kept
+from linnet.trajectory import Moment as Moment
 from linnet.trajectory import Trajectory as Trajectory
+from linnet.trajectory import load as load

@@ -1,29 +1,32 @@
 """The one way to run anything."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import diffrax
 import equinox as eqx
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Key
 
 from linnet import _check, observe
 from linnet._check import InputError
-from linnet.motion import GradientFlow, Motion, Stepping
+from linnet.motion import Motion, Task
 from linnet.observe import Observable
+from linnet.outcome import Kept
 from linnet.problems import Problem
 from linnet.record import At, Record, linear
 from linnet.states import State
-from linnet.trajectory import CONVERGED, DIVERGED, HORIZON, RESERVED, STALLED, Kept, Label, Trajectory
+from linnet.trajectory import RESERVED, Label, Trajectory
 
-_RUNNING, _SUSPECT = -1, -2
-_LEAP = 16  # steps between two looks at the size of the state
+_PADDING = 2**24  # bytes of records that may be spent on not compiling again for another number of them
 _listeners: dict[int, Callable[[int, int], None]] = {}
 _tokens = itertools.count(1)
+_row_bytes: dict[Any, int] = {}
 
 _T = TypeVar("_T")
 Stop = Callable[[Any, Any], Any]
@@ -40,10 +43,12 @@ def simulate(
     observe: Observe = ("loss",),
     record: Record | None = None,
     stop: Stop | None = None,
-    keep: Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     blowup: float = 1e9,
     key: Key[Array, ""] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    after: Trajectory | None = None,
+    differentiable: bool = False,
 ) -> Trajectory:
     """Runs `state` on `problem` by `motion` and records what was asked for.
 
@@ -54,70 +59,55 @@ def simulate(
       (201 for flows). Observables are computed only there.
     - `stop`: `loss_below(x)`, `change_below(x)` or any function of (state, problem) that returns a boolean.
     - `keep`: for example ("lowest test_error", "highest loss"): the states recorded when these were lowest or highest,
-      in `run.kept` (the first such record; motions in steps only).
+      in `run.kept` (the first such record). "states": the states of all records, in `run.states`.
     - `blowup`: the run is called diverged once an entry of the state exceeds blowup * max(1, largest initial entry), or
       the cost is no longer finite.
     - `key`: for motions with noise.
     - `progress`: called with (records done, records in all) while the run goes on.
+    - `after`: a run to go on with. Give everything else as it was given then, `state` too; `steps` or `time` counts
+      further ones, and so does `record`. The answer is the whole run, as if it had not been cut.
+    - `differentiable`: derivatives may go backwards through the run (`jax.grad`), which costs a second run in time and
+      the square root of the number of steps in memory. Forward mode (`jax.jvp`, `jax.jacfwd`) needs nothing.
 
     Steps are made in the precision of the state (`cast(state, jnp.float32)` for single), flows in double.
-    The loop is compiled once for each set of shapes and number of records: other numbers (lr, variance, seed, target,
-    width) reuse it.
+    The loop is compiled once for each set of shapes: other numbers (lr, variance, seed, target, width, steps) reuse it,
+    and so does another number of records up to the next power of two.
     It may be called under `jax.vmap` over keys, step sizes, starts and targets of one shape.
     """
-    points, dense = _points(problem, state, motion, steps, time, record)
+    _check_network(problem, state, motion)
+    _check_functions(problem, state, stop, progress)
+    points, gap = _points(motion, steps, time, record)
     looks = _observables(observe)
-    keeps = _keeps(keep, looks, problem, state, motion)
-    if stop is not None and not callable(stop):
-        raise InputError(f"stop = {_check.show(stop)} is not allowed: stop must be a function of (state, problem).")
-    if stop is not None:
-        answer = jax.eval_shape(lambda s: jnp.asarray(stop(s, problem)), state)
-        if answer.shape != () or answer.dtype != bool:
-            raise InputError(f"stop returns {answer.dtype} of shape {answer.shape}: it must return one boolean.")
+    keeps, states = _keeps(keep, looks, problem, state)
+    if _check.flag("differentiable", differentiable) and _check.traced(points):
+        raise InputError("differentiable = True is not allowed where the number of steps is traced: give a known one.")
     if key is not None:
         _check.key("key", key)
-    if isinstance(motion, Stepping) and motion.random and key is None:
+    elif motion.random:
         raise InputError(f"key is missing: {type(motion).__name__} draws noise; give key=jax.random.key(seed).")
     limit = _check.number("blowup", blowup, above=1)
-    # a small limit, or the domain of a cost, may well be left and entered again between two looks
-    leaps = problem.finite and not _check.traced(blowup) and float(blowup) >= 1e6
-    if progress is not None and not callable(progress):
-        raise InputError(f"progress = {_check.show(progress)} is not allowed: it must be a function of (done, total).")
-    if progress is not None and _check.traced((problem, state, motion, key)):
-        raise InputError("progress is not allowed in a run that JAX is tracing: call simulate without it there.")
-    precision = jnp.result_type(*jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
-    if isinstance(motion, GradientFlow):
-        precision = jnp.dtype(jnp.float64)
+    precision = motion.precision(state)
     state, problem, motion = cast(state, precision), cast(problem, precision), cast(motion, precision)
-    prepared = {name: look.prepare(problem, state) for name, look in looks.items()}
-    token = next(_tokens) if progress is not None else 0
-    if progress is not None:
-        _listeners[token] = progress
-    try:
-        run = _run(
-            leaps,
-            problem,
-            state,
-            motion,
-            jnp.asarray(points),
-            dense,
-            looks,
-            prepared,
-            stop,
-            keeps,
-            limit,
-            key,
-            progress is not None,
-            jnp.asarray(token),
-        )
-        if _check.traced(run.code):
-            return run
-        if progress is not None:
-            jax.block_until_ready(run.code)
-            jax.effects_barrier()
-        return run.trimmed()
-    finally:
-        _listeners.pop(token, None)
+    before = None if after is None else _before(after, problem, state, motion, looks, keeps, states)
+    order = _Order(
+        problem,
+        state,
+        motion,
+        before,
+        jnp.asarray(points if before is None else before.clock + points),
+        looks,
+        {name: look.prepare(problem, state) for name, look in looks.items()},
+        stop,
+        limit,
+        key,
+        dense=gap <= 1,
+        # a small limit, or the domain of a cost, may well be left and entered again between two looks
+        leaps=problem.finite and not _check.traced(blowup) and float(blowup) >= 1e6,
+        keeps=keeps,
+        states=states,
+        reverse=max(1, gap) if differentiable else 0,
+    )
+    return _go(order, len(points), progress, after)
 
 
 def cast(tree: _T, dtype: Any) -> _T:
@@ -125,198 +115,160 @@ def cast(tree: _T, dtype: Any) -> _T:
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
-@eqx.filter_jit
-def _run(
-    leaps: bool,
-    problem: Problem,
-    state: Any,
-    motion: Motion,
-    points: Array,
-    dense: bool,
-    looks: dict[str, Observable],
-    prepared: dict[str, Any],
-    stop: Stop | None,
-    keeps: tuple[tuple[str, str], ...],
-    blowup: Array,
-    key: Key[Array, ""] | None,
-    report: bool,
-    token: Array,
-) -> Trajectory:
-    limit = blowup * jnp.maximum(1.0, _largest(state))
+class _Before(NamedTuple):
+    """Where a run that goes on was left."""
 
-    def look(current: State) -> dict[str, Array]:
-        return {name: jnp.asarray(see(current, problem, prepared[name])) for name, see in looks.items()}
-
-    def tell(done: Any) -> None:
-        if report:
-            jax.debug.callback(_tell, token, done, points.shape[0])
-
-    labels = tuple(Label(name, see.dims, see.text) for name, see in looks.items())
-    if isinstance(motion, GradientFlow):
-        return _flow(problem, state, motion, points, look, stop, limit, tell, labels)
-    assert isinstance(motion, Stepping)
-    return _steps(leaps, dense, problem, state, motion, points, look, stop, keeps, limit, key, tell, labels)
-
-
-class _Seen(NamedTuple):
-    """The last record, and what is kept of all of them."""
-
-    step: Array
-    values: dict[str, Array]
+    state: Any
+    memory: Any
+    clock: Any
     kept: dict[str, Kept]
 
 
-def _steps(
-    leaps: bool,
-    dense: bool,
-    problem: Problem,
-    state: Any,
-    motion: Stepping,
-    points: Array,
-    look: Callable[[Any], dict[str, Array]],
-    stop: Stop | None,
-    keeps: tuple[tuple[str, str], ...],
-    limit: Array,
-    key: Key[Array, ""] | None,
-    tell: Callable[[Any], None],
-    labels: tuple[Label, ...],
-) -> Trajectory:
-    prepared = motion.prepare(problem, state)
-    Run = tuple[Any, Array, Array]  # state, step, code
+class _Order(eqx.Module):
+    """Everything that the compiled program is given; what is not an array is static."""
 
-    def move(current: Any, step: Any) -> Any:
-        noise = None if key is None else jax.random.fold_in(key, step)
-        new = motion.at(step).step(problem, current, prepared, noise)
-        return jax.tree.map(lambda a, b: b.astype(a.dtype), current, new)
+    problem: Problem
+    state: Any
+    motion: Motion
+    before: _Before | None
+    points: Array
+    looks: dict[str, Observable]
+    prepared: dict[str, Any]
+    stop: Stop | None
+    limit: Array
+    key: Key[Array, ""] | None
+    dense: bool
+    leaps: bool
+    keeps: tuple[tuple[str, str], ...]
+    states: bool
+    reverse: int
 
-    def spoilt(current: Any) -> Array:
-        return _spoilt(current, problem, limit)
+    def look(self, state: Any) -> dict[str, Array]:
+        """What is recorded of a state."""
+        return {name: jnp.asarray(see(state, self.problem, self.prepared[name])) for name, see in self.looks.items()}
 
-    def leap(run: Run) -> Run:
-        """Many steps with one look: what has grown by then is walked again from here, step by step."""
-        current, step, _ = run
-        new = jax.lax.fori_loop(0, _LEAP, lambda i, state: move(state, step + i), current)
-        grown = spoilt(new)
-        after = jax.tree.map(lambda a, b: jnp.where(grown, a, b), current, new)
-        return after, step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING)
+    def row(self) -> int:
+        """The bytes of a record; asked once for each set of shapes, because asking costs a millisecond."""
+        leaves, structure = jax.tree.flatten((self.problem, self.state, self.looks, self.prepared, self.states))
+        known = structure, tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
+        if known not in _row_bytes:
+            if len(_row_bytes) >= 1000:
+                _row_bytes.clear()
+            seen = (jax.eval_shape(self.look, self.state), self.state if self.states else None)
+            _row_bytes[known] = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
+        return _row_bytes[known]
 
-    def walk(run: Run, resting: Array | bool = False) -> Run:
-        current, step, before = run
-        new = move(current, step)
-        grown = spoilt(new)
-        # the condition looks at the old state, whose matrix the step computes anyway
-        halt = jnp.asarray(False) if stop is None else jnp.asarray(stop(current, problem), dtype=bool)
-        stay = grown | halt | resting
-        code = jnp.where(resting, before, jnp.where(halt, CONVERGED, jnp.where(grown, DIVERGED, _RUNNING)))
-        return jax.tree.map(lambda a, b: jnp.where(stay, a, b), current, new), step + ~stay, code
-
-    def see(run: Run, last: _Seen) -> _Seen:
-        values = look(run[0])
-        kept = {}
-        for how, name in keeps:
-            title, value = f"{how} {name}", values[name]
-            old = last.kept[title]
-            better = value < old.value if how == "lowest" else value > old.value
-            kept[title] = jax.tree.map(lambda a, b, better=better: jnp.where(better, a, b), Kept(*run[:2], value), old)
-        return _Seen(run[1], values, kept)
-
-    def sparse(carry: tuple[Run, _Seen], point: tuple[Array, Array]) -> Any:
-        """Goes to the next point and looks there."""
-        index, goal = point
-        run, last = carry
-        moving = ((run[2] < 0) & (run[1] < goal)) | (index == 0)
-        if stop is None and leaps:
-            run = jax.lax.while_loop(lambda c: (c[1] + _LEAP <= goal) & (c[2] == _RUNNING), leap, run)
-        run = jax.lax.while_loop(lambda c: (c[1] < goal) & (c[2] < 0), walk, run)
-        tell(index + 1)
-        # a run that has ended is not looked at again
-        seen = jax.lax.cond(moving, lambda: see(run, last), lambda: last)
-        return (run, seen), (seen.step, seen.values)
-
-    def close(carry: tuple[Run, _Seen], point: tuple[Array, Array]) -> Any:
-        """Looks and makes one step: records and steps share the matrix."""
-        index, goal = point
-        run, last = carry
-        resting = (run[2] >= 0) | (run[1] >= goal)
-        news = (run[1] > last.step) | (index == 0)
-        tell(index + 1)
-        run, seen = jax.lax.cond(news | ~resting, lambda: (walk(run, resting), see(run, last)), lambda: (run, last))
-        return (run, seen), (seen.step, seen.values)
-
-    origin = jnp.asarray(0, dtype=points.dtype)
-    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look, state))
-    worst = {"lowest": jnp.inf, "highest": -jnp.inf}
-    kept = {f"{how} {name}": Kept(state, origin, jnp.full_like(blank[name], worst[how])) for how, name in keeps}
-    start = ((state, origin, jnp.asarray(_RUNNING)), _Seen(origin, blank, kept))
-    indices = jnp.arange(points.shape[0])
-    if dense:
-        (run, seen), records = jax.lax.scan(close, start, (indices[:-1], points[1:]))
-        # a horizon of the run's own may lie beyond the points given
-        run = jax.lax.while_loop(lambda c: (c[1] < points[-1]) & (c[2] < 0), walk, run)
-        seen = jax.lax.cond(run[1] > seen.step, lambda: see(run, seen), lambda: seen)
-        tell(points.shape[0])
-        last = (seen.step, seen.values)
-        taken, values = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), records, last)
-        final, step, code = run
-    else:
-        ((final, step, code), seen), (taken, values) = jax.lax.scan(sparse, start, (indices, points))
-    if stop is not None:
-        code = jnp.where((code < 0) & jnp.asarray(stop(final, problem), dtype=bool), CONVERGED, code)
-    code = jnp.where(code < 0, HORIZON, code)
-    ended = step + (code == DIVERGED)  # the step that could not be taken
-    return Trajectory(values, taken, motion.time(taken), code, ended, final, labels, seen.kept)
+    def padded(self) -> "_Order":
+        """The last point repeated, so that other numbers of records find the same program."""
+        count = self.points.shape[0]
+        more = max(16, 1 << count.bit_length()) - count
+        if more * self.row() > _PADDING:
+            return self
+        points = np.pad(np.asarray(self.points), (0, more), mode="edge")
+        return dataclasses.replace(self, points=jnp.asarray(points))
 
 
-def _flow(
-    problem: Problem,
-    state: Any,
-    motion: GradientFlow,
-    points: Array,
-    look: Callable[[Any], dict[str, Array]],
-    stop: Stop | None,
-    limit: Array,
-    tell: Callable[[Any], None],
-    labels: tuple[Label, ...],
-) -> Trajectory:
-    halts: list[Callable[[Any], Array]] = [lambda y: _spoilt(y, problem, limit)]
-    already = jnp.asarray(False)
-    if stop is not None:
-        already = jnp.asarray(stop(state, problem), dtype=bool)
-        level = getattr(stop, "level", None)  # a real number that falls through zero is located inside a solver step
-        halts.append((lambda y: level(y, problem)) if level else lambda y: jnp.asarray(stop(y, problem), dtype=bool))
+def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, after: Trajectory | None) -> Trajectory:
+    """Runs the compiled program; listeners are called from inside it by their token."""
+    token = next(_tokens) if progress is not None else 0
+    if progress is not None:
+        if _check.traced(order):
+            raise InputError("progress is not allowed in a run that JAX is tracing: call simulate without it there.")
+        _listeners[token] = _in_order(progress)
+    try:
+        order = order if _check.traced(order) else order.padded()
+        run = _run(order, progress is not None, jnp.asarray(token), jnp.asarray(count))
+        if progress is not None:
+            jax.block_until_ready(run.code)
+            jax.effects_barrier()
+    finally:
+        _listeners.pop(token, None)
+    run = run.first(count) if _check.traced(run) else run.trimmed()
+    return run if after is None else after.followed_by(run)
 
-    def see(time: Array, current: Any) -> dict[str, Array]:
-        tell(jnp.searchsorted(points, time) + 1)
-        return look(current)
 
-    solution = motion.solve(problem, state, points, see, tuple(halts))
-    values, last = solution.ys
-    final = jax.tree.map(lambda start, x: jnp.where(already, start, x[0]), state, last)
-    at_end = look(final)
-    end = jnp.where(already, points[0], solution.ts[1][0])
-    missing = (points > end) | (end <= points[0])  # diffrax leaves these at infinity
-    values = {
-        name: jnp.where(missing.reshape((-1,) + (1,) * (value.ndim - 1)), at_end[name], value)
-        for name, value in values.items()
-    }
-    tell(jnp.searchsorted(points, end) + 1)
-    hit = solution.event_mask
-    finished = solution.result == diffrax.RESULTS.successful
-    code = jnp.where(finished, HORIZON, STALLED)
-    if stop is not None:
-        code = jnp.where(hit[1] | already, CONVERGED, code)
-    code = jnp.where(hit[0], DIVERGED, code)
-    return Trajectory(values, None, jnp.minimum(points, end), code, end, final, labels, {})
+@eqx.filter_jit
+def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
+    problem, motion = order.problem, order.motion
+    limit = order.limit * jnp.maximum(1.0, _largest(order.state))
+
+    def spoilt(state: Any) -> Array:
+        """Whether the state has outgrown the limit or its cost is lost; true for NaN as well."""
+        grown = ~(_largest(state) <= limit)
+        return grown if problem.finite else grown | ~jnp.isfinite(problem.cost(state.matrix))
+
+    def tell(done: Any) -> None:
+        if report:
+            jax.debug.callback(_tell, token, done, count)
+
+    before = order.before
+    out = motion.run(
+        Task(
+            problem=problem,
+            start=order.state,
+            state=order.state if before is None else before.state,
+            memory=motion.memory(problem, order.state) if before is None else before.memory,
+            points=order.points,
+            dense=order.dense,
+            look=order.look,
+            states=order.states,
+            stop=order.stop,
+            spoilt=spoilt,
+            leaps=order.leaps,
+            keeps=order.keeps,
+            kept={} if before is None else before.kept,
+            reverse=order.reverse,
+            key=order.key,
+            tell=tell,
+        )
+    )
+    if not order.reverse:
+        out = jax.tree.map(lambda x: _forward_only.bind(x) if eqx.is_inexact_array(x) else x, out)
+    return Trajectory(
+        values=out.values,
+        steps=out.clock if motion.unit == "steps" else None,
+        times=motion.time(out.clock),
+        code=out.code,
+        ended=out.ended,
+        final=out.final,
+        labels=tuple(Label(name, see.dims, see.text) for name, see in order.looks.items()),
+        kept=out.kept,
+        memory=out.memory,
+        states=out.states,
+    )
+
+
+def _refuse(cotangent: Any, *primals: Any) -> Any:
+    raise InputError(
+        "derivatives cannot go backwards through this run: give simulate(..., differentiable=True), or use forward "
+        "mode, jax.jvp or jax.jacfwd."
+    )
+
+
+# The identity, which cannot be transposed: loops without a bound would say so in many more words.
+_forward_only = jax.extend.core.Primitive("forward_only")
+_forward_only.def_impl(lambda x: x)
+_forward_only.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_forward_only, lambda context, x: [x])
+batching.defvectorized(_forward_only)
+ad.deflinear2(_forward_only, _refuse)
 
 
 def _largest(state: Any) -> Array:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array))]))
 
 
-def _spoilt(state: Any, problem: Problem, limit: Array) -> Array:
-    """Whether the state has outgrown the limit or its cost is lost; true for NaN as well."""
-    grown = ~(_largest(state) <= limit)
-    return grown if problem.finite else grown | ~jnp.isfinite(problem.cost(state.matrix))
+def _in_order(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Tells each record once: repetitions of the last point are none."""
+    told = 0
+
+    def listener(done: int, total: int) -> None:
+        nonlocal told
+        if told < done <= total:
+            told = done
+            progress(done, total)
+
+    return listener
 
 
 def _tell(token: Any, done: Any, total: Any) -> None:
@@ -325,60 +277,116 @@ def _tell(token: Any, done: Any, total: Any) -> None:
         listener(int(done), int(total))
 
 
-def _points(
-    problem: Problem, state: State, motion: Motion, steps: Any, time: Any, record: Record | None
-) -> tuple[np.ndarray | Array, bool]:
-    """Where to look, and whether no two points are more than a step apart."""
+def _check_network(problem: Any, state: Any, motion: Any) -> None:
     if not isinstance(problem, Problem):
         raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
     if not isinstance(state, State):
         raise InputError(f"state = {_check.show(state)} is not allowed: use Weights, Modes or EndToEnd.")
-    shape = jax.eval_shape(lambda s: s.matrix, state).shape
-    if shape != problem.shape:
-        raise InputError(f"the state's matrix has shape {shape}: it must have the problem's shape {problem.shape}.")
-    if record is not None and not isinstance(record, Record):
-        raise InputError(f"record = {_check.show(record)} is not allowed: use every, at, linear or logarithmic.")
-    if isinstance(motion, GradientFlow):
-        if time is None or steps is not None:
-            raise InputError("GradientFlow runs in time: give time=..., not steps.")
-        horizon = _check.real("time", time, above=0)
-        return (record or linear(201)).points(horizon, discrete=False), False
-    if not isinstance(motion, Stepping):
+    if not isinstance(motion, Motion):
         raise InputError(
             f"motion = {_check.show(motion)} is not allowed: use a motion such as GradientDescent(lr=0.1)."
         )
-    if steps is None or time is not None:
-        raise InputError(f"{type(motion).__name__} runs in steps: give steps=..., not time.")
+    shape = jax.eval_shape(lambda s: s.matrix, state).shape
+    if shape != problem.shape:
+        raise InputError(f"the state's matrix has shape {shape}: it must have the problem's shape {problem.shape}.")
+
+
+def _check_functions(problem: Problem, state: State, stop: Any, progress: Any) -> None:
+    if stop is not None and not callable(stop):
+        raise InputError(f"stop = {_check.show(stop)} is not allowed: stop must be a function of (state, problem).")
+    if stop is not None:
+        answer = jax.eval_shape(lambda s: jnp.asarray(stop(s, problem)), state)
+        if answer.shape != () or answer.dtype != bool:
+            raise InputError(f"stop returns {answer.dtype} of shape {answer.shape}: it must return one boolean.")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress = {_check.show(progress)} is not allowed: it must be a function of (done, total).")
+
+
+def _points(motion: Motion, steps: Any, time: Any, record: Any) -> tuple[np.ndarray | Array, int]:
+    """Where to look, from the beginning of this run, and the most steps between two points."""
+    if record is not None and not isinstance(record, Record):
+        raise InputError(f"record = {_check.show(record)} is not allowed: use every, at, linear or logarithmic.")
+    given, other = (steps, time) if motion.unit == "steps" else (time, steps)
+    if given is None or other is not None:
+        unit, wrong = ("steps", "time") if motion.unit == "steps" else ("time", "steps")
+        raise InputError(f"{type(motion).__name__} runs in {unit}: give {unit}=..., not {wrong}.")
+    if motion.unit == "time":
+        horizon = _check.real("time", time, above=0)
+        return (record or linear(201)).points(horizon, discrete=False), 1
     if _check.traced(steps):
         if not isinstance(record, At):
             raise InputError(
                 "record is missing: where the number of steps is traced, say where to look by record=at(...)."
             )
         known = record.points(max(record.where), discrete=True)
-        return jnp.append(jnp.minimum(known, steps), steps), bool(np.all(np.diff(known) <= 1))
+        return jnp.append(jnp.minimum(known, steps), steps), int(np.max(np.diff(known), initial=0))
     count = _check.integer("steps", steps, least=1)
     points = (record or linear(min(count, 1000) + 1)).points(count, discrete=True)
-    return points, bool(np.all(np.diff(points) <= 1))
+    return points, int(np.max(np.diff(points)))
+
+
+def _before(
+    after: Any,
+    problem: Problem,
+    state: State,
+    motion: Motion,
+    looks: Mapping[str, Observable],
+    keeps: Sequence[tuple[str, str]],
+    states: bool,
+) -> _Before:
+    """Where `after` was left, if it is the same run that goes on."""
+    if not isinstance(after, Trajectory):
+        raise InputError(f"after = {_check.show(after)} is not allowed: give a run, what simulate returned.")
+    if jnp.ndim(after.code) != 0:
+        raise InputError("after is a batch of runs: call simulate under jax.vmap over its runs.")
+    if (after.steps is None) != (motion.unit == "time"):
+        raise InputError(f"after is not a run of this motion: {type(motion).__name__} runs in {motion.unit}.")
+    for what, here, there in (
+        ("observe", set(looks), set(after.values)),
+        ("keep", {f"{how} {name}" for how, name in keeps}, set(after.kept)),
+        ("keep", {"states"} if states else set(), set() if after.states is None else {"states"}),
+    ):
+        if here != there:
+            raise InputError(
+                f"{what} asks for {_listed(here)} and after has {_listed(there)}: ask for the same as before."
+            )
+    if _shapes(after.final) != _shapes(state):
+        raise InputError("after ended in a state of other type or shape: give the state that it began with.")
+    if _shapes(after.memory) != _shapes(jax.eval_shape(motion.memory, problem, state)):
+        raise InputError(f"after does not have the memory of {type(motion).__name__}: give the motion that it had.")
+    clock = after.times if after.steps is None else after.steps
+    last = clock[-1] if _check.traced(clock) else np.asarray(clock)[-1]
+    return _Before(after.final, after.memory, last, after.kept)
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _shapes(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
 
 
 def _keeps(
-    keep: Any, looks: Mapping[str, Observable], problem: Problem, state: State, motion: Motion
-) -> tuple[tuple[str, str], ...]:
+    keep: Any, looks: Mapping[str, Observable], problem: Problem, state: State
+) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """The records whose states are kept, and whether those of all are."""
     out = []
-    for title in (keep,) if isinstance(keep, str) else keep:
+    titles = [keep] if isinstance(keep, str) else list(keep)
+    for title in titles:
+        if title == "states":
+            continue
         how, _, name = str(title).partition(" ")
         if how not in ("lowest", "highest") or name not in looks:
             raise InputError(
-                f"keep = {_check.show(title)} is not allowed: give lowest or highest and one of {', '.join(looks)}."
-            )
-        if not isinstance(motion, Stepping):
-            raise InputError(
-                f"keep = {title!r} is not allowed with {type(motion).__name__}: it needs a motion in steps."
+                f"keep = {_check.show(title)} is not allowed: give states, or lowest or highest and one of "
+                f"{', '.join(looks)}."
             )
         if jax.eval_shape(lambda s, name=name: jnp.asarray(looks[name](s, problem)), state).shape != ():
             raise InputError(f"keep = {title!r} is not allowed: {name} is not one number.")
         out.append((how, name))
-    return tuple(out)
+    return tuple(out), "states" in titles
 
 
 def _observables(given: Any) -> dict[str, Observable]:

@@ -538,7 +538,7 @@ def _exponents(d: int, size: str) -> tuple[np.ndarray, np.ndarray]:
     def stretch(frame: Any, key: Any) -> Any:
         state: Any = Weights((frame.T[:, :d], frame[d:]))
         state = jax.lax.fori_loop(
-            0, block, lambda i, s: motion.step(problem, s, prepared, jax.random.fold_in(key, i)), state
+            0, block, lambda i, s: motion.step(problem, s, None, prepared, jax.random.fold_in(key, i))[0], state
         )
         turned, r = jnp.linalg.qr(jnp.concatenate([state.layers[0].T, state.layers[1]]))
         return turned, jnp.log(jnp.abs(jnp.diagonal(r)))

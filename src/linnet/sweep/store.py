@@ -17,11 +17,11 @@ except ImportError:  # not on every system
     fcntl = None  # type: ignore[assignment]
 
 from linnet._check import InputError
+from linnet.outcome import Status
 from linnet.sweep.cells import Quantity
 from linnet.sweep.spec import Sweep
-from linnet.trajectory import STATUS
 
-WORDS = ("missing", *STATUS)  # the meanings of the status codes 0, 1, 2 ...
+WORDS = ("missing", *(status.value for status in Status))  # the meanings of the status codes 0, 1, 2 ...
 
 
 @contextmanager

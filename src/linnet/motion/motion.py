@@ -1,0 +1,71 @@
+"""What every motion answers."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, Num
+
+from linnet.outcome import Kept, Outcome
+from linnet.problems import Problem
+
+
+class Task(NamedTuple):
+    """What `simulate` asks of a motion, inside a compiled program.
+
+    - `state` and `memory`: where the run begins; `start`: where it began before it was ever cut.
+    - `points`: the steps or times to look at, in order, from where the run begins to its horizon; the last one may be
+      repeated. `dense`: no two of them are more than a step apart.
+    - `look(state)`: the values to record. `states`: whether to record the states too.
+    - `stop`: a condition of (state, problem), or None. `spoilt(state)`: whether the run has diverged; `leaps`: whether
+      steps may be made without asking that.
+    - `keeps`: ("lowest" or "highest", name) for each state to keep; `kept`: those kept before the run was cut.
+    - `reverse`: 0, or, where derivatives must go backwards through the run, the most steps between two points.
+    - `tell(done)`: to be called when so many records are done.
+    """
+
+    problem: Problem
+    start: Any
+    state: Any
+    memory: Any
+    points: Num[Array, " records"]
+    dense: bool
+    look: Callable[[Any], dict[str, Array]]
+    states: bool
+    stop: Callable[[Any, Any], Any] | None
+    spoilt: Callable[[Any], Array]
+    leaps: bool
+    keeps: tuple[tuple[str, str], ...]
+    kept: dict[str, Kept]
+    reverse: int
+    key: Key[Array, ""] | None
+    tell: Callable[[Any], None]
+
+
+class Motion(eqx.Module):
+    """A rule of motion: in which unit its horizon is, what it needs, what it remembers, and how it runs.
+
+    Most motions go in steps: make them from `Stepping`.
+    """
+
+    unit: ClassVar[Literal["steps", "time"]]
+    random: ClassVar[bool] = False  # whether it needs a key
+
+    def precision(self, state: Any) -> Any:
+        """The type of real numbers it runs in: that of the state."""
+        return jnp.result_type(*jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
+
+    def memory(self, problem: Problem, state: Any) -> Any:
+        """What it remembers at the start besides the state, a tree of arrays: nothing."""
+        return None
+
+    def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
+        """The time at these points of its clock."""
+        return clock
+
+    @abc.abstractmethod
+    def run(self, task: Task) -> Outcome:
+        """Does what `simulate` asks."""

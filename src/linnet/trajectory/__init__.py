@@ -1,0 +1,6 @@
+"""Trajectories: what was recorded of a run, and how it ended."""
+
+from linnet.trajectory.store import load
+from linnet.trajectory.trajectory import RESERVED, Label, Moment, Trajectory
+
+__all__ = ["RESERVED", "Label", "Moment", "Trajectory", "load"]

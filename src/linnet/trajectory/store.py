@@ -1,0 +1,207 @@
+"""Runs as files: a zarr group that xarray opens, with the states beside what was recorded.
+
+    run.zarr/               the dataset of `to_xarray`: values, step, time, status (zarr format 2)
+      .zattrs               "linnet": a JSON text with "format" 1, the labels, and the trees of states
+      final/layers.0 ...    the arrays of the final state, one for each leaf, named by its path
+      memory/ kept/ states/ those of the motion's memory and of the states that were kept
+      end/                  the status' number, and the step or time of the end
+
+A tree is null, {"array": path}, {"value": x}, {"tuple": [...]}, {"list": [...]}, {"dict": {...}}, or {"type": the
+qualified name of a class, "fields": {...}}; what JSON cannot hold is {"unknown": a text}.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from linnet import _check, states
+from linnet._check import InputError
+from linnet.outcome import Kept
+from linnet.trajectory.trajectory import Label, Trajectory
+
+_FORMAT = 1
+
+
+def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
+    """Writes a run beside its place and then renames it into it; a run that was there is replaced."""
+    import zarr
+
+    place = Path(path)
+    if _check.traced(run):
+        raise InputError("this run is being traced by JAX: save it outside of jit, vmap and grad.")
+    if place.exists() and not _is_run(place):
+        raise InputError(f"path = {str(path)!r} is not allowed: there is something else than a run.")
+    building, old = (place.with_name(f".{place.name}.{os.getpid()}.{word}") for word in ("new", "old"))
+    batch = {f"batch_{i}": np.arange(n) for i, n in enumerate(np.shape(run.code))}
+    trees: dict[str, Any] = {}
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        run.to_xarray(**batch).to_zarr(building, mode="w", zarr_format=2, consolidated=False)
+        root = zarr.open_group(building, mode="r+", zarr_format=2)
+        for name, tree in _parts(run).items():
+            arrays: dict[str, np.ndarray] = {}
+            trees[name] = _described(tree, "", arrays)
+            group = root.require_group(name)
+            for leaf, array in arrays.items():
+                # empty chunks are written, because a zero that is left out comes back without its sign
+                chunks = tuple(max(1, n) for n in array.shape)
+                config: Any = {"write_empty_chunks": True}
+                made = group.create_array(leaf, shape=array.shape, dtype=array.dtype, chunks=chunks, config=config)
+                made[...] = array
+        root.attrs["linnet"] = json.dumps({"format": _FORMAT, "labels": run.labels, "trees": trees})
+        zarr.consolidate_metadata(building, zarr_format=2)
+        if place.exists():
+            place.rename(old)
+        building.rename(place)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
+    finally:
+        for leftover in (building, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
+    """The run that `run.save(path)` wrote, every bit of it.
+
+    States of Linnet's own types come back by themselves. For types of your own give `like`, a state (or any tree, such
+    as a tuple of a state and a memory) in which they occur: it tells the classes, and what a file cannot hold, such as
+    functions. Nothing in the file is executed.
+    """
+    import zarr
+
+    if not Path(path).exists():
+        raise InputError(f"path = {str(path)!r} is not allowed: there is nothing.")
+    if not _is_run(Path(path)):
+        raise InputError(f"path = {str(path)!r} is not allowed: it is not a run that save wrote.")
+    known = {_name(cls): cls for cls in map(states.__dict__.get, states.__all__) if isinstance(cls, type)}
+    examples: dict[str, Any] = {}
+    _gather(like, examples)
+    known |= {name: type(example) for name, example in examples.items()}
+    try:
+        root: Any = zarr.open_group(path, mode="r", zarr_format=2)
+        about = json.loads(root.attrs["linnet"])
+        if about["format"] != _FORMAT:
+            raise InputError(f"{str(path)!r} has format {about['format']}: this version of Linnet reads {_FORMAT}.")
+        labels = tuple(Label(n, None if dims is None else tuple(dims), text) for n, dims, text in about["labels"])
+        part = {name: _restored(tree, root[name], known, examples) for name, tree in about["trees"].items()}
+        return Trajectory(
+            values={label.name: _array(root[label.name]) for label in labels},
+            steps=_array(root["step"]) if "step" in root else None,
+            times=_array(root["time"]),
+            labels=labels,
+            kept={title: Kept(*kept) for title, kept in part.pop("kept").items()},
+            **part.pop("end"),
+            **part,
+        )
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{str(path)!r} is damaged: {type(error).__name__} while it was read.") from error
+
+
+def _parts(run: Trajectory) -> dict[str, Any]:
+    return {
+        "final": run.final,
+        "memory": run.memory,
+        "kept": {title: tuple(kept) for title, kept in run.kept.items()},
+        "states": run.states,
+        "end": {"code": run.code, "ended": run.ended},
+    }
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return "linnet" in json.loads((path / ".zattrs").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _fields(node: Any) -> dict[str, Any] | None:
+    """The fields of a module, dataclass or named tuple; None for other things."""
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    return node._asdict() if isinstance(node, tuple) and hasattr(node, "_asdict") else None
+
+
+def _described(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """The JSON of a tree; its arrays are put into `arrays` by their paths."""
+    if node is None:
+        return None
+    if eqx.is_array(node):
+        if jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
+            raise InputError(f"{path} is a random key: keys cannot be saved; keep the seed instead.")
+        arrays[path or "value"] = np.asarray(node)
+        return {"array": path or "value"}
+
+    def below(items: Any) -> dict[str, Any]:
+        return {str(key): _described(value, f"{path}.{key}".lstrip("."), arrays) for key, value in items}
+
+    fields = _fields(node)
+    if fields is not None:
+        return {"type": _name(type(node)), "fields": below(fields.items())}
+    if isinstance(node, tuple | list):
+        return {type(node).__name__: list(below(enumerate(node)).values())}
+    if isinstance(node, dict):
+        return {"dict": below(node.items())}
+    return {"value": node} if isinstance(node, bool | int | float | str) else {"unknown": _check.show(node)}
+
+
+def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str, Any]) -> Any:
+    """The tree of a description."""
+    if tree is None:
+        return None
+    if "type" not in tree:
+        ((kind, inner),) = tree.items()
+        if kind == "array":
+            return _array(group[inner])
+        if kind == "value":
+            return inner
+        if kind == "dict":
+            return {key: _restored(value, group, known, examples) for key, value in inner.items()}
+        items = [_restored(value, group, known, examples) for value in inner]
+        return tuple(items) if kind == "tuple" else items
+    name = tree["type"]
+    if name not in known:
+        raise InputError(f"the file holds a {name}: give load(path, like=...) an object that has one.")
+    fields = {}
+    for field, value in tree["fields"].items():
+        if isinstance(value, dict) and "unknown" in value:
+            if name not in examples:
+                raise InputError(f"the file has no {field} of {name}: give load(path, like=...) an object that has it.")
+            fields[field] = getattr(examples[name], field)
+        else:
+            fields[field] = _restored(value, group, known, examples)
+    cls = known[name]
+    if issubclass(cls, tuple):
+        return cls(**fields)
+    made = object.__new__(cls)  # as JAX does: what was saved has been checked when it was made
+    for field, value in fields.items():
+        object.__setattr__(made, field, value)
+    return made
+
+
+def _gather(node: Any, examples: dict[str, Any]) -> None:
+    """An example of each type in a tree."""
+    fields = _fields(node)
+    if fields is not None:
+        examples.setdefault(_name(type(node)), node)
+    inner = fields.values() if fields is not None else node.values() if isinstance(node, dict) else node
+    if isinstance(node, tuple | list | dict) or fields is not None:
+        for value in inner:
+            _gather(value, examples)
+
+
+def _array(stored: Any) -> Any:
+    return jnp.asarray(stored[...])
