@@ -56,10 +56,10 @@ def entry_of(findings, **options):
 
 
 def test_a_check_must_measure_inside_its_hypotheses():
-    with pytest.raises(RuntimeError, match="found nothing"):
+    with pytest.raises(ln.InputError, match="found nothing"):
         entry_of([]).verify()
     outside = entry_of([frame.at_most(0.0, 1.0, w=1)], hypotheses={"w > 2": lambda case: case["w"] > 2})
-    with pytest.raises(RuntimeError, match="outside its hypothesis 'w > 2'"):
+    with pytest.raises(ln.InputError, match="outside its hypothesis 'w > 2'"):
         outside.verify()
     one_bad = entry_of([frame.at_most(0.0, 1.0), frame.at_most(2.0, 1.0, where="here")]).verify()
     assert not one_bad.holds
