@@ -139,7 +139,16 @@ def test_unknown_names_are_attribute_errors():
 def test_the_reference_lists_every_public_name():
     text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
     for name in ln.__all__:
-        if name not in ("__version__", "claims", "dynamics", "experiments", "observe", "sweep", "theory"):
+        if name not in (
+            "__version__",
+            "claims",
+            "dynamics",
+            "experiments",
+            "observe",
+            "reproduction",
+            "sweep",
+            "theory",
+        ):
             assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
     for name in ln.observe.__all__:
         thing = getattr(ln.observe, name)

@@ -2,11 +2,6 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,26 +143,13 @@ def test_progress_never_runs_backwards(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_leaves_a_page_and_no_processes(tmp_path):
+def test_an_interrupted_run_leaves_a_page_and_no_processes(tmp_path, started):
     out = tmp_path / "report"
-    command = [sys.executable, "-c", "from linnet.cli import main; main()", "reproduce", *FIGURES, "--claims"]
-    going = subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 300
-    while not (out / "index.html").exists() and time.monotonic() < until:
-        time.sleep(0.2)
-    children = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == going.pid]
-    going.send_signal(signal.SIGINT)
-    _, errors = going.communicate(timeout=30)
-    assert going.returncode == 130
-    assert errors == "linnet: interrupted; what was finished is kept.\n"
+    going = started("reproduce", *FIGURES, "--claims", "--out", out)
+    going.until((out / "index.html").exists)
+    code, told = going.interrupt()
+    assert code == 130
+    assert told == "linnet: interrupted; what was finished is kept.\n"
     assert len(list(out.glob("*/*/result.json"))) >= 1
     assert "requirements met" in " ".join((out / "index.html").read_text().split())
-    time.sleep(2)
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-def _parent(process):
-    try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return None
+    going.until(lambda: not going.family(), alive=False)

@@ -5,10 +5,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, ValidationError, create_model
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._part import Part, sentence
 from linnet.claims.papers import admit, blamed, enlist, installed, place, subjects, unknown
 
 KINDS = ("exact", "bound", "asymptotic", "statistical", "refuted")
@@ -92,6 +95,8 @@ class Measured(NamedTuple):
 
 
 Check = Callable[..., Iterator[Finding]]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Dimension = Annotated[int, Field(ge=10, le=1000)]
 
 
 @dataclass(frozen=True)
@@ -216,10 +221,6 @@ def _changed(entry: Claim | Erratum, changes: Mapping[str, Any]) -> dict[str, An
     """Changes of parameters, held to the annotations of the entry's check, or else to the types of the defaults."""
     if not changes or entry.check is None:
         return {}
-    from pydantic import ValidationError, create_model
-
-    from linnet._part import Part, sentence
-
     given = inspect.signature(entry.check, eval_str=True).parameters
     kinds = {name: given[name].annotation for name in changes}
     untyped = inspect.Parameter.empty
@@ -242,7 +243,7 @@ def _settable(entries: Sequence[Claim | Erratum]) -> str:
 def _measure(entry: Claim | Erratum, size: str, subject: Mapping[str, Any]) -> Measured:
     _check.choice("size", size, SIZES)
     if entry.check is None:
-        raise InputError(f"{entry.id} is a slip of notation: no computation decides it.")
+        raise InputError(f"{entry.id} is noted, a slip of notation or of an argument: no computation decides it.")
     began = time.perf_counter()
     with blamed(entry.id):
         findings = list(entry.check(size, **subject))

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -162,9 +162,15 @@ def installed() -> None:
             raise InputError(f"the installed package {package} cannot be used: {error}") from None
 
 
-def sources() -> list[str]:
-    """The files and modules that were loaded by name, for other processes to load too."""
-    return [name for name, source in _SOURCES.items() if source.asked]
+def sources() -> dict[str, str]:
+    """The files and modules that were loaded by name, as they are and as they were typed."""
+    return {name: source.typed for name, source in _SOURCES.items() if source.asked}
+
+
+def reload(own: Mapping[str, str]) -> None:
+    """Loads in another process what `sources` gave in the first."""
+    for name, written in own.items():
+        _load(name, asked=True, written=written)
 
 
 def typed(name: str) -> str | None:
@@ -192,8 +198,27 @@ def blamed(id: str) -> Iterator[None]:  # noqa: A002
         raise InputError(f"{id}: {_where(error, _SOURCES[declared.source])}") from None
 
 
-def _load(source: str, *, asked: bool) -> list[str]:
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Subjects declared inside are forgotten after it: pages and tests leave nothing to each other."""
+    before, read = set(_OWN), set(_SOURCES)
+    try:
+        yield
+    finally:
+        _forget(set(_OWN) - before)
+        for name in set(_SOURCES) - read:
+            del _SOURCES[name]
+
+
+def _forget(names: Collection[str]) -> None:
+    for registry in _REGISTRIES:
+        for key in [key for key in registry if key.split("/")[0] in names]:
+            del registry[key]
+
+
+def _load(source: str, *, asked: bool, written: str | None = None) -> list[str]:
     global _reading
+    written = written or source
     file = Path(source)
     is_file = file.suffix == ".py" or file.is_file()
     name = str(file.resolve()) if is_file else source
@@ -202,25 +227,28 @@ def _load(source: str, *, asked: bool) -> list[str]:
         if found is None:
             what = "there is no such file" if is_file else "it is neither a Python file nor an installed module"
             raise InputError(f"from = {source!r} is not allowed: {what}.")
-        before, outer = [dict(registry) for registry in _REGISTRIES], _reading
-        _SOURCES[name], _reading = _Source(source, asked, (found,)), name
+        outer = _reading
+        _SOURCES[name], _reading = _Source(written, asked, (found,)), name
         try:
             module = _run_file(file.resolve()) if is_file else importlib.import_module(source)
             files = tuple(_files(module, beside=is_file))
-            _SOURCES[name] = _Source(source, asked, files, _hash(files))
-            if [dict(registry) for registry in _REGISTRIES] == before:
+            _SOURCES[name] = _Source(written, asked, files, _hash(files))
+            stated = [key for registry in _REGISTRIES for key in registry if "/" in key]
+            if not any(key.split("/")[0] in _declared(name) for key in stated):
                 raise InputError(f"from = {source!r} is not allowed: it registers no claim and no experiment.")
         except Exception as error:
-            for registry, kept in zip(_REGISTRIES, before, strict=True):
-                registry.clear()
-                registry.update(kept)
+            _forget(_declared(name))
             tried = _SOURCES.pop(name)
             if isinstance(error, InputError) and str(error).startswith("from = "):
                 raise
             raise InputError(_where(error, tried)) from None
         finally:
             _reading = outer
-    return [own.name for own in _OWN.values() if own.source == name]
+    return _declared(name)
+
+
+def _declared(source: str) -> list[str]:
+    return [own.name for own in _OWN.values() if own.source == source]
 
 
 def _origin(module: str) -> str | None:

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from linnet._pool import Call, cores, finished
-from linnet.claims import Claim, Erratum, Verdict, find, load, settle
-from linnet.claims.papers import sources
+from linnet.claims import Claim, Erratum, Verdict, find, settle
+from linnet.claims.papers import reload, sources
 from linnet.reproduction.files import Verdicts, Verified
 
 
@@ -41,9 +41,8 @@ def call(entry: Claim | Erratum, size: str, changes: Mapping[str, Any]) -> Call:
     return _verify, (sources(), entry.id, size, dict(changes))
 
 
-def _verify(own: Sequence[str], name: str, size: str, changes: Mapping[str, Any]) -> Verdict:
-    for source in own:
-        load(source)
+def _verify(own: Mapping[str, str], name: str, size: str, changes: Mapping[str, Any]) -> Verdict:
+    reload(own)
     entry = find([name])[0]
     _begin(entry.paper)
     return entry.verify(size, **changes)

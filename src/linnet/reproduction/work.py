@@ -13,9 +13,9 @@ from linnet import _check
 from linnet._check import InputError
 from linnet._files import machine
 from linnet._pool import Call, cores, finished
-from linnet.claims import Claim, Erratum, Verdict, load
+from linnet.claims import Claim, Erratum, Verdict
 from linnet.claims import find as find_claims
-from linnet.claims.papers import blamed, sources, typed
+from linnet.claims.papers import blamed, reload, sources, typed
 from linnet.experiments import Experiment, find
 from linnet.experiments.experiment import SIZES, Progress
 from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, folder, good, store
@@ -180,10 +180,11 @@ def make(
     return Made(result, kept)
 
 
-def _made(own: Sequence[str], name: str, parameters: Mapping[str, Any], size: str, folder: Path, made_on: str) -> Made:
+def _made(
+    own: Mapping[str, str], name: str, parameters: Mapping[str, Any], size: str, folder: Path, made_on: str
+) -> Made:
     """`make` in another process."""
-    for source in own:
-        load(source)
+    reload(own)
     return make(find([name])[0](**parameters), size, folder, made_on)
 
 
