@@ -15,8 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-from linnet.claims import Claim, Erratum, registry
-from linnet.claims.claim import PAPERS
+from linnet.claims import PAPERS, Claim, Erratum, registry
 from linnet.report.typeset import typeset
 
 # A dollar opens a formula where no space follows, and closes it where none precedes and no digit follows: prices are no
@@ -88,9 +87,9 @@ def anchor(name: str) -> str:
 def listing(kind: type) -> str:
     """All claims, or all errata, with a heading for each paper."""
     parts = []
-    for paper, title in PAPERS.items():
+    for paper, about in PAPERS.items():
         chosen = [entry for entry in registry().values() if entry.paper == paper and isinstance(entry, kind)]
-        parts += [f"## {title} {{ #{paper} }}", "", str(_table(chosen, kind)), ""]
+        parts += [f"## {about.title} {{ #{paper} }}", "", str(_table(chosen, kind)), ""]
     return "\n".join(parts)
 
 

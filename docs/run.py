@@ -1,8 +1,8 @@
 """Runs the pages: `python docs/run.py` writes what they print and draw, `--check` only compares; names choose pages.
 
 On a page all python blocks run in order in one namespace and one empty folder; in bash blocks the `linnet` commands do
-(a comment "exits with 1" is held to). A text block right after one of them is what it prints, up to durations. A toml
-or csv block with a title, or after a line such as "`mine.toml`:", is that file in the folder. A picture that the page
+(a comment "exits with 1" is held to). A text block right after one of them is what it prints, up to durations. A block
+with a title, or after a line such as "`mine.toml`:", is that file in the folder. A picture that the page
 shows from docs/images is one that it left in its folder.
 """
 
@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from linnet.claims.papers import apart
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(
@@ -55,7 +57,8 @@ def execute(
         tidy = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
         return f"{found[0][: found.start('shown') - found.start()]}{tidy}```"
 
-    with contextlib.chdir(folder), mock.patch.dict(os.environ, TERMINAL):
+    ours = {"path": [*sys.path]}  # a file that a page brings adds its folder
+    with contextlib.chdir(folder), mock.patch.dict(os.environ, TERMINAL), mock.patch.multiple(sys, **ours), apart():
         os.environ.pop("FORCE_COLOR", None)
         return BLOCK.sub(block, page), names
 

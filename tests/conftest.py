@@ -1,3 +1,10 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import hypothesis
 import jax
 import pytest
@@ -46,3 +53,83 @@ def _free_compiled_code():
     """Hundreds of shapes compile in one run; drop them module by module."""
     yield
     jax.clear_caches()
+
+
+class Started:
+    """A `linnet` command in a process of its own, with all that it starts in turn."""
+
+    # Ctrl-C is switched on: where the tests run in the background, it is off and would be inherited
+    CODE = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
+    )
+
+    def __init__(self, *arguments, **options):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.CODE, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+
+    def until(self, event, *, alive=True, most=300):
+        """Waits for an event; the test fails if the command ends before it, or if it does not come."""
+        last = time.monotonic() + most
+        while not event():
+            assert not alive or self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < last, "what was waited for did not come"
+            time.sleep(0.01)
+
+    def family(self):
+        """The running processes by id, each with the seconds of computing that it has used."""
+        found = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, group, *rest = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:  # gone meanwhile
+                continue
+            if int(group) == self.process.pid and state != "Z":
+                found[int(stat.parent.name)] = (int(rest[8]) + int(rest[9])) / os.sysconf("SC_CLK_TCK")
+        return found
+
+    def worked(self, seconds):
+        """An event: from now on, so much has been computed."""
+        before = sum(self.family().values())
+        return lambda: sum(self.family().values()) > before + seconds
+
+    def finished(self):
+        """Waits for a good end; gives what was told on standard output."""
+        told, errors = self.process.communicate()
+        assert self.process.returncode == 0, errors
+        return told
+
+    def interrupt(self):
+        """Ctrl-C; gives the exit code and what was told on standard error."""
+        self.process.send_signal(signal.SIGINT)
+        _, told = self.process.communicate(timeout=30)
+        return self.process.returncode, told
+
+    def end(self):
+        """Ends all of them."""
+        for process in self.family():
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.communicate()
+
+
+@pytest.fixture
+def started():
+    """A function that starts `linnet` commands; whatever becomes of the test, they end with it."""
+    children = []
+
+    def start(*arguments, **options):
+        children.append(Started(*arguments, **options))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.end()

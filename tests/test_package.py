@@ -99,6 +99,29 @@ def test_the_core_imports_only_what_a_bare_device_has():
                 assert top in ALLOWED or top in sys.stdlib_module_names, f"{file.name} imports {name}"
 
 
+def test_the_core_works_without_the_libraries_of_the_outer_rooms():
+    readme = (SOURCE.parents[1] / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^pip install --no-deps \. && pip install (.*)$", readme, flags=re.MULTILINE)
+    assert {*line.split(), "linnet"} == ALLOWED
+    rooms = ", ".join(f"linnet.{room}" for room in CORE)
+    code = f"""
+import sys
+blocked = "matplotlib rich typer pydantic xarray zarr jinja2 matfree pandas sklearn".split()
+sys.modules.update(dict.fromkeys(blocked))  # None: importing them is an ImportError
+import {rooms}
+import linnet as ln
+problem = ln.factorisation([[2.0, 0.0], [0.0, 1.0]])
+run = ln.simulate(problem, ln.i_gamma(problem, gamma=0.1), ln.GradientFlow(), time=1.0, observe=["loss", "modes"])
+print(run.status, run["loss"].shape[0] > 1)
+"""
+    assert python(code).split() == ["horizon", "True"]
+
+
+def test_the_version_is_one():
+    root = SOURCE.parents[1]
+    assert f"\nversion: {ln.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
+
+
 def test_the_house_has_all_rooms():
     there = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert sorted(room for floor in floors() for room in floor) == sorted(
@@ -108,7 +131,7 @@ def test_the_house_has_all_rooms():
 
 def test_rooms_stand_on_the_floors_below():
     house = floors()
-    assert len(house) == 12
+    assert len(house) == 13
     for level, rooms in enumerate(house):
         below = {room for floor in house[level + 1 :] for room in floor}
         for room in rooms:
@@ -139,7 +162,17 @@ def test_unknown_names_are_attribute_errors():
 def test_the_reference_lists_every_public_name():
     text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
     for name in ln.__all__:
-        if name not in ("__version__", "claims", "dynamics", "experiments", "observe", "predict", "sweep", "theory"):
+        if name not in (
+            "__version__",
+            "claims",
+            "dynamics",
+            "experiments",
+            "observe",
+            "predict",
+            "reproduction",
+            "sweep",
+            "theory",
+        ):
             assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
     for name in ln.observe.__all__:
         thing = getattr(ln.observe, name)

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import linnet
-from linnet.claims import registry
-from linnet.claims.claim import PAPERS
+from linnet.claims import PAPERS, registry
 from linnet.experiments import experiments
 
 ROOT = Path(__file__).parents[1]

@@ -42,7 +42,8 @@ def finished(calls: Sequence[Call], workers: int) -> Iterator[tuple[int, Any]]:
 
 
 def _settle(counter: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in commands that a shell starts in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     with counter.get_lock():
         number = counter.value
         counter.value += 1

@@ -56,10 +56,10 @@ def entry_of(findings, **options):
 
 
 def test_a_check_must_measure_inside_its_hypotheses():
-    with pytest.raises(RuntimeError, match="found nothing"):
+    with pytest.raises(ln.InputError, match="found nothing"):
         entry_of([]).verify()
     outside = entry_of([frame.at_most(0.0, 1.0, w=1)], hypotheses={"w > 2": lambda case: case["w"] > 2})
-    with pytest.raises(RuntimeError, match="outside its hypothesis 'w > 2'"):
+    with pytest.raises(ln.InputError, match="outside its hypothesis 'w > 2'"):
         outside.verify()
     one_bad = entry_of([frame.at_most(0.0, 1.0), frame.at_most(2.0, 1.0, where="here")]).verify()
     assert not one_bad.holds
@@ -83,11 +83,48 @@ def test_finding_entries():
     assert [e.id for e in claims.find(["mixed/C2", "mixed/C1"])] == ["mixed/C2", "mixed/C1"]
     assert all(e.check is not None for e in claims.find([], paper="mixed"))
     assert {e.paper for e in claims.find([], paper="feature")} == {"feature"}
-    with pytest.raises(ln.InputError, match="'mixed/C99' is not known"):
+    with pytest.raises(ln.InputError, match=r"'mixed/C99' is not known: did you mean mixed/C9 or"):
         claims.find(["mixed/C99"])
+    with pytest.raises(ln.InputError, match=r"'mixed/c6' is not known: did you mean mixed/C6\?"):
+        claims.find(["mixed/c6"])
+    with pytest.raises(ln.InputError, match="'42' is not known: linnet list shows what there is"):
+        claims.find(["42"])
     with pytest.raises(ln.InputError, match="paper = 'blurred'"):
         claims.find([], paper="blurred")
     with pytest.raises(ln.InputError, match="size = 'huge'"):
         ENTRIES["mixed/C17"].verify("huge")
     ids = list(ENTRIES)
     assert ids.index("mixed/C2") < ids.index("mixed/C10") < ids.index("mixed/E1")
+
+
+def test_parameters_are_what_a_check_takes_besides_its_subject():
+    for entry in COMPUTED:
+        assert not set(entry.parameters) & set(entry.broken)
+    assert ENTRIES["mixed/C6"].parameters == {"d": None, "seed": 0}
+    assert ENTRIES["mixed/C7"].parameters == {}
+    assert ENTRIES["mixed/E1"].parameters == {}
+
+
+@pytest.mark.parametrize("name", ["mixed/C19", "mixed/C20", "mixed/C21", "nonlocal/C17", "feature/C14"])
+def test_other_seeds_measure_something_else_and_agree(name):
+    entry = ENTRIES[name]
+    changes = claims.settle([entry], {"seed": 100})[name]
+    changed = entry.verify(**changes)
+    assert changed.holds
+    assert changed.measured != entry.verify().measured
+
+
+def test_changes_are_settled_where_they_belong():
+    entries = [ENTRIES[name] for name in ("mixed/C6", "mixed/C17", "mixed/C7")]
+    assert claims.settle(entries, {"d": 20, "seed": 3}) == {
+        "mixed/C6": {"d": 20, "seed": 3}, "mixed/C17": {"seed": 3}, "mixed/C7": {}
+    }  # fmt: skip
+    with pytest.raises(ln.InputError, match=r"set x is not allowed: mixed/C6 has d, seed; mixed/C17 has seed\."):
+        claims.settle(entries, {"x": 1})
+    with pytest.raises(ln.InputError, match=r"set x is not allowed: mixed/C7 has no parameters\."):
+        claims.settle(entries[2:], {"x": 1})
+    with pytest.raises(ln.InputError, match=r"set closure is not allowed"):  # the subject is no parameter
+        claims.settle(entries, {"closure": 1})
+    for changes, words in (({"d": 3}, "d = 3 is not allowed"), ({"seed": "x"}, "seed = 'x' is not allowed")):
+        with pytest.raises(ln.InputError, match=f"mixed/C6: {words}"):
+            claims.settle(entries[:1], changes)

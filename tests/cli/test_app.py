@@ -1,10 +1,8 @@
 """The command line as a user meets it."""
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -80,6 +78,64 @@ def test_list_and_verify(inside, here):
         assert words in wrong
 
 
+def test_a_part_of_the_list(here):
+    listed = json.loads(here("list", "mixed/C6", "nonlocal", "--json").stdout)
+    assert {paper["id"] for paper in listed["papers"]} == {"mixed", "nonlocal"}
+    assert [c["id"] for c in listed["claims"] if c["paper"] == "mixed"] == ["mixed/C6"]
+    assert {e["paper"] for e in (*listed["errata"], *listed["experiments"])} == {"nonlocal"}
+    wrong = here("list", "nonlocl")
+    assert wrong.returncode == 2
+    assert "'nonlocl' is not known: did you mean nonlocal" in wrong.stderr
+
+
+def test_show_tells_everything(here):
+    told = json.loads(here("show", "mixed/C20", "--set", "seed=4", "--json").stdout)
+    assert told["paper"]["id"] == "mixed"
+    assert told["hypotheses"] == ["A has full column rank"]
+    assert told["parameters"] == {"seed": 4}
+    assert told["sabotage"] == [
+        {"name": "low", "right": "-1", "wrong": "0"},
+        {"name": "high", "right": "0", "wrong": "-1"},
+    ]
+    verdict = told["verdict"]
+    assert verdict["holds"]
+    assert len(verdict["findings"]) == 100
+    assert min(f["margin"] for f in verdict["findings"]) == verdict["margin"]
+    assert {"measured", "required", "margin", "holds", "case", "printed", "text"} == set(verdict["findings"][0])
+    shown = here("show", "mixed/C15", "--no-run").stdout
+    assert "Lemma C.8, Theorem E.3" in shown
+    assert "Sabotage: kappa = lambda d: 1 / d ** 2 instead of lambda d: 2 / d ** 2." in shown
+    erratum = here("show", "mixed/E20").stdout
+    assert "fails (printed)" in erratum
+    assert "shown, as stated" in erratum
+    noted = json.loads(here("show", "mixed/E16", "--json").stdout)
+    assert not noted["computed"]
+    assert noted["verdict"] is None
+    assert "smaller by d/w" in noted["evidence"]
+
+
+def test_show_an_experiment(here):
+    told = json.loads(here("show", "mixed/fig1", "--json").stdout)
+    by_name = {p["name"]: p for p in told["parameters"]}
+    assert (by_name["d"]["paper"], by_name["d"]["quick"]) == (500, 100)
+    assert by_name["d"]["description"] == "Dimension of the matrix to recover."
+    assert "linnet reproduce mixed/fig1 makes it" in " ".join(here("show", "mixed/fig1").stdout.split())
+
+
+def test_verify_with_other_parameters(here):
+    told = json.loads(here("verify", "mixed/C17", "mixed/C19", "--set", "seed=3", "--json").stdout)
+    plain = json.loads(here("verify", "mixed/C17", "mixed/C19", "--json").stdout)
+    assert told["claims"][1]["measured"] != plain["claims"][1]["measured"]
+    for arguments, words in (
+        (("verify", "mixed/C17", "--set", "x=3"), "set x is not allowed: mixed/C17 has seed."),
+        (("verify", "mixed/C17", "--set", "seed=3", "--out", "r"), "is not allowed with --set"),
+        (("show", "mixed/C170"), "'mixed/C170' is not known: did you mean mixed/C17"),
+    ):
+        wrong = here(*arguments)
+        assert wrong.returncode == 2
+        assert words in wrong.stderr
+
+
 def test_reproduce_writes_everything_and_keeps_it(tmp_path, here):
     arguments = ("reproduce", "mixed/fig1", "--set", "d=20", "--set", "rank=2", "--set", "steps=120", "--out", "r")
     first = here(*arguments, "--json")
@@ -150,7 +206,7 @@ def test_mistakes_anywhere_are_one_sentence(arguments, words, inside):
     assert "Traceback" not in told
 
 
-def test_interrupting_ends_at_once_and_keeps_what_is_finished(tmp_path):
+def test_interrupting_ends_at_once_and_keeps_what_is_finished(tmp_path, started):
     (tmp_path / "s.toml").write_text(
         """
         batch = 1
@@ -174,19 +230,15 @@ def test_interrupting_ends_at_once_and_keeps_what_is_finished(tmp_path):
         loss = "loss at end"
         """
     )
-    code = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
-    command = [sys.executable, "-c", code, "sweep", "s.toml", "--out", "s.zarr"]
-    child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = started("sweep", "s.toml", "--out", "s.zarr", cwd=tmp_path)
     store = tmp_path / "s.zarr" / "status"
-    while not (store / "1").exists():
-        assert child.poll() is None
-        time.sleep(0.05)
-    time.sleep(1)  # well inside the endless run
-    child.send_signal(signal.SIGINT)
-    _, told = child.communicate(timeout=5)
-    assert child.returncode == 130
+    child.until((store / "1").exists)
+    child.until(child.worked(0.5))  # all is compiled: that is inside the endless run
+    code, told = child.interrupt()
+    assert code == 130
     assert "what was finished is kept" in told
     assert "Traceback" not in told
+    child.until(lambda: not child.family(), alive=False)
     assert sorted(path.name for path in store.iterdir() if path.name.isdigit()) == ["0", "1"]
 
 

@@ -2,20 +2,16 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
 
 from linnet import claims
-from linnet.cli import reproduce, verify
+from linnet.cli import reproduce
 from linnet.experiments import experiments
 from linnet.experiments.mixed import Fig2
+from linnet.reproduction import Made, Result, Work, files, work
 
 FIGURES = ["stability/fig13", "stability/fig23"]
 CLAIMS = ["mixed/C17", "mixed/C22", "mixed/C19"]
@@ -26,8 +22,8 @@ def made(tmp_path_factory):
     """A folder that two processes filled, and what was told about it."""
     out = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduce, "find_claims", lambda ids: claims.find(CLAIMS))
-        patch.setattr(reproduce, "cores", lambda: 2)
+        patch.setattr(work, "find_claims", lambda ids: claims.find(CLAIMS))
+        patch.setattr(work, "cores", lambda: 2)
         return out, reproduce.run(FIGURES, "quick", out, [], claims=True, quiet=True)
 
 
@@ -42,8 +38,9 @@ def again(made, tmp_path, monkeypatch):
         called.extend(calls)
         return [(number, function(*arguments)) for number, (function, arguments) in enumerate(calls)]
 
-    monkeypatch.setattr(reproduce, "find_claims", lambda ids: claims.find(CLAIMS))
-    monkeypatch.setattr(reproduce, "finished", alone)
+    monkeypatch.setattr(work, "find_claims", lambda ids: claims.find(CLAIMS))
+    monkeypatch.setattr(work, "finished", alone)
+    monkeypatch.setattr(work, "cores", lambda: 2)
     return out, lambda: (reproduce.run(FIGURES, "quick", out, [], claims=True, quiet=True), called)
 
 
@@ -52,7 +49,7 @@ def test_side_by_side_gives_the_same_numbers(made, tmp_path, monkeypatch):
     assert [e["id"] for e in told["experiments"]] == FIGURES
     assert told["claims"] == {"size": "quick", "checked": 3, "failed": 0}
     assert reproduce.exit_code(told) == 0
-    monkeypatch.setattr(reproduce, "cores", lambda: 1)
+    monkeypatch.setattr(work, "cores", lambda: 1)
     reproduce.run(FIGURES, "quick", tmp_path, [], quiet=True)
     for figure in FIGURES:
         one, two = (json.loads((folder / figure / "result.json").read_text()) for folder in (tmp_path, out))
@@ -74,7 +71,7 @@ def test_what_is_finished_is_not_done_again(again):
     out, go = again
     before = (out / "claims.json").read_text()
     told, called = go()
-    assert [arguments[0].id for _, arguments in called] == FIGURES[::-1] or len(called) == 2  # figures are drawn again
+    assert [arguments[1] for _, arguments in called] == FIGURES  # drawn again from the data that were kept
     assert told["claims"]["checked"] == 3
     assert (out / "claims.json").read_text() == before
 
@@ -84,11 +81,11 @@ def test_verdicts_of_other_versions_or_sizes_are_found_again(again):
     stored = json.loads((out / "claims.json").read_text())
     stored["versions"]["numpy"] = "0"
     (out / "claims.json").write_text(json.dumps(stored))
-    assert verify.stored(out, "quick") == {}
+    assert files.good(out, "quick") == {}
     _, called = go()
-    assert [arguments[0] for _, arguments in called[-3:]] == CLAIMS
-    assert set(verify.stored(out, "quick")) == set(CLAIMS)
-    assert verify.stored(out, "full") == {}
+    assert [arguments[1] for _, arguments in called] == [*FIGURES, *CLAIMS]
+    assert set(files.good(out, "quick")) == set(CLAIMS)
+    assert files.good(out, "full") == {}
 
 
 def test_a_claim_not_as_stated_is_a_failure(again):
@@ -106,9 +103,9 @@ def test_a_claim_not_as_stated_is_a_failure(again):
 
 
 def test_claims_come_with_all_experiments_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduce, "find", lambda ids: [experiments()[FIGURES[1]]])
-    monkeypatch.setattr(reproduce, "find_claims", lambda ids: claims.find(CLAIMS[:1]))
-    monkeypatch.setattr(reproduce, "cores", lambda: 1)
+    monkeypatch.setattr(work, "find", lambda ids: [experiments()[FIGURES[1]]])
+    monkeypatch.setattr(work, "find_claims", lambda ids: claims.find(CLAIMS[:1]))
+    monkeypatch.setattr(work, "cores", lambda: 1)
     assert reproduce.run([], "quick", tmp_path / "a", [], quiet=True)["claims"]["checked"] == 1
     assert reproduce.run([], "quick", tmp_path / "b", [], claims=False, quiet=True)["claims"] is None
     assert reproduce.run(FIGURES[1:], "quick", tmp_path / "b", [], quiet=True)["claims"] is None
@@ -121,49 +118,38 @@ def test_long_sweeps_have_every_core_and_come_first(tmp_path, monkeypatch):
 
     def note(experiment, size, folder, made_on, workers=1, progress=None):
         asked.append((experiment.id, workers))
-        return {"id": experiment.id, "title": "", "verdicts": [], "seconds": 0.0, "kept": False, "size": size}
+        about = {"place": "", "caption": "", "parameters": {}, "seed": 0, "machine": {}, "versions": {}, "again": ""}
+        result = Result(experiment.id, "", size=size, seconds=0.0, device=made_on, data="data.nc", verdicts=[], **about)
+        return Made(result, kept=False)
 
     def alone(calls, workers):
         return [(number, function(*arguments)) for number, (function, arguments) in enumerate(calls)]
 
-    monkeypatch.setattr(reproduce, "_one", note)
-    monkeypatch.setattr(reproduce, "finished", alone)
-    monkeypatch.setattr(reproduce, "cores", lambda: 3)
+    monkeypatch.setattr(work, "make", note)
+    monkeypatch.setattr(work, "finished", alone)
+    monkeypatch.setattr(work, "cores", lambda: 3)
     reproduce.run(["stability/fig13", "mixed/fig2", "mixed/fig1"], "paper", tmp_path, [], quiet=True)
     assert asked == [("mixed/fig2", 3), ("mixed/fig1", 1), ("stability/fig13", 1)]
 
 
 def test_progress_never_runs_backwards(tmp_path, monkeypatch):
     shares = []
-    work = reproduce._Work([experiments()[FIGURES[1]].of_size("quick", {})], claims.find(CLAIMS[:2]), "quick", tmp_path)
-    monkeypatch.setattr(reproduce, "cores", lambda: 1)
-    list(work.results(lambda done, total: shares.append(done / total)))
+    planned = Work([experiments()[FIGURES[1]].of_size("quick", {})], claims.find(CLAIMS[:2]), "quick", tmp_path)
+    monkeypatch.setattr(work, "cores", lambda: 1)
+    list(planned.done(lambda done, total: shares.append(done / total)))
     assert shares[0] == 0
     assert np.isclose(shares[-1], 1)
     assert shares == sorted(shares)
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_leaves_a_page_and_no_processes(tmp_path):
+def test_an_interrupted_run_leaves_a_page_and_no_processes(tmp_path, started):
     out = tmp_path / "report"
-    command = [sys.executable, "-c", "from linnet.cli import main; main()", "reproduce", *FIGURES, "--claims"]
-    going = subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 300
-    while not (out / "index.html").exists() and time.monotonic() < until:
-        time.sleep(0.2)
-    children = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == going.pid]
-    going.send_signal(signal.SIGINT)
-    _, errors = going.communicate(timeout=30)
-    assert going.returncode == 130
-    assert errors == "linnet: interrupted; what was finished is kept.\n"
+    going = started("reproduce", *FIGURES, "--claims", "--out", out)
+    going.until((out / "index.html").exists)
+    code, told = going.interrupt()
+    assert code == 130
+    assert told == "linnet: interrupted; what was finished is kept.\n"
     assert len(list(out.glob("*/*/result.json"))) >= 1
     assert "requirements met" in " ".join((out / "index.html").read_text().split())
-    time.sleep(2)
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-def _parent(process):
-    try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return None
+    going.until(lambda: not going.family(), alive=False)

@@ -13,6 +13,7 @@ from linnet import observe
 from linnet.cli import reproduce
 from linnet.experiments import images
 from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase, _kernels
+from linnet.reproduction import work
 from linnet.theory import feature
 
 
@@ -122,7 +123,7 @@ def test_digits(tmp_path):
 
 def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    monkeypatch.setattr(reproduce, "find", lambda ids: [Fig2])
+    monkeypatch.setattr(work, "find", lambda ids: [Fig2])
     out = reproduce.run([], "quick", tmp_path, [], claims=False, quiet=True)
     assert out["experiments"] == []
     assert "pip install 'linnet[images]'" in out["skipped"][0]["reason"]

@@ -70,7 +70,8 @@ def test_verdicts_stand_on_the_page_and_are_joined(tmp_path):
 
 
 def test_a_failure_is_red(tmp_path):
-    verdict = {"id": "mixed/C17", "holds": False, "margin": None, "detail": "<b>1 & 2</b>"}
+    about = {"id": "mixed/C17", "paper": "mixed", "kind": "exact", "statement": "", "detail": "<b>1 & 2</b>"}
+    verdict = {**about, "holds": False, "measured": 1.0, "required": 0.0, "margin": None, "seconds": 0.1}
     (tmp_path / "claims.json").write_text(json.dumps({"size": "quick", "claims": [verdict], "failed": 1}))
     text = report.write(tmp_path).read_text()
     assert '<span class="no">fails</span>' in text

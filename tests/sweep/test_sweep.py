@@ -4,8 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -117,7 +115,7 @@ def contents(store):
     return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
 
 
-def test_kills_change_no_byte(tmp_path, request):
+def test_kills_change_no_byte(tmp_path, request, started):
     """SIGKILL at three random moments of the work (ten with --slow); the same command goes on each time."""
     file = tmp_path / "s.toml"
     file.write_text(SPEC.format(batch=1).replace("[1e-4, 1e-2, 1.0]", "[1e-4, 1e-3, 1e-2, 0.1, 1.0]"))
@@ -126,17 +124,16 @@ def test_kills_change_no_byte(tmp_path, request):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    code = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
 
-    def command(out):
-        return [sys.executable, "-c", code, "sweep", str(file), "--out", str(out), "--json"]
+    def go(out):
+        return started("sweep", file, "--out", out, "--json", env=environment)
 
     straight, killed = tmp_path / "straight.zarr", tmp_path / "killed.zarr"
-    subprocess.run(command(straight), check=True, capture_output=True, env=environment)
+    go(straight).finished()
     rng = random.Random(0)
     done = []
     for kill in range(10 if request.config.getoption("--slow") else 3):
-        child = subprocess.Popen(command(killed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        child = go(killed).process
         while not killed.exists() and child.poll() is None:
             time.sleep(0.01)  # the first kills are told by the clock, the others by the work
         goal = len(list(killed.glob("status/*.*"))) + rng.choice([0, 0, 1, 2])
@@ -147,8 +144,7 @@ def test_kills_change_no_byte(tmp_path, request):
         child.communicate()
         done.append(int(np.count_nonzero(xarray.open_zarr(killed)["status"])))
     assert done == sorted(done)  # nothing finished is lost
-    result = subprocess.run(command(killed), check=True, capture_output=True, env=environment, text=True)
-    assert json.loads(result.stdout)["computed"] == 20 - done[-1]
+    assert json.loads(go(killed).finished())["computed"] == 20 - done[-1]
     assert contents(killed) == contents(straight)
 
 

@@ -1,24 +1,27 @@
 """Claims: theorems, lemmas and in-text statements made executable, and errata with their evidence."""
 
 from linnet.claims.claim import (
-    AUTHORS,
     GRADES,
     KINDS,
-    PAPERS,
     SIZES,
     Claim,
     Erratum,
     Finding,
+    Measured,
     Verdict,
+    as_printed,
     at_least,
     at_most,
+    erratum,
     find,
+    noted,
     registry,
+    settle,
     within,
 )
+from linnet.claims.papers import PAPERS, Subject, load, subject, subjects
 
 __all__ = [
-    "AUTHORS",
     "GRADES",
     "KINDS",
     "PAPERS",
@@ -26,10 +29,19 @@ __all__ = [
     "Claim",
     "Erratum",
     "Finding",
+    "Measured",
+    "Subject",
     "Verdict",
+    "as_printed",
     "at_least",
     "at_most",
+    "erratum",
     "find",
+    "load",
+    "noted",
     "registry",
+    "settle",
+    "subject",
+    "subjects",
     "within",
 ]

@@ -2,29 +2,18 @@
 
 import inspect
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, ValidationError, create_model
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._part import Part, sentence
+from linnet.claims.papers import admit, blamed, enlist, installed, place, subjects, unknown
 
-PAPERS = {
-    "mixed": "Mixed Dynamics In Linear Networks: Unifying the Lazy and Active Regimes",
-    "spectral": "On the spectral bias of two-layer linear networks",
-    "nonlocal": "Training Linear Neural Networks: Non-Local Convergence and Complexity Results",
-    "stability": "Learning Dynamics of Deep Matrix Factorization Beyond the Edge of Stability",
-    "feature": "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks",
-}
-AUTHORS = {  # as the texts that we read name them
-    "mixed": "Zhenfeng Tu, Santiago Aranguri, Arthur Jacot",
-    "spectral": "Aditya Varre, Maria-Luiza Vladarean, Loucas Pillaud-Vivien, Nicolas Flammarion",
-    "nonlocal": "Armin Eftekhari",
-    "stability": "Anonymous in the version read here, under double-blind review",
-    "feature": "Wei Huang, Wuyang Chen, Zhiqiang Xu, Zhangyang Wang, Taiji Suzuki",
-}
 KINDS = ("exact", "bound", "asymptotic", "statistical", "refuted")
 GRADES = ("error", "misprint", "clarification")
 SIZES = ("quick", "full")
@@ -98,7 +87,16 @@ class Verdict:
     detail: str
 
 
+class Measured(NamedTuple):
+    """All findings of a check, and how long they took."""
+
+    findings: list[Finding]
+    seconds: float
+
+
 Check = Callable[..., Iterator[Finding]]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Dimension = Annotated[int, Field(ge=10, le=1000)]
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,8 @@ class Claim:
     """A statement of a paper made executable.
 
     `hypotheses` are predicates on a finding's case, by the words that describe them: a finding outside them is an
-    error of the check. `broken` are arguments that sabotage the check's subject: with them it must not hold.
+    error of the check. `broken` are arguments that sabotage the check's subject: with them it must not hold. All other
+    arguments of the check that have a default are its `parameters`, which may be changed.
     """
 
     id: str
@@ -127,11 +126,24 @@ class Claim:
         """Whether the statement ought to hold."""
         return self.kind != "refuted"
 
-    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
-        """Runs the check at a size; `subject` replaces what is checked."""
-        findings, seconds = _run(self, size, subject)
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What may be changed, with its default."""
+        return _parameters(self)
+
+    def measure(self, size: str = "quick", **subject: Any) -> Measured:
+        """Runs the check at a size; `subject` replaces what is checked, or changes parameters."""
+        return _measure(self, size, subject)
+
+    def judge(self, measured: Measured) -> Verdict:
+        """It holds if every finding does."""
+        findings, seconds = measured
         worst = min(findings, key=lambda f: f.margin)
         return _verdict(all(f.holds for f in findings), worst, len(findings), seconds)
+
+    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
+        """Measures and judges."""
+        return self.judge(self.measure(size, **subject))
 
 
 @dataclass(frozen=True)
@@ -160,11 +172,18 @@ class Erratum:
         """What is printed and what holds, in one sentence."""
         return f"{self.printed} -> {self.corrected}"
 
-    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What may be changed, with its default."""
+        return _parameters(self)
+
+    def measure(self, size: str = "quick", **subject: Any) -> Measured:
+        """Runs the check at a size; `subject` replaces what is checked, or changes parameters."""
+        return _measure(self, size, subject)
+
+    def judge(self, measured: Measured) -> Verdict:
         """The corrected form holds everywhere and the printed form fails somewhere."""
-        if self.check is None:
-            raise InputError(f"{self.id} is a slip of notation: no computation decides it.")
-        findings, seconds = _run(self, size, subject)
+        findings, seconds = measured
         right = [f for f in findings if not f.printed]
         printed = [f for f in findings if f.printed]
         holds = all(f.holds for f in right) and any(not f.holds for f in printed)
@@ -172,22 +191,73 @@ class Erratum:
         shown = min(right, key=lambda f: f.margin) if right else min(printed, key=lambda f: f.margin)
         return _verdict(holds, shown, len(findings), seconds)
 
+    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
+        """Measures and judges."""
+        return self.judge(self.measure(size, **subject))
 
-_REGISTRY: dict[str, Claim | Erratum] = {}
+
+_REGISTRY: dict[str, Claim | Erratum] = enlist({})
 
 
-def _run(entry: Claim | Erratum, size: str, subject: Mapping[str, Any]) -> tuple[list[Finding], float]:
+def _parameters(entry: Claim | Erratum) -> dict[str, Any]:
+    if entry.check is None:
+        return {}
+    given = inspect.signature(entry.check).parameters.values()
+    return {p.name: p.default for p in given if p.default is not p.empty and p.name not in entry.broken}
+
+
+def settle(entries: Sequence[Claim | Erratum], changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The changes of each entry, by id: of those parameters that it has. One that no entry has is refused."""
+    for name in changes:
+        if not any(name in entry.parameters for entry in entries):
+            raise InputError(f"set {name} is not allowed: {_settable(entries)}.")
+    return {
+        entry.id: _changed(entry, {name: value for name, value in changes.items() if name in entry.parameters})
+        for entry in entries
+    }
+
+
+def _changed(entry: Claim | Erratum, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of parameters, held to the annotations of the entry's check, or else to the types of the defaults."""
+    if not changes or entry.check is None:
+        return {}
+    given = inspect.signature(entry.check, eval_str=True).parameters
+    kinds = {name: given[name].annotation for name in changes}
+    untyped = inspect.Parameter.empty
+    fields: Any = {n: (type(given[n].default) if kind is untyped else kind, ...) for n, kind in kinds.items()}
+    try:
+        checked = create_model("Parameters", __base__=Part, **fields)(**changes)
+    except ValidationError as error:
+        raise InputError(f"{entry.id}: {sentence(error)}") from None
+    return {name: getattr(checked, name) for name in changes}
+
+
+def _settable(entries: Sequence[Claim | Erratum]) -> str:
+    """What can be set, in words."""
+    having = {entry.id: ", ".join(entry.parameters) for entry in entries if entry.parameters}
+    if not having:
+        return f"{entries[0].id} has no parameters" if len(entries) == 1 else "these claims have no parameters"
+    return "; ".join(f"{name} has {words}" for name, words in having.items())
+
+
+def _measure(entry: Claim | Erratum, size: str, subject: Mapping[str, Any]) -> Measured:
     _check.choice("size", size, SIZES)
-    assert entry.check is not None
+    if entry.check is None:
+        raise InputError(f"{entry.id} is noted, a slip of notation or of an argument: no computation decides it.")
     began = time.perf_counter()
-    findings = list(entry.check(size, **subject))
+    with blamed(entry.id):
+        findings = list(entry.check(size, **subject))
+        outside = [
+            (words, finding)
+            for finding in findings
+            for words, predicate in entry.hypotheses.items()
+            if not predicate(finding.case)
+        ]
     if not findings:
-        raise RuntimeError(f"{entry.id} found nothing: a check must measure something.")
-    for finding in findings:
-        for words, predicate in entry.hypotheses.items():
-            if not predicate(finding.case):
-                raise RuntimeError(f"{entry.id} was checked outside its hypothesis {words!r}: {dict(finding.case)}")
-    return findings, time.perf_counter() - began
+        raise InputError(f"{entry.id} found nothing: a check must measure something.")
+    for words, finding in outside[:1]:
+        raise InputError(f"{entry.id} was checked outside its hypothesis {words!r}: {dict(finding.case)}")
+    return Measured(findings, time.perf_counter() - began)
 
 
 def _verdict(holds: bool, shown: Finding, count: int, seconds: float) -> Verdict:
@@ -199,11 +269,7 @@ def _verdict(holds: bool, shown: Finding, count: int, seconds: float) -> Verdict
 
 
 def _register(entry: Claim | Erratum, letter: str) -> None:
-    paper, _, number = entry.id.partition("/")
-    if paper not in PAPERS or not re.fullmatch(rf"{letter}\d+", number):
-        raise ValueError(f"{entry.id!r} is no id: use <paper>/{letter}<number>, paper one of {', '.join(PAPERS)}.")
-    if entry.id in _REGISTRY:
-        raise ValueError(f"{entry.id} is registered twice.")
+    admit(entry.id, rf"{letter}\d+", f"{letter}<number>", _REGISTRY)
     _REGISTRY[entry.id] = entry
 
 
@@ -219,7 +285,7 @@ def claim(
 
     def register(check: Check) -> Claim:
         if kind not in KINDS:
-            raise ValueError(f"{id}: kind = {kind!r} must be one of {', '.join(KINDS)}.")
+            raise InputError(f"{id}: kind = {kind!r} must be one of {', '.join(KINDS)}.")
         entry = Claim(id, _sentence(check), place, kind, check, hypotheses or {}, broken)
         _register(entry, "C")
         return entry
@@ -255,7 +321,7 @@ def noted(id: str, grade: str, place: str, *, printed: str, corrected: str, evid
 
 def _grade(id: str, grade: str) -> str:  # noqa: A002
     if grade not in GRADES:
-        raise ValueError(f"{id}: grade = {grade!r} must be one of {', '.join(GRADES)}.")
+        raise InputError(f"{id}: grade = {grade!r} must be one of {', '.join(GRADES)}.")
     return grade
 
 
@@ -264,12 +330,12 @@ def _sentence(check: Check) -> str:
 
 
 def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
-    paper, number = id.split("/")
-    return list(PAPERS).index(paper), number[0], int(number[1:])
+    number = id.split("/")[1]
+    return place(id), number[0], int(number[1:])
 
 
 def registry() -> dict[str, Claim | Erratum]:
-    """All claims and errata by id, in the order of the papers."""
+    """All claims and errata by id: those of the papers in their order, then those of users."""
     import linnet.claims.convergence
     import linnet.claims.feature
     import linnet.claims.landscape
@@ -277,6 +343,7 @@ def registry() -> dict[str, Claim | Erratum]:
     import linnet.claims.spectral
     import linnet.claims.stability  # noqa: F401  (they register themselves)
 
+    installed()
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 
 
@@ -284,12 +351,9 @@ def find(ids: list[str], paper: str | None = None) -> list[Claim | Erratum]:
     """The entries with these ids (all that can be computed if none are given), of one paper if asked."""
     entries = registry()
     if paper is not None:
-        _check.choice("paper", paper, list(PAPERS))
-    unknown = [name for name in ids if name not in entries]
-    if unknown:
-        known = sorted(entries, key=_order)
-        raise InputError(
-            f"id = {unknown[0]!r} is not known: it must be one of {known[0]} ... {known[-1]}; see linnet list."
-        )
+        _check.choice("paper", paper, list(subjects()))
+    for name in ids:
+        if name not in entries:
+            raise unknown("id", name, entries)
     chosen = [entries[name] for name in ids] if ids else [e for e in entries.values() if e.check is not None]
     return [entry for entry in chosen if paper is None or entry.paper == paper]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from linnet import observe
-from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, noted
+from linnet.claims.claim import Dimension, Finding, Seed, as_printed, at_least, at_most, claim, erratum, noted
 from linnet.initial import gaussian, mixed_manifold, two_c_balanced
 from linnet.motion import GradientDescent, GradientFlow
 from linnet.problems import Factorisation, Problem, factorisation, logistic, low_rank_recovery, pseudo_huber
@@ -145,19 +145,21 @@ def two_c_balance(size: str, start: Callable[[Any, float], Weights] = two_c_bala
     hypotheses={"w > d": lambda case: case["width"] > case["d"], "d >= 10": lambda case: case["d"] >= 10},
     broken={"closure": lambda c: Mixed(3 * c)},
 )
-def theorem_one(size: str, closure: Callable[[float], Mixed] = Mixed) -> Iterator[Finding]:
+def theorem_one(
+    size: str, closure: Callable[[float], Mixed] = Mixed, d: Dimension | None = None, seed: Seed = 0
+) -> Iterator[Finding]:
     """|C_i - C_i_hat| stays below a constant times sqrt(d/w) |C1|, and never grows much beyond its start.
 
     The constants are not the theorem's, which has none: 2.5, and 1 + 0.4 sqrt(d/w) of the initial error.
     """
-    d = 12 if size == "quick" else 40
+    d = d or (12 if size == "quick" else 40)
     for ratio in (2, 10, 50):
-        for seed in range(1 if size == "quick" else 3):
+        for draw in range(seed, seed + (1 if size == "quick" else 3)):
             width, variance = ratio * d, 1.0 / (ratio * d)
             c = 1.0
-            target = (0.3 if seed % 2 else 20.0) * np.random.default_rng(seed).normal(size=(d, d)) / np.sqrt(d)
+            target = (0.3 if draw % 2 else 20.0) * np.random.default_rng(draw).normal(size=(d, d)) / np.sqrt(d)
             problem = factorisation(target)
-            start = gaussian(jax.random.key(seed), problem, width, variance)
+            start = gaussian(jax.random.key(draw), problem, width, variance)
             lr = 0.02 * float(mixed.largest_lr(_norm(target), c, 1.0))
             run = simulate(
                 problem,
@@ -172,7 +174,7 @@ def theorem_one(size: str, closure: Callable[[float], Mixed] = Mixed) -> Iterato
                 hat1, hat2 = closure(c).grams(a)
                 errors.append(max(_norm(c1 - hat1), _norm(c2 - hat2)))
                 sizes.append(_norm(c1))
-            case = {"d": d, "width": width, "seed": seed}
+            case = {"d": d, "width": width, "seed": draw}
             yield at_most(max(errors) / errors[0], 1 + 0.4 * np.sqrt(d / width), what="error / initial error", **case)
             scaled = max(e / (np.sqrt(d / width) * s) for e, s in zip(errors, sizes, strict=True))
             yield at_most(scaled, 2.5, what="error / (sqrt(d/w) |C1|)", **case)
@@ -198,29 +200,32 @@ def operator_sandwich(size: str, share: float = 1.0) -> Iterator[Finding]:
 
 
 @claim("mixed/C8", "asymptotic", "Lemma B.3", broken={"factor": 0.5})
-def start_is_a_projection(size: str, factor: float = 1.0) -> Iterator[Finding]:
+def start_is_a_projection(
+    size: str, factor: float = 1.0, d: Dimension | None = None, seed: Seed = 0
+) -> Iterator[Finding]:
     """At the start W_1 W_1^T is c times a projection up to a constant times variance sqrt(w d); likewise W_2^T W_2.
 
     The constant tested is 4 without the lemma's logarithm.
     """
-    for d in (40,) if size == "quick" else (20, 40, 80, 160):
+    sizes = (40,) if size == "quick" else (20, 40, 80, 160)
+    for n in sizes if d is None else (d,):
         for ratio in (9, 100):
-            width = ratio * d
-            problem = factorisation(np.zeros((d, d)))
-            w1, w2 = gaussian(jax.random.key(d + ratio), problem, width, 1.0).layers
-            c, unit = factor * width, np.sqrt(width * d)
+            width = ratio * n
+            problem = factorisation(np.zeros((n, n)))
+            w1, w2 = gaussian(jax.random.key(n + ratio + seed), problem, width, 1.0).layers
+            c, unit = factor * width, np.sqrt(width * n)
             q1 = jnp.linalg.qr(w1)[0]
             outside = w2.T - q1 @ (q1.T @ w2.T)
             q2 = jnp.linalg.qr(outside)[0]
-            yield at_most(_norm(w1 @ w1.T - c * q1 @ q1.T) / unit, 4.0, layer=1, d=d, width=width)
-            yield at_most(_norm(w2.T @ w2 - c * q2 @ q2.T) / unit, 4.0, layer=2, d=d, width=width)
+            yield at_most(_norm(w1 @ w1.T - c * q1 @ q1.T) / unit, 4.0, layer=1, d=n, width=width)
+            yield at_most(_norm(w2.T @ w2 - c * q2 @ q2.T) / unit, 4.0, layer=2, d=n, width=width)
 
 
 @claim("mixed/C9", "exact", "section 2", broken={"closure": lambda c: Mixed(2 * c)})
-def limits_of_the_field(size: str, closure: Callable[[float], Mixed] = Mixed) -> Iterator[Finding]:
+def limits_of_the_field(size: str, closure: Callable[[float], Mixed] = Mixed, seed: Seed = 0) -> Iterator[Finding]:
     """The mixed field is the lazy one up to s_1^2/c |G| for c >> s_1, the balanced one up to 2c |G| for c << s_min."""
-    for seed in range(5 if size == "quick" else 50):
-        rng = np.random.default_rng(seed)
+    for draw in range(seed, seed + (5 if size == "quick" else 50)):
+        rng = np.random.default_rng(draw)
         a, g = jnp.asarray(rng.normal(size=(4, 4))), jnp.asarray(rng.normal(size=(4, 4)))
         top, low = _norm(a), float(jnp.linalg.svd(a, compute_uv=False)[-1])
         for k in (10.0, 1e4):
@@ -233,18 +238,23 @@ def limits_of_the_field(size: str, closure: Callable[[float], Mixed] = Mixed) ->
 
 
 @claim("mixed/C10", "asymptotic", "remark after Theorem 1", broken={"law": lambda s, c: s / (s + c)})
-def hidden_alignment(size: str, law: Callable[..., Array] = lambda s, c: s / jnp.hypot(s, c)) -> Iterator[Finding]:
+def hidden_alignment(
+    size: str,
+    law: Callable[..., Array] = lambda s, c: s / jnp.hypot(s, c),
+    d: Dimension | None = None,
+    seed: Seed = 1,
+) -> Iterator[Finding]:
     """The cosine of W_2^T u_i and W_1 v_i is s_i / hypot(s_i, c), better and better as the width grows.
 
     The yardstick sqrt(d/w) is ours; the paper gives no rate.
     """
-    d = 50 if size == "quick" else 100
+    d = d or (50 if size == "quick" else 100)
     deviations = []
     for gamma_w in (1.5, 2.25, 3.0):
-        problem = low_rank_recovery(jax.random.key(1), d, 5)
+        problem = low_rank_recovery(jax.random.key(seed), d, 5)
         width, variance = round(d**gamma_w), d ** (0.4 - gamma_w)
         c = width * variance
-        start = gaussian(jax.random.key(2), problem, width, variance)
+        start = gaussian(jax.random.key(seed + 1), problem, width, variance)
         lr = _step_size(problem, c, 50, lazy=False)
         run = simulate(
             problem,
@@ -274,16 +284,16 @@ def balanced_modes_stay_negative(size: str, sign: float = -1.0) -> Iterator[Find
 
 
 @claim("mixed/C12", "bound", "section 2", hypotheses={"c > 0": lambda case: case["c"] > 0}, broken={"rate": 2.5})
-def convergence_rate(size: str, rate: float = 1.0) -> Iterator[Finding]:
+def convergence_rate(size: str, rate: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """From any start the mixed flow of a squared cost reaches A_obs, at least as fast as exp(-2 kappa c t)."""
-    for seed in range(3 if size == "quick" else 20):
-        rng = np.random.default_rng(seed)
+    for draw in range(seed, seed + (3 if size == "quick" else 20)):
+        rng = np.random.default_rng(draw)
         start, goal = (jnp.asarray(rng.normal(size=(3, 4))) for _ in range(2))
         for c in (1e-3, 0.3, 20.0):
             for x in (0.1, 1.0, 5.0):
                 a = mixed.matrix(x / (2 * c), start, goal, c)
                 left = float(jnp.linalg.norm(a - goal) / jnp.linalg.norm(start - goal))
-                yield at_most(left / np.exp(-rate * x), 1 + 1e-9, c=c, seed=seed, exponent=x)
+                yield at_most(left / np.exp(-rate * x), 1 + 1e-9, c=c, seed=draw, exponent=x)
 
 
 @claim(
@@ -293,13 +303,18 @@ def convergence_rate(size: str, rate: float = 1.0) -> Iterator[Finding]:
     hypotheses={"gamma_w > 1": lambda case: case["gamma_w"] > 1},
     broken={"gammas": ((-2.5, 1.5),)},
 )
-def lazy_networks_do_not_recover(size: str, gammas: Any = ((-1.5, 2.7), (-1.3, 2.5), (-2.0, 3.5))) -> Iterator[Finding]:
+def lazy_networks_do_not_recover(
+    size: str,
+    gammas: Any = ((-1.5, 2.7), (-1.3, 2.5), (-2.0, 3.5)),
+    d: Dimension | None = None,
+    seed: Seed = 3,
+) -> Iterator[Finding]:
     """In the lazy phase the test error never falls below a third of min(|A_star|^2, |E|^2) / d^2."""
-    d = 50 if size == "quick" else 200
+    d = d or (50 if size == "quick" else 200)
     for gamma_s, gamma_w in gammas:
-        problem = low_rank_recovery(jax.random.key(3), d, 5)
+        problem = low_rank_recovery(jax.random.key(seed), d, 5)
         c = d ** (gamma_s + gamma_w)
-        start = gaussian(jax.random.key(4), problem, round(d**gamma_w), d**gamma_s)
+        start = gaussian(jax.random.key(seed + 1), problem, round(d**gamma_w), d**gamma_s)
         lazy = mixed.phase(gamma_w, gamma_s) is mixed.Phase.LAZY
         lr = _step_size(problem, c, 50, lazy=lazy)
         run = simulate(problem, start, GradientDescent(lr), steps=60 if lazy else 400, observe=["test_error"])
@@ -322,23 +337,25 @@ def active_networks_recover(size: str, share: float = 1.0) -> Iterator[Finding]:
 
 
 @claim("mixed/C15", "asymptotic", "Lemma C.8, Theorem E.3", broken={"kappa": lambda d: 1 / d**2})
-def learning_times(size: str, kappa: Callable[[int], float] = lambda d: 2 / d**2) -> Iterator[Finding]:
+def learning_times(
+    size: str, kappa: Callable[[int], float] = lambda d: 2 / d**2, d: Dimension | None = None, seed: Seed = 5
+) -> Iterator[Finding]:
     """The K-th signal passes half its target at the time of the mode formula, within two steps at c_lr = 50."""
     gamma_s, gamma_w = -1.85, 2.25
     for levels in ((1.0, 0.8, 0.6), (1.0, 1.0, 0.5)):
-        for d in (100,) if size == "quick" else (100, 200, 400):
-            problem = low_rank_recovery(jax.random.key(d), d, len(levels), levels=levels)
-            width = round(d**gamma_w)
-            c = width * d**gamma_s
+        for n in ((100,) if size == "quick" else (100, 200, 400)) if d is None else (d,):
+            problem = low_rank_recovery(jax.random.key(n), n, len(levels), levels=levels)
+            width = round(n**gamma_w)
+            c = width * n**gamma_s
             lr = _step_size(problem, c, 50, lazy=False)
-            start = gaussian(jax.random.key(5), problem, width, d**gamma_s)
+            start = gaussian(jax.random.key(seed), problem, width, n**gamma_s)
             run = simulate(problem, start, GradientDescent(lr), steps=140, observe=["singular_values"])
             k = len(levels)
-            half = levels[-1] * d / 2
+            half = levels[-1] * n / 2
             first = int(jnp.argmax(run["singular_values"][:, k - 1] > half))
             goal = float(jnp.linalg.svd(problem.target, compute_uv=False)[k - 1])
-            predicted = float(mixed.mode_time(0.0, half, goal, c, kappa(d))) / lr
-            yield at_most(abs(first - predicted), 2.0, d=d, levels=levels, step=first, predicted=round(predicted, 1))
+            predicted = float(mixed.mode_time(0.0, half, goal, c, kappa(n))) / lr
+            yield at_most(abs(first - predicted), 2.0, d=n, levels=levels, step=first, predicted=round(predicted, 1))
 
 
 @lru_cache
@@ -365,9 +382,9 @@ def alignment_is_of_order_one_over_d(size: str, power: float = 1.0) -> Iterator[
 
 
 @claim("mixed/C17", "exact", "Lemma C.6", broken={"combine": np.maximum})
-def rate_identity(size: str, combine: Callable[..., Any] = np.minimum) -> Iterator[Finding]:
+def rate_identity(size: str, combine: Callable[..., Any] = np.minimum, seed: Seed = 0) -> Iterator[Finding]:
     """(b_k s_k - b_j s_j) - |b_j s_k - b_k s_j| = min{(b_k - b_j)(s_k + s_j), (b_k + b_j)(s_k - s_j)}, exactly."""
-    b_k, b_j, s_k, s_j = np.random.default_rng(0).uniform(0, 3, size=(4, 2000 if size == "quick" else 200_000))
+    b_k, b_j, s_k, s_j = np.random.default_rng(seed).uniform(0, 3, size=(4, 2000 if size == "quick" else 200_000))
     left = (b_k * s_k - b_j * s_j) - np.abs(b_j * s_k - b_k * s_j)
     right = combine((b_k - b_j) * (s_k + s_j), (b_k + b_j) * (s_k - s_j))
     yield at_most(np.max(np.abs(left - right)), 1e-13, samples=len(left))
@@ -401,17 +418,17 @@ def _lemma_c5(seed: int) -> tuple[float, float, float]:
 
 
 @claim("mixed/C18", "exact", "Lemma C.5", broken={"factor": 0.5})
-def rotation_of_singular_vectors(size: str, factor: float = 1.0) -> Iterator[Finding]:
+def rotation_of_singular_vectors(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """d/dt tr U_k^T U_k = 2 tr[U_k^T sum_j U(k,j) D(j,k)] with D(j,k) = R(k,j)^T o C(j,k) - R(j,k) o C(k,j)^T."""
-    for seed in range(3 if size == "quick" else 30):
-        slope, right, _ = _lemma_c5(seed)
-        yield at_most(abs(factor * right / slope - 1), 1e-5, seed=seed)
+    for draw in range(seed, seed + (3 if size == "quick" else 30)):
+        slope, right, _ = _lemma_c5(draw)
+        yield at_most(abs(factor * right / slope - 1), 1e-5, seed=draw)
 
 
 @claim("mixed/C19", "exact", "Lemma A.1", broken={"share": 0.2})
-def hadamard_traces(size: str, share: float = 1.0) -> Iterator[Finding]:
+def hadamard_traces(size: str, share: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """tr[A (R o B)] = tr[B (R^T o A)], at most R_max |A| |B|, and tr[A^T (R o A)] >= R_min |A|^2 for positive R."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     for _ in range(50 if size == "quick" else 2000):
         n = int(rng.integers(1, 6))
         a, b, r = rng.normal(size=(n, n)), rng.normal(size=(n, n)), rng.uniform(0.5, 2.0, size=(n, n))
@@ -428,9 +445,9 @@ def hadamard_traces(size: str, share: float = 1.0) -> Iterator[Finding]:
     hypotheses={"A has full column rank": lambda case: case["rows"] >= case["columns"]},
     broken={"low": 0, "high": -1},
 )
-def product_norms(size: str, low: int = -1, high: int = 0) -> Iterator[Finding]:
+def product_norms(size: str, low: int = -1, high: int = 0, seed: Seed = 0) -> Iterator[Finding]:
     """sigma_min(A) |B|_F <= |A B|_F <= sigma_max(A) |B|_F when A has full column rank."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     for _ in range(50 if size == "quick" else 2000):
         columns = int(rng.integers(1, 6))
         rows = columns + int(rng.integers(0, 4))
@@ -441,9 +458,9 @@ def product_norms(size: str, low: int = -1, high: int = 0) -> Iterator[Finding]:
 
 
 @claim("mixed/C21", "bound", "Theorem A.3", broken={"factor": 0.1})
-def davis_kahan(size: str, factor: float = 2.0) -> Iterator[Finding]:
+def davis_kahan(size: str, factor: float = 2.0, seed: Seed = 0) -> Iterator[Finding]:
     """|sin Theta|_F <= 2 min(sqrt(k) |E|_op, |E|_F) / gap for the eigenspaces of a perturbed symmetric matrix."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     for _ in range(50 if size == "quick" else 2000):
         p, k = 8, int(rng.integers(1, 4))
         values = np.sort(rng.normal(size=p))[::-1]
@@ -641,21 +658,14 @@ def order_of_the_rotation(size: str, power: float = 0.5) -> Iterator[Finding]:
         yield as_printed(at_most(norm / x, 10.0, phi=phi))
 
 
-@erratum(
+noted(
     "mixed/E16",
     "error",
     "after Proposition B.4",
     printed="the strong bound is the tighter one for |C1| <= c sqrt(d/w)",
     corrected="for |C1| <= c sqrt(w/d)",
-    broken={"power": -0.5},
+    evidence="sqrt(d/w) |C1| <= c exactly up to |C1| = c sqrt(w/d); at the printed threshold it is smaller by d/w.",
 )
-def where_the_strong_bound_wins(size: str, power: float = 0.5) -> Iterator[Finding]:
-    """sqrt(d/w) |C1| <= c exactly up to |C1| = c sqrt(w/d); at the printed threshold it is smaller by d/w."""
-    for ratio in (4.0, 100.0):
-        c = 1.0
-        threshold = c * ratio**power
-        yield at_most(abs(threshold / np.sqrt(ratio) / c - 1), 1e-12, w_over_d=ratio)
-        yield as_printed(at_most(abs(c * ratio**-0.5 / np.sqrt(ratio) / c - 1), 1e-12, w_over_d=ratio))
 
 
 @erratum(

@@ -38,7 +38,8 @@ def _end_at_once() -> None:
     """Ctrl-C ends the program even inside a compiled loop, where Python would hear of it only at the loop's end.
 
     The signal's number arrives in a pipe, and a thread that waits there leaves at once. That is safe: every finished
-    result is already in its place on disk, put there by a rename.
+    result is already in its place on disk, put there by a rename. A command that was started in the background, where
+    shells switch Ctrl-C off, does not hear it, and neither do its processes.
     """
     if threading.current_thread() is not threading.main_thread():
         return

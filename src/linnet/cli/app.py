@@ -102,17 +102,49 @@ def demo(
     _tell(run(d, rank, gamma_w, gamma_sigma2, steps, seed, out, quiet=as_json), as_json)
 
 
+From = Annotated[
+    list[str] | None,
+    typer.Option("--from", help="A Python file or an installed module with claims and experiments of your own."),
+]
+
+
 @app.command("list")
 def list_(
+    wanted: Annotated[
+        list[str] | None, typer.Argument(help="Papers or ids, such as mixed or mixed/C6; default all.")
+    ] = None,
+    sources: From = None,
     as_json: Json = False,
 ) -> None:
     """Show the papers with their claims, errata and experiments."""
-    from linnet.cli.verify import listing, show_list
+    from linnet.cli.show import listing, show_list
 
+    everything = listing(wanted or [], sources or [])
     if as_json:
-        typer.echo(dumps(listing()))
+        typer.echo(dumps(everything))
     else:
-        show_list()
+        show_list(everything)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A claim, an erratum or an experiment, such as mixed/C6 or mixed/fig1.")],
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Verify a claim and show every finding.")] = True,
+    size: Annotated[str, typer.Option(help="quick (seconds) or full (minutes).")] = "quick",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter of a claim: name=value.")
+    ] = None,
+    sources: From = None,
+    as_json: Json = False,
+) -> None:
+    """Show everything about one claim, erratum or experiment.
+
+    Its place in the paper, the whole statement, hypotheses, parameters, what its sabotage changes, and every finding
+    with what was measured and required; of an experiment its parameters at both sizes.
+    """
+    from linnet.cli.show import show as answer
+
+    _tell(answer(name, size, settings or [], sources or [], run=run, quiet=as_json), as_json)
 
 
 @app.command()
@@ -123,12 +155,20 @@ def verify(
     out: Annotated[
         Path | None, typer.Option(help="Put the verdicts on the page index.html of this folder too.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a parameter where a claim has it: name=value; linnet show lists them."),
+    ] = None,
+    sources: From = None,
     as_json: Json = False,
 ) -> None:
-    """Check claims and errata on this machine; exit with 1 if any is not as stated."""
+    """Check claims and errata on this machine; exit with 1 if any is not as stated.
+
+    With `--from mine.py` and no ids: those of your file.
+    """
     from linnet.cli.verify import exit_code, run
 
-    result = run(ids or [], paper, size, out, quiet=as_json)
+    result = run(ids or [], paper, size, out, settings or [], sources or [], quiet=as_json)
     _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
@@ -145,16 +185,17 @@ def reproduce(
         bool | None,
         typer.Option("--claims/--no-claims", help="Verify all claims too, at quick size; default if no ids are given."),
     ] = None,
+    sources: From = None,
     as_json: Json = False,
 ) -> None:
     """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
 
-    Without ids: the whole report, all figures and all claims. What was finished before in the same folder with the same
-    parameters and versions is not computed again.
+    Without ids: the whole report, all figures and all claims (with `--from mine.py` those of your file). What was
+    finished before in the same folder with the same parameters and versions is not computed again.
     """
     from linnet.cli.reproduce import exit_code, run
 
-    result = run(ids or [], size, out, settings or [], claims=claims, quiet=as_json)
+    result = run(ids or [], size, out, settings or [], claims=claims, sources=sources or [], quiet=as_json)
     _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 

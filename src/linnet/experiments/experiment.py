@@ -16,14 +16,16 @@ from linnet import _check
 from linnet._check import InputError
 from linnet._files import put, versions
 from linnet._part import sentence
-from linnet.claims import PAPERS, Finding
+from linnet.claims import Finding
+from linnet.claims.papers import admit, blamed, enlist, fingerprint, installed, unknown
+from linnet.claims.papers import place as place_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZES = ("quick", "paper")
 Progress = Callable[[int, int], None]
-_REGISTRY: dict[str, type["Experiment"]] = {}
+_REGISTRY: dict[str, type["Experiment"]] = enlist({})
 
 
 class Experiment(BaseModel):
@@ -47,11 +49,10 @@ class Experiment(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if "id" not in vars(cls):  # what several figures share
             return
-        paper, _, figure = cls.id.partition("/")
-        if paper not in PAPERS or not re.fullmatch(r"[a-z][a-z0-9]*", figure):
-            raise ValueError(f"{cls.id!r} is no id: use <paper>/<figure>, paper one of {', '.join(PAPERS)}.")
-        if cls.id in _REGISTRY:
-            raise ValueError(f"{cls.id} is registered twice.")
+        admit(cls.id, r"[a-z][a-z0-9]*", "<figure>", _REGISTRY)
+        for name in ("place", "title", "quick", "minutes"):
+            if not hasattr(cls, name):
+                raise InputError(f"{cls.id} lacks {name}: every experiment has place, title, quick and minutes.")
         _REGISTRY[cls.id] = cls
 
     @abc.abstractmethod
@@ -89,6 +90,11 @@ class Experiment(BaseModel):
         except ValidationError as error:
             raise InputError(f"{cls.id}: {sentence(error)}") from None
 
+    def versions(self) -> dict[str, str]:
+        """What the data depend on besides parameters: versions, and the code of an experiment of the user's own."""
+        own = fingerprint(self.id.split("/")[0])
+        return {**versions(), **({} if own is None else {self.id.split("/")[0]: own})}
+
     @property
     def at_paper_size(self) -> bool:
         """Whether all parameters but the seed are the paper's."""
@@ -101,7 +107,7 @@ class Experiment(BaseModel):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{str(folder)!r} cannot be made: {error.strerror}.") from None
-        wanted = json.dumps({"parameters": self.model_dump(), "versions": versions()}, sort_keys=True)
+        wanted = json.dumps({"parameters": self.model_dump(), "versions": self.versions()}, sort_keys=True)
         ours = mark.exists() and mark.read_text(encoding="utf-8") == wanted
         if not ours:
             mark.unlink(missing_ok=True)  # first: data without its mark belongs to nobody
@@ -112,7 +118,8 @@ class Experiment(BaseModel):
             with xarray.open_dataset(file, engine="scipy") as found:
                 return found.load(), True
         whole = (folder / "result.json").exists()
-        made = self.run(folder, progress, workers)
+        with blamed(self.id):
+            made = self.run(folder, progress, workers)
         if not store.exists():
             partial = folder / "data.partial"
             made.to_netcdf(partial, engine="scipy")
@@ -121,17 +128,18 @@ class Experiment(BaseModel):
 
 
 def experiments() -> dict[str, type[Experiment]]:
-    """All experiments by id, in the order of the papers."""
+    """All experiments by id: those of the papers in their order, then those of users."""
     edge = ("orbits", "sharpness", "starts", "balance", "landscape", "cross")
     subjects = ("mixed", "spectral", "landscape", "convergence", *(f"stability_{part}" for part in edge), "feature")
     for subject in subjects:
         importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
+    installed()
     return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
 
 
 def _order(name: str) -> tuple[int, list[Any]]:
-    paper, figure = name.split("/")
-    return list(PAPERS).index(paper), [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", figure)]
+    figure = name.split("/")[1]
+    return place_of(name), [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", figure)]
 
 
 def find(ids: Sequence[str]) -> list[type[Experiment]]:
@@ -139,5 +147,5 @@ def find(ids: Sequence[str]) -> list[type[Experiment]]:
     known = experiments()
     for name in ids:
         if name not in known:
-            raise InputError(f"id = {name!r} is not known: it must be one of {', '.join(known)}.")
+            raise unknown("id", name, known)
     return [known[name] for name in dict.fromkeys(ids)] if ids else list(known.values())

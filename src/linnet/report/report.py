@@ -1,8 +1,9 @@
 """Writes `index.html`: one page, offline, of all experiments and verdicts in a folder."""
 
 import collections
-import json
+import math
 import struct
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,30 +12,24 @@ import jinja2
 
 from linnet._files import duration, put
 from linnet._version import __version__
-from linnet.claims import AUTHORS, GRADES, KINDS, PAPERS, Claim, Erratum, registry
+from linnet.claims import GRADES, KINDS, Claim, Erratum, Subject, registry, subjects
+from linnet.claims.papers import typed
 from linnet.experiments import experiments
 from linnet.report.typeset import typeset
+from linnet.reproduction import Result, Verdicts, Verified, results, verdicts
 
-_NAMES = {
-    "mixed": "Mixed dynamics",
-    "spectral": "Spectral bias",
-    "nonlocal": "Non-local convergence",
-    "stability": "Edge of stability",
-    "feature": "Feature learning",
-}
 _WORDS = ("as stated", "not as stated", "not run")
 
 
 def write(out: Path) -> Path:
-    """The page of all results below `out`, in the order of the papers, with the verdicts that `verify --out` left."""
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*/*/result.json"))]
-    results.sort(key=lambda result: list(experiments()).index(result["id"]))
-    for result in results:
-        result["pixels"] = _pixels(out / result["id"] / "figure.png")
-    stored = out / "claims.json"
-    checked = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {"claims": [], "size": None}
-    verdicts = {verdict["id"]: verdict for verdict in checked["claims"]}
-    papers = [_paper(paper, results, verdicts) for paper in PAPERS]
+    """The page of all results and verdicts below `out`, in the order of the papers, then the users' own subjects."""
+    order, entries = list(experiments()), registry()
+    there, checked = results(out), verdicts(out)
+    made = sorted((r for r in there if r.id in order), key=lambda result: order.index(result.id))
+    known = {} if checked is None else {verdict.id: verdict for verdict in checked.claims if verdict.id in entries}
+    # of users' subjects that were declared when they were made, and are not now
+    foreign = [*(r.id for r in there if r.id not in order), *(v.id for v in _claims(checked) if v.id not in entries)]
+    papers = [_paper(subject, made, known) for subject in subjects().values()]
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -44,45 +39,53 @@ def write(out: Path) -> Path:
     template = environment.from_string(
         resources.files("linnet.report").joinpath("index.html.jinja").read_text(encoding="utf-8")
     )
-    required = [v for r in results for v in r["verdicts"]]
+    required = [v for r in made for v in r.verdicts]
     page = template.render(
         papers=[paper for paper in papers if paper["experiments"] or paper["claims_run"] or paper["errata_run"]],
         version=__version__,
-        held=sum(v["holds"] for v in required),
+        held=sum(v.holds for v in required),
         verdicts=len(required),
-        experiments=len(results),
-        seconds=sum(r["seconds"] for r in results),
-        checked=len(verdicts),
-        checked_size=checked["size"],
-        failed=checked.get("failed", 0),
-        machine=_machine([*results, checked]),
+        experiments=len(made),
+        seconds=sum(r.seconds for r in made),
+        pixels={result.id: _pixels(out / result.id / "figure.png") for result in made},
+        checked=len(known),
+        checked_size=None if checked is None else checked.size,
+        failed=sum(not verdict.as_stated for verdict in known.values()),
+        foreign=foreign,
+        machine=_machine([*made, *([] if checked is None else [checked])]),
     )
     path = out / "index.html"
     put(path, page.lstrip())
     return path
 
 
-def _paper(paper: str, results: list[dict[str, Any]], verdicts: dict[str, Any]) -> dict[str, Any]:
+def _claims(checked: Verdicts | None) -> Sequence[Verified]:
+    return () if checked is None else checked.claims
+
+
+def _paper(subject: Subject, results: list[Result], verdicts: Mapping[str, Verified]) -> dict[str, Any]:
     """What the page says about one paper."""
 
     def about(kind: type) -> list[dict[str, Any]]:
-        chosen = [e for e in registry().values() if e.paper == paper and isinstance(e, kind)]
-        return [{"entry": e, "verdict": verdicts.get(e.id), "word": _word(e, verdicts.get(e.id))} for e in chosen]
+        chosen = [e for e in registry().values() if e.paper == subject.name and isinstance(e, kind)]
+        return [{"entry": e, "verdict": verdicts.get(e.id), "word": _word(verdicts.get(e.id))} for e in chosen]
 
-    mine = [result for result in results if result["id"].split("/")[0] == paper]
-    required = [verdict for result in mine for verdict in result["verdicts"]]
+    mine = [result for result in results if result.id.split("/")[0] == subject.name]
+    required = [verdict for result in mine for verdict in result.verdicts]
     claims, errata = about(Claim), about(Erratum)
     kinds, words = ({c["entry"].kind for c in claims}, {c["word"] for c in claims})
     grades = collections.Counter(e["entry"].grade for e in errata)
-    made = {result["id"] for result in mine}
+    made = {result.id for result in mine}
+    source = typed(subject.name)
     return {
-        "id": paper,
-        "name": _NAMES[paper],
-        "title": PAPERS[paper],
-        "authors": AUTHORS[paper],
+        "id": subject.name,
+        "name": subject.short,
+        "title": subject.title,
+        "authors": subject.authors,
+        "source": "" if source is None else f" --from {source}",
         "experiments": mine,
-        "absent": [name for name in experiments() if name.split("/")[0] == paper and name not in made],
-        "held": sum(verdict["holds"] for verdict in required),
+        "absent": [name for name in experiments() if name.split("/")[0] == subject.name and name not in made],
+        "held": sum(verdict.holds for verdict in required),
         "required": len(required),
         "claims": claims,
         "claims_run": sum(c["verdict"] is not None for c in claims),
@@ -96,19 +99,19 @@ def _paper(paper: str, results: list[dict[str, Any]], verdicts: dict[str, Any]) 
     }
 
 
-def _word(entry: Claim | Erratum, verdict: dict[str, Any] | None) -> str:
+def _word(verdict: Verified | None) -> str:
     if verdict is None:
         return "not run"
-    return "as stated" if verdict["holds"] == entry.expected else "not as stated"
+    return "as stated" if verdict.as_stated else "not as stated"
 
 
-def _machine(sources: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+def _machine(sources: Sequence[Result | Verdicts]) -> list[tuple[str, list[str]]]:
     """Devices and versions, each with all values that occur: a folder may have been filled on several machines."""
     found: dict[str, dict[str, None]] = {}
     for source in sources:
-        device = {"device": source["device"]} if "device" in source else {}
-        for name, text in {**source.get("machine", {}), **device, **source.get("versions", {})}.items():
-            found.setdefault(name, {})[str(text)] = None  # a set that keeps its order
+        device = {"device": source.device} if isinstance(source, Result) else {}
+        for name, text in {**source.machine, **device, **source.versions}.items():
+            found.setdefault(name, {})[text] = None  # a set that keeps its order
     return [(name, list(values)) for name, values in found.items()]
 
 
@@ -121,9 +124,9 @@ def _pixels(picture: Path) -> tuple[int, int] | None:
     return struct.unpack(">II", head[16:24]) if head[:8] == b"\x89PNG\r\n\x1a\n" else None
 
 
-def _figure(number: float | None, digits: int = 4) -> Any:
+def _figure(number: float, digits: int = 4) -> Any:
     """A number as it is printed; a dash for what is not finite."""
-    return "–" if number is None else typeset(f"{number:.{digits}g}")
+    return "–" if not math.isfinite(number) else typeset(f"{number:.{digits}g}")
 
 
 def _capitalised(text: str) -> str:
@@ -132,7 +135,7 @@ def _capitalised(text: str) -> str:
 
 def _value(value: Any) -> str:
     """A parameter's value; long lists in few words."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         shown = [_value(part) for part in value]
         return ", ".join(shown if len(shown) <= 12 else [*shown[:6], "...", *shown[-2:]])
     return f"{value:.6g}" if isinstance(value, float) else str(value)
