@@ -91,3 +91,4 @@ def test_what_is_left_of_a_gap():
     left = mode_fate.gaps_left(s, depth, kappas, alpha)
     assert left == pytest.approx(list((y**2 - x**2) / alpha**2), rel=1e-9)
     assert mode_fate.gaps_left(s, depth, 1.3 * kappas, alpha)[0] is None
+    assert mode_fate.gaps_left(s, depth, 100 * kappas, alpha) == [None, None]  # beyond all numbers

@@ -363,9 +363,6 @@ def gaps_left(
     steps = int(min(3 * np.ceil(leave) + 5000, MOST_STEPS))
     begin = np.stack([np.zeros_like(root), root, np.ones_like(root)], axis=-1)
     run = dynamics.orbits(stability.one_zero_gap(depth), begin, kappas, skip=steps, keep=1, limit=_NO_LIMIT)
-    x, y, gaps = np.asarray(run.values)[:, 0].T
-    apart = np.abs(x * y ** (depth - 1) - 1)
-    return [
-        float(gap) if k <= 2 and math.isfinite(gap) and miss < 1e-3 else None
-        for gap, miss, k in zip(gaps, apart, kappas, strict=True)
-    ]
+    x, y, gaps = run.values[:, 0].T
+    settled = np.asarray(jnp.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)
+    return [float(gap) if there else None for gap, there in zip(gaps, settled, strict=True)]
