@@ -141,7 +141,7 @@ def test_structured_starts(key):
         state = ln.two_c_balanced(matrix, 0.3, sign=sign)
         assert state.widths == (6, w, 4)
         assert jnp.allclose(state.matrix, matrix)
-        assert jnp.allclose(-state.imbalance()[0], sign * 0.6 * jnp.eye(w), atol=1e-13)
+        assert jnp.allclose(state.imbalance()[0], sign * 0.6 * jnp.eye(w), atol=1e-13)
 
     for a in (matrix, matrix.T, matrix[:, :4], np.zeros((3, 2)), np.outer(matrix[0], matrix[1])):
         w1, w2 = ln.mixed_manifold(a, 0.3).layers

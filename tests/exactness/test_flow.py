@@ -149,8 +149,8 @@ def test_descent_imbalance_drift_has_its_exact_form():
     lr = 0.05
     g = problem.gradient(start.matrix)
     w1, w2 = start.layers
-    d = -start.imbalance()[0]
-    after = -start.descend(problem, lr).imbalance()[0]
+    (d,) = start.imbalance()
+    (after,) = start.descend(problem, lr).imbalance()
     assert relative(after, d + lr**2 * (w2.T @ g @ g.T @ w2 - w1 @ g.T @ g @ w1.T)) < 1e-13
 
 

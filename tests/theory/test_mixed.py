@@ -178,7 +178,7 @@ def test_sandwich_holds_along_the_flow(width):
     problem = ln.logistic(np.sign(rng.normal(size=(3, 4))))
     start = ln.Weights((rng.normal(size=(width, 4)), rng.normal(size=(3, width))))
     run = ln.simulate(problem, start, ln.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"])
-    imbalance = -start.imbalance()[0]
+    (imbalance,) = start.imbalance()
     for i in range(0, 201, 25):
         first, second = mixed.sandwich(run["matrix"][i], imbalance)
         for bound, gram in ((first, run["input_gram"][i]), (second, run["output_gram"][i])):

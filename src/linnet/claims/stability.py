@@ -347,7 +347,7 @@ def balancing(size: str, share: float = 1.0) -> Iterator[Finding]:
 
 @claim("stability/C9", "exact", "Lemma 6", broken={"share": 1.01})
 def conservation(size: str, share: float = 1.0) -> Iterator[Finding]:
-    """Gradient flow conserves W_{l+1}^T W_{l+1} - W_l W_l^T at every junction.
+    """Gradient flow conserves W_l W_l^T - W_{l+1}^T W_{l+1} at every junction.
 
     Its derivative vanishes at random points; at full size also along flows.
     """
@@ -360,7 +360,7 @@ def conservation(size: str, share: float = 1.0) -> Iterator[Finding]:
         v = [np.asarray(layer) for layer in velocity(start, problem).layers]
         for k in (0, 1):
             above, below = v[k + 1].T @ w[k + 1], share * v[k] @ w[k].T
-            change = above + above.T - below - below.T
+            change = below + below.T - above - above.T
             yield at_most(np.linalg.norm(change) / np.linalg.norm(above), 1e-13, seed=seed, junction=k + 1)
         if size == "full":
             end: Any = simulate(problem, start, GradientFlow(rtol=1e-11), time=5.0, record=linear(2)).final

@@ -237,8 +237,8 @@ def _file(
 
 
 def _distance(task: Task, end: EndState) -> float:
-    target = observe.target_kernel(task.gram, task.labels, end.mean_square / task.width)
-    return float(observe.kernel_distance(end.kernel, target))
+    target = observe.target_kernel(task.root @ task.root.T, task.inside, end.mean_square / task.width)
+    return float(observe.kernel_distance(end.kernel(task.root), target))
 
 
 def _model(task: Task, x: float, richness: float, v0: float, sigma0: float) -> dict[str, np.ndarray]:

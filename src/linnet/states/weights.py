@@ -70,8 +70,8 @@ class Weights(State):
         return jnp.min(jnp.stack([smallest_singular_value(w) for w in self.layers]))
 
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
-        """W_{l+1}^T W_{l+1} - W_l W_l^T for l = 1..L-1: the constants of every gradient flow."""
-        return tuple(product(above.T, above) - product(below, below.T) for below, above in pairwise(self.layers))
+        """D_l = W_l W_l^T - W_{l+1}^T W_{l+1} for l = 1..L-1: the constants of every gradient flow."""
+        return tuple(product(below, below.T) - product(above.T, above) for below, above in pairwise(self.layers))
 
     def compress(self, *, tol: float | None = None) -> "Weights":
         """The same network for ever, with every hidden layer cut to the neurons that matter.

@@ -29,23 +29,54 @@ _Three = tuple[Array, Array, Array]
 
 
 class Task(NamedTuple):
-    """The samples (in coordinates with X X^T = root root^T), n and w: all that feature learning knows of its data."""
+    """All that feature learning knows of its data.
 
-    root: Float[Array, "k d_in"]
-    labels: Float[Array, " k"]
-    square: Float[Array, ""]  # |y|^2, with what lies outside the range of X
-    samples: Float[Array, ""]
-    width: Float[Array, ""]
+    `root` and `inside` are X and y in the coordinates of the problem, X = Q root and inside = Q^T y: the same norms and
+    angles in at most d_in rows. `gram` and `labels` are those of the samples, in their order.
+    """
+
+    problem: Regression
 
     @property
-    def gram(self) -> Float[Array, "k k"]:
-        """K = X X^T."""
-        return self.root @ self.root.T
+    def root(self) -> Float[Array, "k d_in"]:
+        """X in the coordinates of the problem."""
+        return self.problem.root
+
+    @property
+    def inside(self) -> Float[Array, " k"]:
+        """The part of y in the range of X, in the same coordinates."""
+        return self.problem.labels[0]
+
+    @property
+    def square(self) -> Float[Array, ""]:
+        """|y|^2, with what lies outside the range of X."""
+        return self.problem.square
+
+    @property
+    def samples(self) -> Float[Array, ""]:
+        """n of the loss |f - y|^2 / (2n)."""
+        return 1 / self.problem.scale
+
+    @property
+    def width(self) -> Float[Array, ""]:
+        """w of the output X W_1^T v / w."""
+        return 1 / self.problem.output_scale
+
+    @property
+    def gram(self) -> Float[Array, "n n"]:
+        """K = X X^T, sample by sample."""
+        inputs = self.problem.sampled().inputs
+        return inputs @ inputs.T
+
+    @property
+    def labels(self) -> Float[Array, " n"]:
+        """The labels y, sample by sample."""
+        return self.problem.sampled().labels[:, 0]
 
     @property
     def feature(self) -> Float[Array, " d_in"]:
         """g = X^T y."""
-        return self.labels @ self.root
+        return self.problem.cross[0]
 
     @property
     def gamma(self) -> Float[Array, ""]:
@@ -90,9 +121,8 @@ class Task(NamedTuple):
     def floor(self) -> Float[Array, ""]:
         """The least loss of any output b K y, (|y|^2 - gamma^2 / phi) / (2n), reached at b = gamma / phi (P3)."""
         pulled = self.root @ self.feature
-        left = self.labels - self.gamma / self.phi * pulled
-        outside = self.square - jnp.sum(self.labels**2)
-        return (jnp.sum(left**2) + jnp.maximum(outside, 0.0)) / (2 * self.samples)
+        left = self.inside - self.gamma / self.phi * pulled
+        return (jnp.sum(left**2) + self.problem.unexplained) / (2 * self.samples)
 
 
 def task(problem: Regression) -> Task:
@@ -102,7 +132,7 @@ def task(problem: Regression) -> Task:
             f"problem = {_check.show(problem)} is not allowed: use a regression with one output, such as "
             "mean_field_regression(X, y, width=w)."
         )
-    found = Task(problem.root, problem.labels[0], problem.square, 1 / problem.scale, 1 / problem.output_scale)
+    found = Task(problem)
     # what is left of zero by rounding counts as zero
     noise = RANK_TOLERANCE**2 * jnp.sum(found.root**2) * found.square
     if not _check.traced(found) and not float(found.gamma) > float(noise):
@@ -514,7 +544,7 @@ def total_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
     """
     end, size = end_state(task, v0, sigma0), _size(v0, sigma0)
     unit = end.norm / size / size  # R/2, with V in place of vstar2
-    overlap = jnp.sum(end.fitted**2) ** 2 / (end.norm**2 * task.gamma)
+    overlap = end.explained**2 / (end.norm**2 * task.gamma)
     # (c - 1)/2 without the difference
     return 1 + 2 * unit * (unit / (1 + jnp.hypot(1.0, 2 * unit))) * (1 + overlap)
 
@@ -538,17 +568,29 @@ def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
 
 
 class EndState(NamedTuple):
-    """Where gradient flow ends, any K: mean(v^2), X^+ y / V with V = |X^+ y|, the output f and the kernel.
+    """Where gradient flow ends, any K: mean(v^2), X^+ y / V with V = |X^+ y|, and |f|^2 of the output f = K K^+ y.
 
-    `values` are the eigenvalues of the kernel, descending and 0 outside the range of K.
+    `values` are the eigenvalues of the kernel, descending and 0 outside the range of K. Output and kernel are functions
+    of inputs: of X for the samples in their order, of `task.root` in the coordinates of the problem, of any others.
     """
 
     mean_square: Float[Array, ""]
     norm: Float[Array, ""]
     direction: Float[Array, " d_in"]
-    fitted: Float[Array, " k"]
-    kernel: Float[Array, "k k"]
+    explained: Float[Array, ""]
+    weight: Float[Array, ""]
+    width: Float[Array, ""]
     values: Float[Array, " k"]
+
+    def fitted(self, inputs: Any) -> Float[Array, " n"]:
+        """The output V <x, u> of each row x, u the direction."""
+        x = _check.array("inputs", inputs, ndim=2)
+        return self.norm * (x @ self.direction)
+
+    def kernel(self, inputs: Any) -> Float[Array, "n n"]:
+        """The tangent kernel on rows x, (weight X X^T + f f^T / weight) / w, weight = (H + A)/2 of `end_state`."""
+        x, f = _check.array("inputs", inputs, ndim=2), self.fitted(inputs)
+        return (self.weight * (x @ x.T) + jnp.outer(f, f) / self.weight) / self.width
 
 
 def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
@@ -569,19 +611,18 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
 def _end(task: Task, v0: Array | float, sigma0: Array | float) -> EndState:
     left, values, right = jnp.linalg.svd(task.root, full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
-    seen = jnp.where(inside, task.labels @ left, 0.0)
+    seen = jnp.where(inside, task.inside @ left, 0.0)
     least = jnp.where(inside, seen / jnp.where(inside, values, 1.0), 0.0)
     norm = jnp.linalg.norm(least)
     size = v0**2 + sigma0**2
     total = jnp.hypot(size, 2 * norm)
-    fitted = left @ seen
-    along, across = 2 / (size + total), (size + total) / 2
-    # singular values of the factor [sqrt(across) S, sqrt(along) f], whose small ones keep their digits
-    factor = jnp.concatenate([jnp.diag(jnp.where(inside, values, 0.0)), (along * seen)[:, None]], axis=1)
-    spectrum = across * jnp.linalg.svd(factor, compute_uv=False) ** 2
+    weight = (size + total) / 2
+    # singular values of the factor sqrt(weight) [S, f / weight], whose small ones keep their digits
+    factor = jnp.concatenate([jnp.diag(jnp.where(inside, values, 0.0)), (seen / weight)[:, None]], axis=1)
+    spectrum = weight * jnp.linalg.svd(factor, compute_uv=False) ** 2
     kept = jnp.where(jnp.arange(len(spectrum)) < jnp.sum(inside), spectrum, 0.0) / task.width
-    kernel = (across * task.gram + along * jnp.outer(fitted, fitted)) / task.width
-    return EndState((total + (v0 - sigma0) * (v0 + sigma0)) / 2, norm, least / norm @ right, fitted, kernel, kept)
+    mean_square = (total + (v0 - sigma0) * (v0 + sigma0)) / 2
+    return EndState(mean_square, norm, least / norm @ right, jnp.sum(seen**2), weight, task.width, kept)
 
 
 class StepLimits(NamedTuple):

@@ -1,0 +1,161 @@
+"""The conventions of docs/conventions.md, each held everywhere."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linnet as ln
+from linnet import observe
+from linnet.problems import KEPT_SAMPLES
+from linnet.theory import feature, mixed
+
+# Samples -------------------------------------------------------------------------------------------------------------
+
+
+def samples(n, d, rank, outputs, seed=0):
+    """Inputs of a given rank and labels that are not in their range."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, rank)) @ rng.normal(size=(rank, d))
+    return x, rng.normal(size=(n, outputs))
+
+
+SAMPLES = [(5, 9, 5, 1), (9, 5, 5, 1), (6, 6, 3, 1), (7, 4, 2, 3), (3, 8, 2, 2), (1, 4, 1, 1), (4, 1, 1, 2)]
+
+
+@pytest.mark.parametrize("shape", SAMPLES)
+def test_what_is_said_of_samples_is_in_their_order(shape):
+    x, y = samples(*shape)
+    n, d, _, outputs = shape
+    rng = np.random.default_rng(1)
+    problem = ln.regression(x, y, output_scale=0.3)
+    kept = problem.sampled()
+    np.testing.assert_allclose(kept.inputs, x, atol=1e-13)
+    np.testing.assert_array_equal(kept.labels, y)
+    first, second = rng.normal(size=(6, d)), rng.normal(size=(outputs, 6))
+    hidden = x @ first.T
+    theta = 0.09 * (np.kron(second @ second.T, x @ x.T) + np.kron(np.eye(outputs), hidden @ hidden.T))
+    np.testing.assert_allclose(observe.sample_kernel(ln.Weights((first, second)), problem), theta, atol=1e-12)
+    projection = problem.project()
+    seen = ln.Weights((first, second)).project(projection.basis)
+    np.testing.assert_allclose(observe.sample_kernel(seen, projection.problem), theta, atol=1e-12)
+    # in the order given: another order of the samples gives the same kernel in that order
+    order = rng.permutation(n)
+    turned = ln.regression(x[order], y[order], output_scale=0.3)
+    kernel = np.asarray(observe.sample_kernel(ln.Weights((first, second)), turned)).reshape(outputs, n, outputs, n)
+    np.testing.assert_allclose(kernel, theta.reshape(outputs, n, outputs, n)[:, order][:, :, :, order], atol=1e-12)
+
+
+def test_whitened_samples_keep_their_order():
+    x, y = samples(7, 3, 3, 2)
+    u, _, vt = np.linalg.svd(x, full_matrices=False)
+    white = ln.regression(x, y).whiten().problem.sampled()
+    np.testing.assert_allclose(white.inputs, np.sqrt(7) * u @ vt, atol=1e-13)
+    np.testing.assert_array_equal(white.labels, y)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SAMPLES if shape[3] == 1])
+def test_feature_learning_speaks_of_samples_in_their_order(shape):
+    x, y = samples(*shape)
+    task = feature.task(ln.mean_field_regression(x, y[:, 0], width=11))
+    np.testing.assert_allclose(task.gram, x @ x.T, atol=1e-13 * np.sum(x**2))
+    np.testing.assert_array_equal(task.labels, y[:, 0])
+    # the end: f = X X^+ y, and the kernel of the weights that have it
+    for v0, sigma0 in ((None, 0.0), (0.5, 0.3)):
+        end = feature.end_state(task, v0, sigma0)
+        f = x @ np.linalg.pinv(x, rcond=1e-12) @ y[:, 0]
+        v = np.linalg.norm(np.linalg.pinv(x, rcond=1e-12) @ y[:, 0])
+        size = 0.0 if v0 is None else v0**2 + sigma0**2
+        weight = (size + np.hypot(size, 2 * v)) / 2
+        kernel = (weight * x @ x.T + np.outer(f, f) / weight) / 11
+        np.testing.assert_allclose(end.fitted(x), f, atol=1e-12)
+        np.testing.assert_allclose(end.kernel(x), kernel, atol=1e-12 * np.linalg.norm(kernel))
+        found = np.linalg.eigvalsh(kernel)[::-1][: len(end.values)]
+        np.testing.assert_allclose(end.values, found, atol=1e-12 * found[0])
+        np.testing.assert_allclose(np.linalg.eigvalsh(end.kernel(task.root))[-1], found[0], rtol=1e-12)
+
+
+def test_batches_and_drawn_samples_keep_their_order(key):
+    drawn = ln.gaussian_samples(key, 6, [(1.0, 9), (0.5, 40)], teacher=[1.0, 0.5])
+    problem = ln.mean_field_regression(drawn.inputs, drawn.labels, width=3)
+    np.testing.assert_allclose(problem.sampled().inputs, drawn.inputs, atol=1e-13)
+    x = np.random.default_rng(2).normal(size=(3, 5, 4))
+    state = ln.Weights((np.ones((2, 4)), np.ones((1, 2))))
+
+    @jax.vmap
+    def kernel(inputs):
+        return observe.sample_kernel(state, ln.regression(inputs, inputs[:, 0]))
+
+    one = [observe.sample_kernel(state, ln.regression(inputs, inputs[:, 0])) for inputs in x]
+    np.testing.assert_allclose(kernel(x), np.stack(one), rtol=1e-12)
+
+
+def test_training_does_not_touch_the_samples():
+    """Their frame is no argument of the compiled step: full-batch training costs what it did."""
+    x, y = samples(7, 4, 4, 1)
+    problem, state = ln.regression(x, y), ln.Weights((np.ones((3, 4)), np.ones((1, 3))))
+    step = jax.jit(lambda problem, state: state.descend(problem, 0.1)).lower(problem, state).compile()
+    assert "f64[4,4]" in step.as_text()  # the root
+    assert "f64[7,4]" not in step.as_text()  # the frame
+
+
+def test_too_many_samples_are_not_kept():
+    n = KEPT_SAMPLES + 1
+    problem = ln.regression(np.ones((n, 2)), np.arange(n))
+    assert problem.frame is None
+    assert problem.project().problem.frame is None
+    state = ln.Weights((np.ones((3, 2)), np.ones((1, 3))))
+    assert jnp.isfinite(observe.target_distance(state, problem))
+    for ask in (
+        lambda: observe.sample_kernel(state, problem),
+        lambda: feature.task(problem).gram,
+        lambda: feature.task(problem).labels,
+    ):
+        with pytest.raises(ln.InputError, match=f"the problem has {n} samples and keeps only their second moments"):
+            ask()
+
+
+# The sign of the imbalance -------------------------------------------------------------------------------------------
+
+
+def test_the_imbalance_is_the_layer_below_less_the_layer_above():
+    """D_l = W_l W_l^T - W_{l+1}^T W_{l+1}, whoever speaks of it; a heavy first layer has a positive one."""
+    rng = np.random.default_rng(3)
+    layers = [rng.normal(size=shape) for shape in ((4, 3), (5, 4), (2, 5))]
+    state = ln.Weights(layers)
+    for below, above, found in zip(layers, layers[1:], state.imbalance(), strict=False):
+        np.testing.assert_allclose(found, below @ below.T - above.T @ above, atol=1e-13)
+    problem = ln.factorisation(np.zeros((2, 3)))
+    np.testing.assert_allclose(
+        observe.imbalance(state, problem), [np.linalg.norm(d) for d in state.imbalance()], rtol=1e-12
+    )
+    values = np.array([[3.0, 2.0], [1.0, 1.5]])
+    vector = ln.factorisation(np.ones(2))
+    np.testing.assert_allclose(observe.layer_gaps(ln.Modes(values), vector), values[:1] ** 2 - values[1:] ** 2)
+
+    heavy = ln.Weights((3 * rng.normal(size=(4, 3)), 0.1 * rng.normal(size=(2, 4))))
+    (d,) = heavy.imbalance()
+    top = np.linalg.eigvalsh(d)[-1]
+    assert top > 1
+    # D of `sandwich`: the upper bound of C1 knows the heavy layer, that of C2 does not
+    first, second = mixed.sandwich(heavy.matrix, d)
+    c1, c2 = observe.grams(heavy)
+    assert np.linalg.eigvalsh(first.high - c1)[0] > -1e-10 * top
+    assert np.linalg.eigvalsh(second.high - c2)[0] > -1e-10 * top
+    assert np.linalg.eigvalsh(mixed.sandwich(heavy.matrix, -d)[0].high - c1)[0] < -0.1
+    # the spectrum of Q J, a descent step, and the starts that are balanced up to a multiple of the identity
+    np.testing.assert_allclose(feature.boost_spectrum(*heavy.layers).max(), top, rtol=1e-10)
+    one = ln.Weights((rng.normal(size=(4, 3)), rng.normal(size=(1, 4))))
+    goal = ln.factorisation(np.ones((1, 3)))
+    moved = one.descend(goal, 0.1).imbalance()[0] - one.imbalance()[0]
+    force = -goal.gradient(one.matrix)
+    np.testing.assert_allclose(feature.imbalance_step(*one.layers, force, 0.1), moved, atol=1e-12)
+    for sign in (1, -1):
+        (d,) = ln.two_c_balanced(rng.normal(size=(2, 3)), 0.4, sign=sign).imbalance()
+        np.testing.assert_allclose(d, sign * 0.8 * np.eye(len(d)), atol=1e-13)
+    (d,) = ln.i_gamma(problem, 0.7).imbalance()
+    np.testing.assert_allclose(d, 1.4 * np.eye(3), atol=1e-13)
+    # `NoisyFlow` keeps it in its geometric scheme
+    noise = ln.NoisyFlow(0.01, 0.0, scheme="geometric")
+    end = ln.simulate(goal, one, noise, steps=20, key=jax.random.key(0)).final
+    np.testing.assert_allclose(end.imbalance()[0], one.imbalance()[0], atol=1e-12)
