@@ -1,5 +1,7 @@
 """The conventions of docs/conventions.md, each held everywhere."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import linnet as ln
 from linnet import observe
 from linnet.problems import KEPT_SAMPLES
-from linnet.theory import feature, mixed
+from linnet.theory import convergence, feature, landscape, mixed, spectral, stability
 
 # Samples -------------------------------------------------------------------------------------------------------------
 
@@ -159,3 +161,81 @@ def test_the_imbalance_is_the_layer_below_less_the_layer_above():
     noise = ln.NoisyFlow(0.01, 0.0, scheme="geometric")
     end = ln.simulate(goal, one, noise, steps=20, key=jax.random.key(0)).final
     np.testing.assert_allclose(end.imbalance()[0], one.imbalance()[0], atol=1e-12)
+
+
+# Times ---------------------------------------------------------------------------------------------------------------
+
+ROWS = 3  # modes, neurons, rows and columns: as many as there are times in two of the shapes below
+A0, GOAL = (np.random.default_rng(seed).normal(size=(ROWS, ROWS)) for seed in (4, 5))
+MODES = np.array([0.5, 1.0, 2.5])
+START = convergence.coordinates(0.4, A0[0], A0[1], GOAL)[0]
+SIZES = feature.Amplitudes(jnp.asarray(0.3), jnp.asarray(0.2))
+RATES = convergence.Envelope(jnp.asarray(2.0), jnp.asarray(0.5), jnp.asarray(1.0), True)
+TIMED = {
+    "mixed.lazy": lambda t: mixed.lazy(t, A0, GOAL, 0.3, 2.0),
+    "mixed.mode": lambda t: mixed.mode(t, 0.1 * MODES, MODES, 0.3, 2.0),
+    "mixed.matrix": lambda t: mixed.matrix(t, A0, GOAL, 0.3, 2.0),
+    "mixed.recovery_error": lambda t: mixed.recovery_error(40 * t, [1.0, 0.5, 0.2], 9.0, 0.3, nodes=3, spiked=True),
+    "spectral.loss_bound": lambda t: spectral.loss_bound(t, MODES, 0.3, 0.2),
+    "spectral.whitened": lambda t: spectral.whitened(t, MODES, 0.3, MODES),
+    "spectral.jump": lambda t: spectral.jump(t, MODES),
+    "spectral.rate": lambda t: spectral.rate(t + 1, MODES, 0.3),
+    "spectral.noise_moments": lambda t: spectral.noise_moments(t, MODES, 0.3, MODES),
+    "spectral.commutator_moments": lambda t: spectral.commutator_moments(t, MODES, MODES),
+    "convergence.modes": lambda t: convergence.modes(t, START, 3),
+    "convergence.rank_one": lambda t: convergence.rank_one(t, 0.4, A0[0], A0[1], GOAL, 3),
+    "convergence.aligned": lambda t: convergence.aligned(t, 0.1 * MODES, MODES, 3),
+    "convergence.two_layers": lambda t: convergence.two_layers(t, A0, GOAL),
+    "convergence.scaled_time": lambda t: convergence.scaled_time(t, MODES, 3),
+    "convergence.envelope_bound": lambda t: convergence.envelope_bound(t, MODES, RATES, 0.3),
+    "convergence.alignment_bound": lambda t: convergence.alignment_bound(t, 0.2 * MODES, 2.0, 0.5),
+    "feature.growth": lambda t: feature.growth(t, 0.1 * MODES),
+    "feature.flow_growth": feature.flow_growth,
+    "feature.stage_one": lambda t: feature.stage_one(feature.flow_growth(t), MODES, 0.1 * MODES[::-1], 2.0),
+    "feature.slope": lambda t: feature.slope(feature.flow_growth(t), MODES, 0.2),
+    "feature.cubic_flow": lambda t: feature.cubic_flow(t, 0.1 * MODES),
+    "feature.aligned_flow": lambda t: feature.aligned_flow(t, SIZES, MODES),
+    "feature.Aligned.neurons": lambda t: feature.aligned_flow(t, SIZES, 1.5).neurons(MODES, MODES[::-1], 2.0),
+}
+STEPPED = {
+    "feature.cubic_map": lambda steps: feature.cubic_map(0.1 * MODES, 0.2, steps),
+    "feature.aligned_descent": lambda steps: feature.aligned_descent(SIZES, 0.1 * MODES, 1.5, steps),
+    "feature.mean_field": lambda steps: feature.mean_field(MODES, MODES[::-1], TASK, 0.1, steps),
+    "feature.pair_map": lambda steps: feature.pair_map(MODES, MODES[::-1], TASK, 0.1, steps),
+}
+TASK = feature.task(ln.mean_field_regression(A0, MODES, width=5))
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_times_come_first(name):
+    """Any shape of times, also as many as there are modes or rows: each time as it is alone."""
+    function = TIMED[name]
+    times = np.array([[0.0, 0.3, 1.1], [0.7, 2.0, 0.05]])
+    alone = [[jax.tree.map(np.asarray, function(t)) for t in row] for row in times]
+    for given, right in (
+        (times, jax.tree.map(lambda *parts: np.stack(parts).reshape(2, 3, *parts[0].shape), *alone[0], *alone[1])),
+        (times[0], jax.tree.map(lambda *parts: np.stack(parts), *alone[0])),
+    ):
+        jax.tree.map(
+            lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12), function(given), right
+        )
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_steps_come_first(name):
+    short, long = STEPPED[name](2), STEPPED[name](4)
+    for few, many in zip(jax.tree.leaves(short), jax.tree.leaves(long), strict=True):
+        assert few.shape == (3, ROWS)
+        np.testing.assert_allclose(many[:3], few, rtol=1e-14)
+
+
+def test_every_function_of_time_is_in_the_table():
+    for module in (mixed, spectral, convergence, feature, stability, landscape):
+        for name, thing in vars(module).items():
+            own = getattr(thing, "__module__", None) == module.__name__ and not name.startswith("_")
+            if own and callable(thing) and not inspect.isclass(thing):
+                short = f"{module.__name__.rpartition('.')[2]}.{name}"
+                parameters = inspect.signature(thing).parameters
+                first = next(iter(parameters), None)
+                assert (first in ("time", "theta", "steps", "grown")) == (short in TIMED), short
+                assert ("steps" in parameters and first != "steps") == (short in STEPPED), short

@@ -101,7 +101,7 @@ def test_one_key_may_serve_problem_and_start(key):
 
 
 def test_readout_starts_have_the_law_of_full_draws():
-    """Feature learning S4: any width, also width - 1 < d_in."""
+    """Any width, also width - 1 < d_in."""
     problem = ln.factorisation(np.ones((1, D_IN)))
     p_values = []
     for width in [1, 2, 3, 8, 60]:

@@ -469,7 +469,7 @@ class Samples(NamedTuple):
 def gaussian_samples(
     key: Key[Array, ""], samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
 ) -> Samples:
-    """n samples x ~ N(0, Sigma) with labels y = x^T beta + noise, as at most n inputs with their exact law (S5).
+    """n samples x ~ N(0, Sigma) with labels y = x^T beta + noise, as at most n inputs with their exact law.
 
     `groups` is d for Sigma = I, or (eigenvalue, multiplicity) pairs for its distinct eigenvalues. With z_j the samples
     along the teacher's part in group j, X X^T = sum_j lambda_j (z_j z_j^T + Wishart_n(d_j - 1)) and X beta =

@@ -195,7 +195,7 @@ def statistics(gram, y, hidden_gram, cross):
     ],
 )
 def test_draws_of_data_and_start_have_the_law_of_full_draws(groups, teacher, n, w):
-    """S4 and S5 together: d < n, w < n and several groups included; corrected for the number of statistics."""
+    """Both drawn compressed: d < n, w < n and several groups included; corrected for the number of statistics."""
     draws, sigma0, v0, noise2 = 6000, 0.4, 0.3, 0.2
     pairs = ((1.0, groups),) if isinstance(groups, int) else groups
 

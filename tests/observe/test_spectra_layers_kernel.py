@@ -74,7 +74,7 @@ def test_grams_and_hidden_alignment():
 
 
 def test_misalignment():
-    """Mixed dynamics, section 2: 0 when aligned, invariant under joint signs and rotations inside equal levels."""
+    """Mixed dynamics, Definition C.1: 0 when aligned, invariant under joint signs and rotations inside equal levels."""
     q, p = (np.linalg.qr(RNG.normal(size=(6, 6)))[0] for _ in range(2))
     levels = np.array([3.0, 3.0, 1.0])
     problem = ln.factorisation((q[:, :3] * levels) @ p[:, :3].T)

@@ -281,7 +281,7 @@ def test_two_balanced_layers_of_any_rank():
 
 
 def induced(u, v, s, force, depth):
-    """dA/dt of balanced layers at s u v^T (2.8)."""
+    """dA/dt of balanced layers at s u v^T (nonlocal, eq. 17)."""
     along = (depth - 2) * (u @ force @ v) * np.outer(u, v)
     return s ** (2 - 2 / depth) * (along + np.outer(u, u @ force) + np.outer(force @ v, v))
 

@@ -537,7 +537,7 @@ def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
         yield at_most(largest / (constant * total), 1.0, gamma_w=gamma_w, gamma_sigma2=gamma_s)
 
 
-@claim("mixed/C26", "asymptotic", "section 3, Figure 2", broken={"divisor": 2.0})
+@claim("mixed/C26", "asymptotic", "section 2.1, Figure 2", broken={"divisor": 2.0})
 def early_stopping_falls_with_sigma(size: str, divisor: float = 4.0) -> Iterator[Finding]:
     """The best step falls linearly in gamma_sigma2 + gamma_w, with slope -(c_lr/4) ln d |A_star| / s_K(A_star)."""
     d, c_lr = (80, 50) if size == "quick" else (200, 50)

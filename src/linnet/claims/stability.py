@@ -1003,7 +1003,7 @@ def unaligned_minima(size: str, skew: float = 0.5) -> Iterator[Finding]:
     left, right = np.linalg.svd(np.asarray(layers.layers[0]))[0], np.linalg.svd(np.asarray(layers.layers[1]))[2].T
     overlap = np.abs(left.T @ right)
     yield as_printed(at_most(np.max(np.abs(overlap - np.eye(3))), 1e-6, what="alignment of the two layers"))
-    # the identity start and a target that is not symmetric: C7
+    # the identity start and a target that is not symmetric: stability/C7
     target = _target((10.0, 6.0, 3.0))
     run = _descend(target, identity(target.problem, 0.01, _DEPTH), _lr(10.0, 1.8), 3000)
     off = max(_aligned(layers, [target.v] * _DEPTH + [target.u]) for layers in run.layers)

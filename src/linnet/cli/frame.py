@@ -10,7 +10,7 @@ from linnet.problems import regression
 
 
 class Frame(NamedTuple):
-    """A regression in the frame of its samples, where d_in and n drop out (7.4), and what was left outside.
+    """A regression in the frame of its samples, where d_in and n drop out, and what was left outside.
 
     `scales` are the nonzero singular values of X and `limit` is A_inf, in the frame of X's right singular vectors; X
     and Y already carry the normalisation of the loss. `basis` (orthonormal rows) leads back: A = limit @ basis.

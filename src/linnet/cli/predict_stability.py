@@ -389,7 +389,7 @@ def _balancing(s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, star
 
 
 def _gap_left(s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float) -> list[float | None]:
-    """Final gap over the first, by the product of 1 - q (section 3.5), for modes that converge; None for the others."""
+    """Final gap over the first, by the product of 1 - q of `gap_loss`, for modes that converge; None for the others."""
     root = alpha / s ** (1 / depth)
     steps = int(
         min(3 * np.ceil(escape_times(s, alpha, depth, "one-zero").max() * depth / kappas.min()) + 5000, 500_000)

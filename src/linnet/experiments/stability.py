@@ -521,7 +521,7 @@ class Fig7(Experiment):
 
 @lru_cache
 def _with_gap(depth: int) -> dynamics.Map:
-    """The one-zero map with a third entry: y_l^2 - y_L^2 over its start, by its product formula (section 3.5)."""
+    """The one-zero map with a third entry: y_l^2 - y_L^2 over its start, by the product of `stability.gap_loss`."""
     step = dynamics.one_zero(depth)
 
     def both(point: Any, kappa: Any) -> Any:

@@ -90,7 +90,7 @@ def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
     """Tangent kernel of the predictions on the samples, in their order, normalisation included
 
     Two layers and one output in width w: (1/w^2) (|v|^2 K + X W_1^T W_1 X^T) with K = X X^T (feature learning, section
-    2). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself:
+    3.4). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself:
     (D D^T) o K + H H^T with H = relu(X W_1^T) and D = v where a neuron is active, without an output scale.
     """
     if isinstance(state, ReluNetwork):
@@ -130,7 +130,7 @@ def target_kernel(gram: Any, labels: Any, scale: Any = 1.0) -> Float[Array, "n n
 def refined_kernel(
     gram: Any, labels: Any, *, squares: Any, projections: Any, variance: Any, width: Any
 ) -> Float[Array, "n n"]:
-    """The aligned kernel with its random start, to leading order in width^{-1/2} (feature learning, section 2).
+    """The aligned kernel with its random start, to leading order in width^{-1/2} (feature learning, Lemma 5.2 refined).
 
     (1/w) [mean(v^2) K + mean(omega^2) K y y^T K / gamma^2 + variance (K - K y y^T K / gamma)]: `squares` = mean(v^2),
     `projections` = mean(omega^2) with omega = W_1 X^T y, `variance` = sigma0^2.
@@ -201,8 +201,8 @@ def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
 def slope(state: State, problem: Problem, start: State) -> Float[Array, ""]:
     """Alignment slope sum(rho v) / (sqrt(gamma) sum(v^2)), rho_r = <w_r - w_r(0), X^T y> (1 once features are aligned)
 
-    The least-squares ratio of rho_r to v_r over all neurons, the same in full and in compressed width (feature
-    learning, P2).
+    The least-squares ratio of rho_r to v_r over all neurons, the same in full and in compressed width; in
+    stage one it is `theory.feature.slope`.
     """
     (first, v), (before, _), feature = _one_output(state), _one_output(start), _feature(state, problem)
     # units of v, so that the squares of a tiny start do not underflow

@@ -96,8 +96,8 @@ class Weights(State):
     def expand(self, start: "Weights") -> "Weights":
         """The way back from `compress`, two layers: every neuron of `start`, where this network has taken it.
 
-        [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R (feature
-        learning, S3). `self` is a network that has started at `start.compress()`.
+        [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R.
+        `self` is a network that has started at `start.compress()`.
         """
         if not isinstance(start, Weights) or start.depth != 2:
             raise InputError(

@@ -38,7 +38,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(values: Any, widths: Sequence[int], kept: Sequence[int], *, curvature: float = 1.0) -> Spectrum:
-    """The Hessian at the balanced critical point that keeps some modes of whitened data, in closed form (P6).
+    """The Hessian at the balanced critical point that keeps some modes of whitened data, in closed form.
 
     `values` are the singular values z of the target Z, `widths` = (d_in, hidden ..., d_out), `curvature` is c in
     dC/dA = c (A - Z): n for the loss 1/2 |X A^T - Y|^2. With e = 2 - 2/L, eigenvalues in units of c:
@@ -93,7 +93,7 @@ def index(values: Any, widths: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def label(values: Any, widths: Sequence[int], kept: Sequence[int]) -> str:
-    """`strict_saddle`, `degenerate_sosp` or `global_min`, in the words of `observe.classify` (C3, C4, C5).
+    """`strict_saddle`, `degenerate_sosp` or `global_min`, in the words of `observe.classify` (`nonlocal/C3` to C5).
 
     Negative curvature is a strict saddle. Without it the kept modes are the largest; then the point is a global minimum
     if the bottleneck or the modes are used up, and degenerate else, which happens from three layers on.
