@@ -1,6 +1,9 @@
 """The conventions of docs/conventions.md, each held everywhere."""
 
 import inspect
+import re
+from itertools import pairwise
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +11,8 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet import observe
-from linnet.problems import KEPT_SAMPLES
+from linnet import linalg, observe
+from linnet.problems import KEPT_SAMPLES, Problem
 from linnet.theory import convergence, feature, landscape, mixed, spectral, stability
 
 # Samples -------------------------------------------------------------------------------------------------------------
@@ -239,3 +242,122 @@ def test_every_function_of_time_is_in_the_table():
                 first = next(iter(parameters), None)
                 assert (first in ("time", "theta", "steps", "grown")) == (short in TIMED), short
                 assert ("steps" in parameters and first != "steps") == (short in STEPPED), short
+
+
+# Losses --------------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[1] / "docs" / "conventions.md").read_text(encoding="utf-8")
+COSTS = re.findall(r"^\| `(\w+\(.*)` \| `(.*)` \|$", PAGE, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("call", "formula"), COSTS)
+def test_costs_are_those_of_the_page(call, formula, key):
+    rng = np.random.default_rng(6)
+    names = {
+        "M": rng.normal(size=(3, 4)),
+        "X": rng.normal(size=(5, 4)),
+        "Y": rng.normal(size=(5, 1 if "mean_field" in call else 3)),
+        "y": rng.normal(size=5),
+        "n": 5,
+        "seen": rng.integers(0, 2, size=(3, 4)),
+        "signs": rng.choice([-1.0, 1.0], size=(3, 4)),
+        "key": key,
+    }
+    problem = eval(call, {**vars(ln), **{name: getattr(ln, name) for name in ln.__all__}, **names})
+    matrix = rng.normal(size=problem.shape)
+    known = {name: getattr(np, name) for name in ("sum", "log", "exp", "sqrt")}
+    right = eval(formula, {**known, **names, "A": matrix, "b": matrix, "problem": problem})
+    assert float(problem.cost(jnp.asarray(matrix))) == pytest.approx(float(right), rel=1e-12)
+
+
+def test_every_public_problem_is_on_the_page():
+    named = {call.split("(")[0] for call, _ in COSTS}
+    makers = {
+        name for name in ln.__all__ if inspect.isfunction(getattr(ln, name)) and makes_problems(getattr(ln, name))
+    }
+    assert named == makers
+
+
+def makes_problems(thing):
+    kind = inspect.signature(thing).return_annotation if inspect.isfunction(thing) else None
+    return inspect.isclass(kind) and issubclass(kind, Problem)
+
+
+# Shapes and widths ---------------------------------------------------------------------------------------------------
+
+
+def test_shapes_are_outputs_then_inputs_and_widths_go_with_the_data(key):
+    problem = ln.factorisation(np.random.default_rng(7).normal(size=(2, 5)))  # two outputs, five inputs
+    assert problem.shape == (2, 5)
+    assert ln.low_rank_recovery(key, (2, 5), 1).shape == ln.custom(jnp.sum, (2, 5)).shape == (2, 5)
+    assert ln.regression(np.ones((7, 5)), np.ones((7, 2))).shape == (2, 5)
+    for state, hidden in (
+        (ln.gaussian(key, problem, (3, 4), 1.0), (3, 4)),
+        (ln.balanced(problem.target, (3, 4)), (3, 4)),
+        (ln.critical(problem, (3, 4), (1,)), (3, 4)),
+        (ln.i_gamma(problem, 0.1), (5,)),
+    ):
+        widths = (5, *hidden, 2)
+        assert state.widths == widths
+        assert [w.shape for w in state.layers] == [(above, below) for below, above in pairwise(widths)]
+        assert state.matrix.shape == (2, 5)
+    # widths of the landscape: as many parameters as the network has, and the Hessian of that network
+    values = np.linalg.svd(problem.target, compute_uv=False)
+    network = ln.critical(problem, (3, 4), (1, 2))
+    spectrum = landscape.spectrum(values, network.widths, (1, 2)).all()
+    np.testing.assert_allclose(observe.hessian_spectrum(network, problem), spectrum, atol=1e-10)
+    assert len(convergence.near_rates(values, problem.shape, 3, rank=2)) == 2 * (5 + 2 - 2)
+    first = ln.Modes(np.array([[2.0], [3.0]])).weights(np.eye(2, 1), np.eye(5, 1)).layers[0]
+    assert first.shape == (1, 5)
+    assert float(first[0, 0]) == 2.0
+
+
+# Spectra -------------------------------------------------------------------------------------------------------------
+
+
+def spectra():
+    """Every public function that returns a spectrum."""
+    rng = np.random.default_rng(8)
+    problem = ln.factorisation(rng.normal(size=(3, 4)))
+    state = ln.Weights((rng.normal(size=(5, 4)), rng.normal(size=(3, 5))))
+    deep = ln.Weights([rng.normal(size=(4, 4)) for _ in range(3)])
+    modes = ln.Modes(rng.normal(size=(3, 4)))
+    vector = ln.factorisation(rng.normal(size=4))
+    z = np.array([3.0, 2.0, 0.5])
+    task = feature.task(ln.mean_field_regression(rng.normal(size=(6, 4)), rng.normal(size=6), width=5))
+    regression = ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 3)))
+    return {
+        "linalg.singular_values": linalg.singular_values(state.matrix),
+        "linalg.singular_values, vector": linalg.singular_values(vector.target),
+        "observe.singular_values": observe.singular_values(state, problem),
+        "observe.layer_singular_values": observe.layer_singular_values(1)(state, problem),
+        "observe.kernel_spectrum": observe.kernel_spectrum(state, problem),
+        "observe.kernel_spectrum, deep": observe.kernel_spectrum(deep, problem),
+        "observe.hessian_spectrum": observe.hessian_spectrum(state, problem),
+        "observe.top_hessian": observe.top_hessian(4)(state, problem),
+        "observe.aligned_spectrum": observe.aligned_spectrum(modes, vector),
+        "Factorisation.fit": problem.fit().values,
+        "Regression.fit": regression.fit().values,
+        "Factorisation.aligned": problem.aligned().target,
+        "spectral.layer_values, first": spectral.layer_values(z, 0.1, 5).first,
+        "spectral.layer_values, second": spectral.layer_values(z, 0.1, 5).second,
+        "spectral.lyapunov": spectral.lyapunov(4),
+        "convergence.coordinates": convergence.coordinates(1.0, np.ones(3), np.ones(4), problem.target)[0].z,
+        "convergence.near_rates": convergence.near_rates(z, (3, 4), 3, rank=2),
+        "landscape.spectrum": landscape.spectrum(z, (4, 3, 3), (1, 3)).values,
+        "landscape.Spectrum.all": landscape.spectrum(z, (4, 3, 3), (1, 3)).all(),
+        "landscape.critical_points": landscape.critical_points(regression, (3,)).values,
+        "feature.end_state": feature.end_state(task).values,
+        "feature.boost_spectrum": feature.boost_spectrum(*state.layers),
+        "stability.minimum_spectrum": np.array([x.value for x in stability.minimum_spectrum(z, 3, 5, 0.1)]),
+        "stability.cross_multipliers": np.abs(stability.cross_multipliers(0.8, 3, 2.2)),
+        "stability.cross_multipliers_two_layers": np.abs(stability.cross_multipliers_two_layers(1.1, 0.9)),
+        "dynamics.floquet": np.abs(ln.dynamics.floquet(rng.normal(size=(2, 4, 4)))),
+    }
+
+
+def test_spectra_descend():
+    for name, values in spectra().items():
+        assert values.ndim == 1, name
+        assert len(values) > 2, name
+        assert np.all(np.diff(values) <= 1e-12), name

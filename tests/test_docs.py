@@ -132,7 +132,7 @@ LABEL = re.compile(
     r"|\bspec's\b|\bof the spec\b|\b[Ss]pec [SPCE]\d"
     r"|(?<!\w)\([2-9]\.\d{1,2}\)|(?i:nonlocal|bias|dynamics|stability|learning),? \d\.\d"  # (7.4), nonlocal 2.1
 )
-LISTED = re.compile(r"(\w+/[CE]\d+)(?:(?:,| and| to) [CE]\d+)+")  # mixed/C4, C6
+LISTED = re.compile(r"(\w+/[CE]\d+)`?(?:(?:,| and| to) [CE]\d+)+")  # mixed/C4, C6
 
 
 def prose(path):

@@ -187,7 +187,7 @@ def _gap(at: Coordinates, goal: Coordinates, gamma: float) -> Any:
 def _slowest(values: np.ndarray, shape: tuple[int, int], depth: int, n: float) -> float:
     """The slowest rate in the end; among several best fits nothing moves, and these directions do not count."""
     rates = convergence.near_rates(values, shape, depth, n)
-    return float(rates[rates > 1e-9 * rates[-1]][0])
+    return float(np.min(rates[rates > 1e-9 * np.max(rates)]))
 
 
 def _learned(start: Coordinates, depth: int, n: float, z1: float, gap: Callable[[Coordinates], Any]) -> float:

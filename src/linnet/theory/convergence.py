@@ -642,8 +642,10 @@ def far_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Arr
     return -distance_rate(at, depth, samples) / (2 * distance(at))
 
 
-def near_rates(values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1) -> np.ndarray:
-    """All rates of the flow of A linearised at the balanced minimum Z_r, ascending: r (d_in + d_out - r) of them.
+def near_rates(
+    values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1
+) -> Float[np.ndarray, " rates"]:
+    """All rates of the flow of A linearised at the balanced minimum Z_r, descending: r (d_in + d_out - r) of them.
 
     They are the Hessian's eigenvalues there (`landscape.spectrum`), without those of changes of basis.
     """
@@ -658,7 +660,7 @@ def near_rates(values: Any, shape: tuple[int, int], depth: int, samples: float =
     # in a network without spare neurons the rest of the Hessian is zero
     widths = (shape[1], *[r] * (depth - 1), shape[0])
     found = landscape.spectrum(z, widths, range(1, r + 1), curvature=n).all()
-    return found[: r * (few + many - r)][::-1]
+    return found[: r * (few + many - r)]
 
 
 def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1) -> float:
@@ -667,7 +669,7 @@ def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 
     In units of 1/(n z_1^e) it does not depend on depth; in t it is slower with depth if z_1 < 1, faster if z_1 > 1. One
     input and one output have the radial direction only: n L z_1^e.
     """
-    return float(near_rates(values, shape, depth, samples, rank)[0])
+    return float(near_rates(values, shape, depth, samples, rank)[-1])
 
 
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:

@@ -693,7 +693,7 @@ def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
 def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Q J, Q the Gram matrix of [W_1, W_2^T] and J = diag(1, -1): constants of gradient flow.
 
-    Those of the imbalance W_1 W_1^T - W_2^T W_2 on the neurons, sorted; in full or compressed width.
+    Those of the imbalance W_1 W_1^T - W_2^T W_2 on the neurons, descending; in full or compressed width.
     """
     w1, w2 = (np.asarray(_check.array(name, w, ndim=2)) for name, w in (("first", first), ("second", second)))
     p = np.concatenate([w1, w2.T], axis=1)
@@ -701,7 +701,7 @@ def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
     # the nonzero spectrum of P^T P J is that of the symmetric P J P^T
     values = np.linalg.eigvalsh((p * signs) @ p.T)
     largest = np.argsort(-np.abs(values))[: p.shape[1]]
-    return np.sort(np.pad(values[largest], (0, max(0, p.shape[1] - len(largest)))))
+    return np.sort(np.pad(values[largest], (0, max(0, p.shape[1] - len(largest)))))[::-1]
 
 
 def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:

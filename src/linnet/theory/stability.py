@@ -74,7 +74,7 @@ def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> t
     """The Hessian's eigenvalues with multiplicities where descent from the one-zero start ends (`stability/C2`).
 
     d x d layers, balanced on the r modes of the target; W_l, l < L, still carry alpha on the rest and W_L carries 0.
-    A balanced start forgets its alpha, slowly: alpha = 0. In the order of the table, zeros last; L d^2 in all.
+    A balanced start forgets its alpha, slowly: alpha = 0. Descending; L d^2 in all.
     """
     s = _spectrum(spectrum)
     depth = _check.integer("depth", depth, least=1)
@@ -96,7 +96,7 @@ def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> t
         levels.append(Level(float(alpha ** (2 * (depth - 1))), rest**2, "null"))
     if depth > 1:
         levels.append(Level(0.0, (depth - 1) * d**2, "flat"))
-    return tuple(levels)
+    return tuple(sorted(levels, key=lambda level: -level.value))
 
 
 def cross_eigenvector(first: float, second: float, depth: int) -> Float[np.ndarray, " depth"]:
@@ -504,15 +504,16 @@ def _pair_blocks(values: Array, ratio: Array, depth: int) -> Array:
 
 
 def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndarray, " 3"]:
-    """The same for L = 2 and mode 2 at rest in closed form, e_i = lr s_i: 1 - (e_1-e_2)(1+e_2) and a pair.
+    """The same for L = 2 and mode 2 at rest in closed form, largest first: 1 - (e_1-e_2)(1+e_2) and a pair.
 
     The pair solves m^2 - tau m + D, tau = 4 - 3e_1 - e_2 + e_1 e_2 + e_2^2, D = 1 + delta (1+e_1) + delta^2,
-    delta = e_1 + e_2 - 2: it leaves the unit circle exactly at lr = 2 / lam_12.
+    delta = e_1 + e_2 - 2, e_i = lr s_i: it leaves the unit circle exactly at lr = 2 / lam_12.
     """
     a, b = first, second
     delta = a + b - 2
     pair = np.roots([1.0, -(4 - 3 * a - b + a * b + b * b), 1 + delta * (1 + a) + delta**2])
-    return np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
+    values = np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
+    return values[np.argsort(-np.abs(values))]
 
 
 def cross_edge(ratio: Any, depth: int) -> Float[np.ndarray, "..."]:
