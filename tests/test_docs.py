@@ -1,12 +1,15 @@
 """README and documentation run, and print and draw what they show."""
 
 import importlib.util
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
 
 from linnet import sweep
+from linnet.claims.claim import registry
 from linnet.experiments.mixed import Fig2
 
 ROOT = Path(__file__).parents[1]
@@ -111,3 +114,91 @@ def test_a_page_is_written_anew_up_to_durations(tmp_path, monkeypatch):
 def test_the_figure_as_a_file_is_the_figure():
     text = (ROOT / "src" / "linnet" / "experiments" / "mixed_fig2.toml").read_text()
     assert Fig2().spec() == sweep.parse(text)
+
+
+# References ----------------------------------------------------------------------------------------------------------
+
+PAPERS = {  # as they are called, with the sections that they have
+    "mixed": ("mixed dynamics", "1 1.1 1.2 1.3 1.4 1.5 2 2.1 3 A B C D E F"),
+    "spectral": ("spectral bias", "1 1.1 2 3 3.1 3.2 3.3 4 4.1 A B C C.1 D"),
+    "nonlocal": ("nonlocal", "1 2 3 4"),
+    "stability": ("edge of stability", "1 2 3 3.1 3.2 3.3 4 4.1 4.2 5 A B C"),
+    "feature": ("feature learning", "1 2 3 3.1 3.2 3.3 3.4 4 4.1 5 5.1 6 7 A B"),
+}
+SECTION = re.compile(r"[Ss]ections? ([A-F]?(?:\d+|\b)(?:\.\d+)*)(?=[\s,;:.)]|$)")
+LABEL = re.compile(
+    r"(?<![\w/^|])[PS]\d{1,2}(?![\w(^])"  # P5, S6
+    r"|(?<![\w/^|])E\d{1,2}(?![\w(^])|(?<![\w/^|])C(?:[3-9]|\d\d)(?![\w(^])"  # E13, C7: ids of claims name their paper
+    r"|\bspec's\b|\bof the spec\b|\b[Ss]pec [SPCE]\d"
+    r"|(?<!\w)\([2-9]\.\d{1,2}\)|(?i:nonlocal|bias|dynamics|stability|learning),? \d\.\d"  # (7.4), nonlocal 2.1
+)
+LISTED = re.compile(r"(\w+/[CE]\d+)`?(?:(?:,| and| to) [CE]\d+)+")  # mixed/C4, C6
+
+
+def prose(path):
+    """Docstrings and comments of a Python file, the text of a page; white space is one blank."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        parts = [text]
+    else:
+        parts, comment = [], ""
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                comment += token.string.lstrip("#")
+            elif token.type not in (tokenize.NL, tokenize.NEWLINE):
+                parts.append(comment)
+                comment = ""
+            if token.type == tokenize.STRING and token.string.lstrip("rf").startswith('"""'):
+                parts.append(token.string)
+    return [" ".join(part.split()) for part in parts if part]
+
+
+def labels(text):
+    """What in a text points to nothing that a reader has."""
+    found = [match.group() for match in LABEL.finditer(LISTED.sub(r"\1", text))]
+    for match in SECTION.finditer(text):
+        before = text[: match.start()].lower()
+        names = [sections for name, sections in PAPERS.values() if re.search(rf"{name}'?s?,?\s*$", before)]
+        named = before.endswith(("eftekhari, ", "results*, ", "describes in ")) or text[match.end() :].startswith(
+            " of the paper"
+        )
+        if not named and not any(match.group(1) in sections.split() for sections in names):
+            found.append(match.group())
+    return found
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "docs", "benchmarks", "README.md", "CONTRIBUTING.md"])
+def test_references_can_be_resolved(folder):
+    """Claim ids, equations and theorems of a named paper, or words: no labels of texts that are not here."""
+    root = ROOT / folder
+    paths = [root] if root.is_file() else [path for path in root.rglob("*") if path.suffix in (".py", ".md")]
+    found = {
+        str(path.relative_to(ROOT)): labels(text)
+        for path in paths
+        if path != Path(__file__)
+        for text in prose(path)
+        if labels(text)
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("the slope (P2)", 1),
+        ("Spec S9 at a d", 1),
+        ("nonlocal 2.1 and the loss (7.4), section 3.4", 3),
+        ("feature learning, section 2.7", 1),
+        ("what descent keeps (C7), E13", 2),
+        ("mixed/C4, C6 and nonlocal/C3, region P1(c0, C), C1 = W_1^T W_1, eq. (12), Lemma B.2", 0),
+        ("feature learning, section 3.3; Theorem 3.1 (iii); spectral bias, section 4.1", 0),
+    ],
+)
+def test_labels_are_told_from_references(text, count):
+    assert len(labels(text)) == count
+
+
+def test_places_of_claims_are_in_their_papers():
+    for name, entry in registry().items():
+        for section in SECTION.findall(entry.place):
+            assert not section or section in PAPERS[name.split("/")[0]][1].split(), f"{name}: {entry.place}"

@@ -101,7 +101,7 @@ def test_one_key_may_serve_problem_and_start(key):
 
 
 def test_readout_starts_have_the_law_of_full_draws():
-    """Feature learning S4: any width, also width - 1 < d_in."""
+    """Any width, also width - 1 < d_in."""
     problem = ln.factorisation(np.ones((1, D_IN)))
     p_values = []
     for width in [1, 2, 3, 8, 60]:
@@ -141,7 +141,7 @@ def test_structured_starts(key):
         state = ln.two_c_balanced(matrix, 0.3, sign=sign)
         assert state.widths == (6, w, 4)
         assert jnp.allclose(state.matrix, matrix)
-        assert jnp.allclose(-state.imbalance()[0], sign * 0.6 * jnp.eye(w), atol=1e-13)
+        assert jnp.allclose(state.imbalance()[0], sign * 0.6 * jnp.eye(w), atol=1e-13)
 
     for a in (matrix, matrix.T, matrix[:, :4], np.zeros((3, 2)), np.outer(matrix[0], matrix[1])):
         w1, w2 = ln.mixed_manifold(a, 0.3).layers

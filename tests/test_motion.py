@@ -24,7 +24,7 @@ def test_no_label_noise_is_descent(key):
 
 
 def test_label_noise_descent_is_euler_maruyama(key):
-    """Spectral bias, section 2: t = lr k and delta_SDE = sqrt(lr) delta_label, the same path."""
+    """Spectral bias, appendix D: t = lr k and delta_SDE = sqrt(lr) delta_label, the same path."""
     rng = np.random.default_rng(1)
     problem = ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 2)), average=True)
     state, lr, delta = start(rng, 5, 4, 2), 0.05, 0.4
@@ -71,7 +71,7 @@ def test_geometric_scheme_without_noise_conserves_the_imbalance(key):
 
 
 def moments(w1_0, a_0, t, d_in):
-    """Spectral bias P11: E|W_1|^2 and E|a|^2 of the pure noise."""
+    """`spectral/C18`: E|W_1|^2 and E|a|^2 of the pure noise."""
     k = np.sqrt(d_in)
     return (
         w1_0 * np.cosh(k * t) + k * a_0 * np.sinh(k * t),
@@ -101,7 +101,7 @@ def test_pure_noise_has_its_exact_second_moments(scheme):
 
 
 def test_noise_is_coloured_by_the_data(key):
-    """General data: E|a|^2 grows with kap = |X X^T|_F (P11)."""
+    """General data: E|a|^2 grows with kap = |X X^T|_F."""
     x = np.diag([1.5, 0.5])
     problem = ln.regression(x, np.zeros(2))
     state = ln.Weights((np.eye(2), np.zeros((1, 2))))

@@ -80,7 +80,7 @@ def test_loss_near_a_perfect_fit_does_not_cancel():
 @pytest.mark.parametrize(("n", "deficient"), [(7, False), (7, True), (2, False), (30, True)])
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
 def test_rank_constrained_optimum(n, deficient, rank):
-    """Nonlocal 2.4: Eckart-Young through the projection of Y, n < d_in and rank-deficient X included."""
+    """Nonlocal, eq. 10a: Eckart-Young through the projection of Y, n < d_in and rank-deficient X included."""
     x, y = RNG.normal(size=(n, 4)), RNG.normal(size=(n, 3))
     if deficient:
         x[:, 3] = x[:, 0] - x[:, 1]

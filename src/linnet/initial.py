@@ -29,9 +29,9 @@ def gaussian(
 ) -> Weights:
     """Independent N(0, variance) weights; one variance, or one a layer.
 
-    A number as `width` means two layers, drawn compressed: the R factor of [W_1, W_2^T] is Bartlett's (mixed dynamics
-    S2), min(width, d_in + d_out) neurons, any width >= 1. A traced width gives d_in + d_out neurons, of which those
-    beyond the width are zero. A sequence means the hidden widths of a deeper network, drawn in full.
+    A number as `width` means two layers, drawn compressed: the R factor of [W_1, W_2^T] is Bartlett's, with
+    min(width, d_in + d_out) neurons, any width >= 1. A traced width gives d_in + d_out neurons, of which those beyond
+    the width are zero. A sequence means the hidden widths of a deeper network, drawn in full.
     """
     d_out, d_in = _matrix(problem)
     key = _stream(key, "gaussian")
@@ -51,10 +51,10 @@ def gaussian(
 def readout(
     key: Key[Array, ""], problem: Problem, width: float | Sequence[int], *, sigma0: float | Array, v0: float | Array
 ) -> Weights:
-    """W_1 ~ N(0, sigma0^2), W_2 = +-v0 with random signs, one output (feature learning, section 2).
+    """W_1 ~ N(0, sigma0^2), W_2 = +-v0 with random signs, one output (feature learning, section 3.3).
 
     A number as `width` draws it compressed: the neurons are rotated so that W_2 = v0 sqrt(width) e_1, and W_1 is one
-    Gaussian row above a Bartlett factor of width - 1 rows (S4). The law of every rotation-invariant quantity is exact;
+    Gaussian row above a Bartlett factor of width - 1 rows. The law of every rotation-invariant quantity is exact;
     it depends on the samples through X X^T alone, so `problem` may hold any inputs with that Gram matrix. A sequence
     of one width draws every neuron.
     """
@@ -98,7 +98,7 @@ def propagator(problem: Problem) -> Weights:
     """Phi = I, the start of the flow map of the pure-noise process: d_in + d_out neurons, W_1^T over W_2 the identity.
 
     Noise moves the stack S = [W_1^T; W_2] from the left, so S(t) = Phi(t) S(0) with one Phi(t) for all starts and
-    widths (spectral bias, 7.8): `start.carried(phi)` is where `start` has gone.
+    widths: `start.carried(phi)` is where `start` has gone.
     """
     d_out, d_in = _matrix(problem)
     eye = jnp.eye(d_in + d_out)
@@ -108,7 +108,7 @@ def propagator(problem: Problem) -> Weights:
 def balanced(
     matrix: Any, hidden: Sequence[int], *, rank: int | None = None, key: Key[Array, ""] | None = None
 ) -> Weights:
-    """Balanced layers with the given end-to-end matrix: W_{l+1}^T W_{l+1} = W_l W_l^T (nonlocal, section 2.6).
+    """Balanced layers with the given end-to-end matrix: W_{l+1}^T W_{l+1} = W_l W_l^T (nonlocal, Definition 10).
 
     `hidden` are the hidden widths, each at least the rank of the matrix. Inner frames are coordinate vectors, or Haar
     frames with a key. `rank` defaults to the number of singular values above 1e-12 of the largest.
@@ -241,7 +241,7 @@ def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None)
 
 
 def mixed_manifold(matrix: Any, c: Any) -> Weights:
-    """Two layers with end-to-end matrix A and Q J Q = c^2 J, Q the Gram matrix of [W_1, W_2^T] (mixed dynamics, C4).
+    """Two layers with end-to-end matrix A and Q J Q = c^2 J, Q the Gram matrix of [W_1, W_2^T] (`mixed/C4`).
 
     Then C1 = sqrt(A^T A + c^2), C2 = sqrt(A A^T + c^2) for ever under gradient flow: `Mixed(c)` is exact. d_in + d_out
     neurons: for each singular triplet the pair sqrt(p/2) (v, u), sqrt(c^2/(2p)) (v, -u) with p = s + hypot(s, c).
@@ -259,7 +259,7 @@ def mixed_manifold(matrix: Any, c: Any) -> Weights:
 
 
 def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
-    """Two layers with end-to-end matrix A and W_1 W_1^T - W_2^T W_2 = +2c I (or -2c I) (mixed dynamics, C5).
+    """Two layers with end-to-end matrix A and W_1 W_1^T - W_2^T W_2 = +2c I (or -2c I) (`mixed/C5`).
 
     `sign=+1` has d_in neurons, `sign=-1` has d_out; `Mixed(c)` is exact for both.
     """

@@ -18,6 +18,8 @@ from linnet._check import InputError
 from linnet._random import bartlett, stream, with_spectrum
 from linnet.linalg import RANK_TOLERANCE, product
 
+KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
+
 
 class Optimum(NamedTuple):
     """A minimiser and the cost there."""
@@ -169,9 +171,10 @@ class Factorisation(Problem):
 class Regression(Problem):
     """C(A) = (scale/2) |output_scale X A^T - Y|^2 with n samples as rows of X and Y.
 
-    Only second moments survive: X = Q root with orthonormal Q, `labels` = Y^T Q and the part of |Y|^2 outside the
+    Training sees second moments only: X = Q root with orthonormal Q, `labels` = Y^T Q and the part of |Y|^2 outside the
     range of X. So X^T X = root^T root and Y^T X = labels root, at most d_in rows whatever n is, and the loss near a
-    perfect fit does not cancel as it does when written with X^T X.
+    perfect fit does not cancel as it does when written with X^T X. `frame` = Q and `outputs` = Y lead back to the
+    samples one by one (`sampled`), up to 4096 of them.
     """
 
     finite: ClassVar[bool] = True
@@ -181,10 +184,21 @@ class Regression(Problem):
     scale: Float[Array, ""]
     output_scale: Float[Array, ""]
     samples: int = eqx.field(static=True)
+    frame: Float[Array, "n k"] | None = None
+    outputs: Float[Array, "n *d_out"] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.labels.shape[:-1], self.root.shape[1])
+
+    def sampled(self) -> "Samples":
+        """X and Y, row by row as they were given; a projected or whitened problem has its own inputs in that order."""
+        if self.frame is None or self.outputs is None:
+            raise InputError(
+                f"the problem has {self.samples} samples and keeps only their second moments: what is said sample by "
+                f"sample is for at most {KEPT_SAMPLES}."
+            )
+        return Samples(self.frame @ self.root, self.outputs)
 
     def residual(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out k"]:
         """The residual inside the range of X, transposed: output_scale A root^T - labels."""
@@ -254,9 +268,7 @@ class Regression(Problem):
         _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
         outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
-        small = Regression(
-            jnp.diag(s), self.labels @ q, self.unexplained + outside, self.scale, self.output_scale, self.samples
-        )
+        small = self._turned(q, jnp.diag(s), outside)
         return Projection(small, vt)
 
     def whiten(self) -> "Whitening":
@@ -269,10 +281,14 @@ class Regression(Problem):
                 f"X has rank {s.shape[0]} and d_in = {d_in}: whitening needs rank X = d_in; call project() first."
             )
         outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
-        whitened = Regression(
-            jnp.sqrt(n) * vt, self.labels @ q, self.unexplained + outside, self.scale, self.output_scale, n
-        )
+        whitened = self._turned(q, jnp.sqrt(n) * vt, outside)
         return Whitening(whitened, jnp.sqrt(n) * (vt.T / s) @ vt)
+
+    def _turned(self, q: Float[Array, "k r"], root: Float[Array, "r d"], outside: Float[Array, ""]) -> "Regression":
+        """The same labels on inputs Q q root; `outside` of |Y|^2 is in their range no more."""
+        frame = None if self.frame is None else self.frame @ q
+        left = self.unexplained + outside
+        return Regression(root, self.labels @ q, left, self.scale, self.output_scale, self.samples, frame, self.outputs)
 
 
 class Projection(NamedTuple):
@@ -448,13 +464,13 @@ class Samples(NamedTuple):
     """Samples as rows, and their labels."""
 
     inputs: Float[Array, "n k"]
-    labels: Float[Array, " n"]
+    labels: Float[Array, "n *d_out"]
 
 
 def gaussian_samples(
     key: Key[Array, ""], samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
 ) -> Samples:
-    """n samples x ~ N(0, Sigma) with labels y = x^T beta + noise, as at most n inputs with their exact law (S5).
+    """n samples x ~ N(0, Sigma) with labels y = x^T beta + noise, as at most n inputs with their exact law.
 
     `groups` is d for Sigma = I, or (eigenvalue, multiplicity) pairs for its distinct eigenvalues. With z_j the samples
     along the teacher's part in group j, X X^T = sum_j lambda_j (z_j z_j^T + Wishart_n(d_j - 1)) and X beta =
@@ -553,7 +569,8 @@ def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem
     n = x.shape[0]
     scale = _check.floating(1.0 / n if _check.flag("average", average) else 1.0)
     out = _check.number("output_scale", output_scale, above=0)
-    return Regression(s[:, None] * vt, labels, outside, scale, out, n, test=test)
+    rows = (q, y) if n <= KEPT_SAMPLES else (None, None)
+    return Regression(s[:, None] * vt, labels, outside, scale, out, n, *rows, test=test)
 
 
 def _range(root: Float[Array, "k d_in"]) -> tuple[Array, Array, Array]:

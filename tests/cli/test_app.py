@@ -65,7 +65,7 @@ def test_list_and_verify(inside, here):
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
     assert result["failed"] == 0
-    assert [c["holds"] for c in result["claims"]] == [True, False, True]  # C22 is refuted
+    assert [c["holds"] for c in result["claims"]] == [True, False, True]  # mixed/C22 is refuted
     assert set(result["claims"][0]) == {
         "id", "paper", "kind", "statement", "holds", "measured", "required", "margin", "seconds", "detail"
     }  # fmt: skip

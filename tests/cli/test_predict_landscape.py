@@ -106,7 +106,7 @@ def test_data_of_ones_own(typed, tmp_path):
     a = np.linalg.lstsq(x, y, rcond=None)[0]
     assert points[1, 2]["loss"] == pytest.approx(np.sum((x @ a - y) ** 2) / 2)
     assert points[1, 2]["smallest_eigenvalue"] == 0
-    assert points[()]["smallest_eigenvalue"] == pytest.approx(-np.linalg.norm(y.T @ x, 2))  # zero weights, C5
+    assert points[()]["smallest_eigenvalue"] == pytest.approx(-np.linalg.norm(y.T @ x, 2))  # zero weights, nonlocal/C5
     both = typed("--width", "2", "--data", str(file), "--spectrum", "3,1")
     assert (both[0], "give one of them" in both[2]) == (2, True)
     assert "inputs = 4 is not allowed with --data" in typed("--width", "2", "--data", str(file), "--inputs", "4")[2]

@@ -92,7 +92,7 @@ def test_a_claim_not_as_stated_is_a_failure(again):
     out, go = again
     stored = json.loads((out / "claims.json").read_text())
     for verdict in stored["claims"]:
-        verdict["holds"] = True  # C22 is refuted: it ought to fail
+        verdict["holds"] = True  # mixed/C22 is refuted: it ought to fail
     (out / "claims.json").write_text(json.dumps(stored))
     told, _ = go()
     assert told["claims"]["failed"] == 1

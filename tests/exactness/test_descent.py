@@ -169,7 +169,7 @@ def test_one_zero_and_orthogonal_starts_are_the_same_chain(key):
 
 
 def test_balanced_rank_k_start_needs_only_k_neurons(key):
-    """Nonlocal S3: hidden widths of k, far beyond what counting dimensions gives."""
+    """Balanced starts of rank k: hidden widths of k, far beyond what counting dimensions gives."""
     rng = np.random.default_rng(1)
     start = 0.3 * rng.normal(size=(6, 2)) @ rng.normal(size=(2, 5))
     problem = ln.factorisation(rng.normal(size=(6, 5)))
@@ -190,7 +190,7 @@ def test_balanced_rank_k_start_needs_only_k_neurons(key):
     seed=st.integers(0, 10**6),
 )
 def test_rank_one_is_the_balanced_network_of_any_widths(depth, shape, cost, scale, seed):
-    """Nonlocal S4: coloured data, n < d_in, anti-correlated starts; layers of uneven widths in random frames."""
+    """`RankOne` is exact: coloured data, n < d_in, anti-correlated starts; layers of uneven widths in random frames."""
     rng = np.random.default_rng(seed)
     problem = make_problem(cost, *shape, rng)
     u, v = rng.normal(size=shape[0]), rng.normal(size=shape[1])
@@ -264,7 +264,7 @@ def test_projection_onto_the_samples_is_exact(n, key):
 
 
 def test_mean_field_scaling_is_the_papers_recursion():
-    """Feature learning, section 2: f = X W1^T v / w with steps s = lr / (n w)."""
+    """Feature learning, section 3.3: f = X W1^T v / w with steps s = lr / (n w)."""
     rng = np.random.default_rng(3)
     n, d, w, lr = 5, 12, 9, 0.5
     x, y = rng.normal(size=(n, d)), rng.normal(size=n)

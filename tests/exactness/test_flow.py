@@ -39,7 +39,7 @@ QUICK = {(3, 5, c) for c in SCALES}  # one shape compiles once
     ],
 )
 def test_mixed_closure_on_its_manifolds_is_the_exact_flow(d_out, d_in, c):
-    """Mixed dynamics C4, C5 and spectral bias 7.5: one flow in four coordinates."""
+    """`mixed/C4`, `mixed/C5` and the flow from I_gamma: one flow in four coordinates."""
     problem = problem_of("squared", d_out, d_in)
     start = 0.3 * np.random.default_rng(1).normal(size=(d_out, d_in)) * min(1.0, 10 * c)
     states = [
@@ -89,7 +89,7 @@ def test_i_gamma_is_the_closed_flow_of_the_matrix(kind, key):
 @pytest.mark.parametrize("depth", [*(pytest.param(d, marks=pytest.mark.slow) for d in (1, 2)), 3, 5])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_balanced_closure_is_the_balanced_layer_flow(depth, rank, key):
-    """Nonlocal 2.8: the induced flow with an explicit rank, against layers of assorted widths."""
+    """Nonlocal, eq. 17: the induced flow with an explicit rank, against layers of assorted widths."""
     rng = np.random.default_rng(depth)
     start = 0.7 * rng.normal(size=(4, rank)) @ rng.normal(size=(rank, 3))
     problem = problem_of("squared", 4, 3)
@@ -142,15 +142,15 @@ def test_flow_conserves_the_imbalance(depth, kind):
 
 
 def test_descent_imbalance_drift_has_its_exact_form():
-    """Mixed dynamics, section 2: D' = D + lr^2 (W2^T G G^T W2 - W1 G^T G W1^T)."""
+    """`mixed/C1`: D' = D + lr^2 (W2^T G G^T W2 - W1 G^T G W1^T)."""
     rng = np.random.default_rng(5)
     problem = problem_of("squared", 3, 4)
     start = ln.Weights((rng.normal(size=(6, 4)), rng.normal(size=(3, 6))))
     lr = 0.05
     g = problem.gradient(start.matrix)
     w1, w2 = start.layers
-    d = -start.imbalance()[0]
-    after = -start.descend(problem, lr).imbalance()[0]
+    (d,) = start.imbalance()
+    (after,) = start.descend(problem, lr).imbalance()
     assert relative(after, d + lr**2 * (w2.T @ g @ g.T @ w2 - w1 @ g.T @ g @ w1.T)) < 1e-13
 
 
@@ -168,7 +168,7 @@ def test_descent_tends_to_the_flow_at_first_order(depth, key):
 
 
 def test_flow_tolerance_follows_tiny_states():
-    """Balanced modes from 1e-8: the logistic closed form s(t) to relative accuracy (mixed dynamics, pitfall P3)."""
+    """Balanced modes from 1e-8: the logistic closed form s(t) to relative accuracy, far below the tolerance."""
     for start in (1e-8, 1e-4, 1e-1):
         target = np.array([2.0, 1.0])
         values = np.full((2, 2), np.sqrt(start))

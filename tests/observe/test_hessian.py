@@ -61,7 +61,7 @@ def test_lanczos_finds_the_top_of_a_larger_network(key):
 @pytest.mark.compiles
 @given(depth=st.integers(2, 5), k=st.integers(1, 4), seed=st.integers(0, 10**6), residual=st.booleans())
 def test_aligned_blocks_are_the_dense_hessian(depth, k, seed, residual):
-    """Edge of stability 3.1 and 3.2: all eigenvalues with multiplicities, any aligned point, any rotations."""
+    """`stability/C2` and beyond: all eigenvalues with multiplicities, any aligned point, any rotations."""
     rng = np.random.default_rng(seed)
     values = rng.uniform(0.3, 1.3, size=(depth, k)) * rng.choice([-1, 1], size=(depth, k))
     if seed % 3 == 0:
@@ -78,7 +78,7 @@ def test_aligned_blocks_are_the_dense_hessian(depth, k, seed, residual):
 
 
 def test_spectrum_at_a_balanced_minimum_has_the_closed_form():
-    """Edge of stability 3.1: S_i = L s_i^{2-2/L} once, lam_ij twice, and zeros."""
+    """`stability/C2`: S_i = L s_i^{2-2/L} once, lam_ij twice, and zeros."""
     s, depth = np.array([3.0, 2.0, 0.5]), 3
     values = np.tile(s ** (1 / depth), (depth, 1))
     got = observe.aligned_spectrum(ln.Modes(values), ln.factorisation(s))

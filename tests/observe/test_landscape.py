@@ -33,7 +33,7 @@ def drawn(widths, n, seed):
 
 
 def expected(values, widths, kept):
-    """Theorems 7 and 8 and C5, written down again: what the label of a constructed critical point must be."""
+    """`nonlocal/C3` to `nonlocal/C5`, written down again: what the label of a constructed critical point must be."""
     dropped = [z for i, z in enumerate(values, start=1) if i not in kept]
     worse = any(z > values[p - 1] for p in kept for z in dropped)
     room = len(kept) < min(widths) and bool(dropped)

@@ -43,7 +43,7 @@ def test_layer_values_and_gaps():
     assert jnp.allclose(observe.layer_singular_values(-1)(DEEP, None), np.linalg.svd(DEEP.layers[2])[1])
     values = np.array([[1.0, 2.0, 3.0], [0.5, 0.0, 1.0], [2.0, -1.0, 1.0]])
     weights = ln.aligned(PROBLEM, values, key=jax.random.key(0))
-    expected = values[-1] ** 2 - values[:-1] ** 2
+    expected = values[:-1] ** 2 - values[-1] ** 2
     modes = ln.Modes(values)
     assert jnp.allclose(observe.layer_gaps(modes, ln.factorisation(np.ones(3))), expected)
     seen = observe.layer_gaps(weights, PROBLEM)
@@ -51,7 +51,7 @@ def test_layer_values_and_gaps():
     assert jnp.allclose(observe.imbalance(modes, None), np.linalg.norm(values[1:] ** 2 - values[:-1] ** 2, axis=1))
     defects = [np.asarray(d) for d in DEEP.imbalance()]
     assert jnp.allclose(observe.imbalance(DEEP, None), np.array([np.linalg.norm(d) for d in defects]))
-    assert np.allclose(defects[0], DEEP.layers[1].T @ DEEP.layers[1] - DEEP.layers[0] @ DEEP.layers[0].T)
+    assert np.allclose(defects[0], DEEP.layers[0] @ DEEP.layers[0].T - DEEP.layers[1].T @ DEEP.layers[1])
 
 
 def test_grams_and_hidden_alignment():
@@ -74,7 +74,7 @@ def test_grams_and_hidden_alignment():
 
 
 def test_misalignment():
-    """Mixed dynamics, section 2: 0 when aligned, invariant under joint signs and rotations inside equal levels."""
+    """Mixed dynamics, Definition C.1: 0 when aligned, invariant under joint signs and rotations inside equal levels."""
     q, p = (np.linalg.qr(RNG.normal(size=(6, 6)))[0] for _ in range(2))
     levels = np.array([3.0, 3.0, 1.0])
     problem = ln.factorisation((q[:, :3] * levels) @ p[:, :3].T)

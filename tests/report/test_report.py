@@ -54,7 +54,7 @@ def test_verdicts_stand_on_the_page_and_are_joined(tmp_path):
     page = parsed(tmp_path / "index.html")
     text = " ".join("".join(page.words).split())
     assert "3 claims and errata verified at quick size, 0 not as stated" in text
-    assert "fails, as stated here" in text  # C22 is refuted
+    assert "fails, as stated here" in text  # mixed/C22 is refuted
     assert "not run" in text
     assert len(page.ids) == len(set(page.ids))
     assert {"mixed", "mixed-claims", "mixed-errata"} <= set(page.ids)

@@ -41,7 +41,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("widths", SHAPES, ids=str)
 def test_the_spectrum_is_that_of_the_dense_hessian(widths):
-    """P6 and S9, every kept set, with repeated and missing modes and scales from 1e-4 to 1e3."""
+    """The dense Hessian, every kept set, with repeated and missing modes and scales from 1e-4 to 1e3."""
     rng = np.random.default_rng(sum(widths))
     short, n = min(widths[0], widths[-1]), 6
     spectra = [np.sort(rng.uniform(0.2, 3, short))[::-1], np.array([2.0, 2.0, 2.0, 0.5])[:short], np.eye(1, short)[0]]

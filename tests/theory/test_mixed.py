@@ -1,4 +1,4 @@
-"""Mixed dynamics: closed forms against 60-digit arithmetic, tight integration and the spec's figures."""
+"""Mixed dynamics: closed forms against 60-digit arithmetic, tight integration and known figures."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def test_the_reference_solves_the_equation():
 
 def test_mode_keeps_all_digits_over_ten_decades():
     _, s0, goal, c, t = random_sets(3000)
-    got = np.asarray(mixed.mode(t, s0, goal, c))
+    got = np.asarray(jax.vmap(mixed.mode)(t, s0, goal, c))
     for i in range(len(got)):
         right = exact_mode(t[i], s0[i], goal[i], c[i])
         size = abs(right)
@@ -58,18 +58,19 @@ def test_mode_keeps_all_digits_over_ten_decades():
 
 def test_mode_is_odd_and_scales():
     _, s0, goal, c, t = random_sets(200, seed=1)
-    base = mixed.mode(t, s0, goal, c)
-    assert jnp.allclose(mixed.mode(t, -s0, -goal, c), -base, rtol=1e-14, atol=0)
+    mode = jax.vmap(mixed.mode)
+    base = mode(t, s0, goal, c)
+    assert jnp.allclose(mode(t, -s0, -goal, c), -base, rtol=1e-14, atol=0)
     for k in (1e-150, 1e150):
-        assert jnp.allclose(mixed.mode(t / k, s0 * k, goal * k, c * k) / k, base, rtol=1e-12, atol=0)
-    assert jnp.allclose(mixed.mode(t / 3, s0, goal, c, 3.0), base, rtol=1e-13, atol=0)
+        assert jnp.allclose(mode(t / k, s0 * k, goal * k, c * k) / k, base, rtol=1e-12, atol=0)
+    assert jnp.allclose(mode(t / 3, s0, goal, c, np.full(len(t), 3.0)), base, rtol=1e-13, atol=0)
 
 
 def test_mode_limits_without_a_threshold():
     t = jnp.array([0.0, 0.5, 3.0])
     q = jnp.exp(-4 * t)
     assert jnp.allclose(mixed.mode(t, 0.1, 2.0, 0.0), 0.2 / (0.1 * (1 - q) + 2 * q))
-    stuck = mixed.mode(t, -0.1, 2.0, 0.0)  # C11: dies at zero, never crosses
+    stuck = mixed.mode(t, -0.1, 2.0, 0.0)  # mixed/C11: dies at zero, never crosses
     assert jnp.allclose(stuck, -0.2 * q / (2 + 0.1 * (1 - q)))
     assert jnp.all(stuck < 0)
     assert jnp.allclose(mixed.mode(t, 0.1, 0.0, 0.0), 0.1 / (1 + 0.2 * t))
@@ -112,7 +113,7 @@ def test_matrix_is_the_mixed_flow(d_out, d_in, c):
 
 
 def test_matrix_crosses_the_wrong_determinant():
-    """det A_0 det A_obs < 0 with c << |A_0|: where the form with an inverse loses everything (spec S4)."""
+    """det A_0 det A_obs < 0 with c << |A_0|: where the form with an inverse loses everything."""
     rng = np.random.default_rng(3)
     start, goal = rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
     start[0] *= -np.sign(np.linalg.det(start) * np.linalg.det(goal))
@@ -131,9 +132,9 @@ def test_matrix_of_aligned_modes_is_the_mode():
     u, v = (np.linalg.qr(rng.normal(size=(5, 3)))[0] for _ in range(2))
     goal, start = np.array([3.0, 1.0, 0.0]), np.array([0.1, -0.4, 0.7])
     times = jnp.array([0.01, 0.4, 2.0])
-    whole = jax.vmap(lambda t: mixed.matrix(t, (u * start) @ v.T, (u * goal) @ v.T, 0.2))(times)
+    whole = mixed.matrix(times, (u * start) @ v.T, (u * goal) @ v.T, 0.2)
     modes = jnp.einsum("ik,tij,jk->tk", u, whole, v)
-    assert jnp.allclose(modes, mixed.mode(times[:, None], start, goal, 0.2), rtol=1e-12, atol=1e-13)
+    assert jnp.allclose(modes, mixed.mode(times, start, goal, 0.2), rtol=1e-12, atol=1e-13)
 
 
 def test_lazy_predictions(key):
@@ -204,7 +205,7 @@ def test_sandwich_holds_along_the_flow(width):
     problem = ln.logistic(np.sign(rng.normal(size=(3, 4))))
     start = ln.Weights((rng.normal(size=(width, 4)), rng.normal(size=(3, width))))
     run = ln.simulate(problem, start, ln.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"])
-    imbalance = -start.imbalance()[0]
+    (imbalance,) = start.imbalance()
     for i in range(0, 201, 25):
         first, second = mixed.sandwich(run["matrix"][i], imbalance)
         for bound, gram in ((first, run["input_gram"][i]), (second, run["output_gram"][i])):
@@ -216,7 +217,7 @@ def test_sandwich_holds_along_the_flow(width):
 
 
 def test_theorem_two_quantities():
-    """The figures of the spec's C14, E20 and E28."""
+    """The figures of `mixed/C14`, `mixed/E20` and `mixed/E28`."""
     printed = [
         float(mixed.recovery_error(mixed.recovery([1.0], 2.0, -1.6, d, 1.0, variant="printed").steps, [1.0], d, d**0.4))
         for d in (500, 1e4, 1e6, 1e8, 1e10)
@@ -238,7 +239,7 @@ def test_theorem_two_quantities():
 
 
 def test_mode_model_of_the_test_error_against_a_run(key):
-    """Spec S9 at a d that can be run: planted levels, lazy start of exactly zero, the best test error within 10%."""
+    """At a d that can be run: planted levels, lazy start of exactly zero, the best test error within 10%."""
     d, levels = 150, np.array([1.0, 0.8])
     rng = np.random.default_rng(0)
     u, v = (np.linalg.qr(rng.normal(size=(d, 2)))[0] for _ in range(2))
@@ -246,7 +247,7 @@ def test_mode_model_of_the_test_error_against_a_run(key):
     noise = rng.normal(size=(d, d))
     c, kappa = 0.05, 2 / d**2
     times = jnp.geomspace(10.0, 20_000.0, 60)
-    model = jax.vmap(lambda t: mixed.recovery_error(t, levels, d, c))(times)
+    model = mixed.recovery_error(times, levels, d, c)
     exact = jax.vmap(
         lambda t: jnp.sum((mixed.matrix(t, jnp.zeros((d, d)), truth + noise, c, kappa) - truth) ** 2) / d**2
     )

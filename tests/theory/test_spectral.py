@@ -1,4 +1,4 @@
-"""Spectral bias: closed forms against high precision, the spec's figures and brute force."""
+"""Spectral bias: closed forms against high precision, known figures and brute force."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from linnet.theory import spectral
 
 
 def exact_mode(tau, target, gamma):
-    """P4 of the spec in high precision."""
+    """`whitened` in high precision."""
     tau, s, g = mp.mpf(tau), mp.mpf(target), mp.mpf(gamma)
     q = mp.sqrt(s * s + g * g)
     p, e = q + g, mp.exp(-2 * q * tau)
@@ -24,7 +24,7 @@ def exact_mode(tau, target, gamma):
 
 
 def exact_hitting(f, target, gamma):
-    """P5 as an integral over the path, in closed form, in high precision."""
+    """`hitting_time` as an integral over the path, in closed form, in high precision."""
     f, s, g = mp.mpf(f), mp.mpf(target), mp.mpf(gamma)
     h, q = mp.sqrt((f * s) ** 2 + g * g), mp.sqrt(s * s + g * g)
     return mp.log1p(2 * q * f / (g * (1 - f) * (1 + g * (1 + f) / (h + f * q)))) / (2 * q)
@@ -52,7 +52,7 @@ def test_closed_form_and_hitting_times_keep_their_digits():
             right = exact_hitting(share[i], target[i], gamma[i])
             assert abs(mp.mpf(times[i]) / right - 1) < 1e-12, (share[i], target[i], gamma[i])
     tau = times * np.random.default_rng(1).uniform(0.2, 2, count)
-    got = np.asarray(spectral.whitened(tau, target, gamma))
+    got = np.asarray(jax.vmap(spectral.whitened)(tau, target, gamma))
     with mp.workdps(500):
         for i in range(count):
             right = exact_mode(tau[i], target[i], gamma[i])
@@ -111,7 +111,7 @@ def test_potentials_are_what_their_gradients_say():
             )
             right = psi(mp.mpf(b)) - psi(mp.mpf(0))
             assert abs(mp.mpf(float(spectral.potential(jnp.array([b]), g))) / right - 1) < 1e-13
-    # P9: Psi ~ 1/2 ln(1/gamma) |A|_*
+    # spectral/C17: Psi ~ 1/2 ln(1/gamma) |A|_*
     for gamma, ratio in ((1e-4, 0.506), (1e-16, 0.501)):
         measured = float(spectral.entropy(jnp.array([1.0, 0.5]), gamma)) / (np.log(1 / gamma) * 1.5)
         assert 0.5 * ratio < measured < 1.6 * ratio

@@ -136,10 +136,10 @@ class _LayerRuns(NamedTuple):
     layers: tuple[np.ndarray, ...]
 
     def defects(self, share: float) -> np.ndarray:
-        """The largest change of W_{l+1}^T W_{l+1} - W_l W_l^T since the start, of every run, relative."""
+        """The largest change of W_l W_l^T - W_{l+1}^T W_{l+1} since the start, of every run, relative."""
         worst = []
         for below, above in pairwise(self.layers):
-            gap = np.einsum("rtij,rtik->rtjk", above, above) - share * np.einsum("rtij,rtkj->rtik", below, below)
+            gap = share * np.einsum("rtij,rtkj->rtik", below, below) - np.einsum("rtij,rtik->rtjk", above, above)
             scale = np.max(np.sum(above**2, axis=(2, 3)), axis=1)
             worst.append(np.max(np.linalg.norm(gap - gap[:, :1], axis=(2, 3)), axis=1) / scale)
         return np.max(np.stack(worst), axis=0)
@@ -187,7 +187,7 @@ def flows_end_at_second_order_points(size: str, kind: str = "gaussian") -> Itera
 
 @claim("nonlocal/C7", "exact", "(15)", broken={"share": 0.99})
 def balance_is_conserved(size: str, share: float = 1.0) -> Iterator[Finding]:
-    """W_{l+1}^T W_{l+1} - W_l W_l^T is a constant of every gradient flow, so balance is kept."""
+    """W_l W_l^T - W_{l+1}^T W_{l+1} is a constant of every gradient flow, so balance is kept."""
     for kind in ("gaussian", "balanced"):
         for i, drift in enumerate(_layer_runs(kind).defects(share)):
             yield at_most(drift, 1e-8, start=kind, run=i)

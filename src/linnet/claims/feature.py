@@ -48,7 +48,7 @@ class _Data(NamedTuple):
 
 
 def _gaussian(seed: int, d: int, beta_norm: float | None = None, noise2: float = 0.01) -> _Data:
-    """n standard normal samples in d dimensions, from the law of their Gram matrix (S5)."""
+    """n standard normal samples in d dimensions, from the law of their Gram matrix."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=_N)
     lower = np.tril(rng.normal(size=(_N, _N)), -1) + np.diag(np.sqrt(rng.chisquare(d - 1 - np.arange(_N))))
@@ -65,7 +65,7 @@ def _spread(condition: float, seed: int = 0) -> _Data:
 
 
 class _Run(NamedTuple):
-    """A descent in compressed width, with the frame that gives every neuron back (S3)."""
+    """A descent in compressed width, with the frame that gives every neuron back."""
 
     data: _Data
     task: feature.Task
@@ -384,11 +384,11 @@ def cubic_map_saturates(size: str, unit: float = 1.0) -> Iterator[Finding]:
     """The cubic map rises monotonically to rho_star iff x <= 1/2, overshoots beyond, and converges iff x < 1."""
     xs = unit * np.array([0.01, 0.1, 0.3, 0.49])
     paths = np.asarray(feature.cubic_map(1e-3, xs, 4000))
-    yield at_least(np.min(np.diff(paths, axis=1)), -1e-15, x="up to 0.49")
-    yield at_most(np.max(np.abs(paths[:, -1] - 1)), 1e-12, x="up to 0.49")
+    yield at_least(np.min(np.diff(paths, axis=0)), -1e-15, x="up to 0.49")
+    yield at_most(np.max(np.abs(paths[-1] - 1)), 1e-12, x="up to 0.49")
     beyond = np.asarray(feature.cubic_map(1e-3, unit * np.array([0.51, 0.8, 0.99]), 4000))
-    yield at_least(np.min(np.max(beyond, axis=1)), 1 + 1e-6, x="0.51 to 0.99")
-    yield at_most(np.max(np.abs(beyond[:, -1] - 1)), 1e-9, x="0.51 to 0.99")
+    yield at_least(np.min(np.max(beyond, axis=0)), 1 + 1e-6, x="0.51 to 0.99")
+    yield at_most(np.max(np.abs(beyond[-1] - 1)), 1e-9, x="0.51 to 0.99")
     cycle = np.asarray(feature.cubic_map(1e-3, unit * 1.01, 4000))
     yield at_least(abs(cycle[-1] - cycle[-2]), 1e-3, x="1.01")
     yield at_most(abs(cycle[-1] - cycle[-3]), 1e-9, x="1.01")
@@ -852,7 +852,7 @@ def residual_of_a_gap(size: str, power: float = 0.0) -> Iterator[Finding]:
 noted(
     "feature/E12",
     "clarification",
-    "section 5.2, the proxy's target",
+    "section 5.1, the proxy's target",
     printed="sqrt((1 - eps) |y|^2 / (n eps phi / gamma^{5/2}))",
     corrected="sqrt((1 - eps_rho) rho_star^2 / eps_rho) with eps_rho = sqrt(2 n eps) / |y|",
     evidence="The loss is quadratic in the gap: the printed target is sufficient, not sharp.",

@@ -63,7 +63,7 @@ def invariant(size: str, drift: Callable[..., Array] = _drift) -> Iterator[Findi
             )
             lr, g = 0.1, problem.gradient(start.matrix)
             after = start.descend(problem, lr).imbalance()[0]
-            formula = before - drift(lr, g, *start.layers)
+            formula = before + drift(lr, g, *start.layers)
             yield at_most(_norm(after - formula) / _norm(before), 1e-13, motion="descent", cost=name, width=width)
 
 
@@ -186,7 +186,7 @@ def operator_sandwich(size: str, share: float = 1.0) -> Iterator[Finding]:
     cases = [(3, 4, 9)] if size == "quick" else [(3, 4, 1), (3, 4, 2), (3, 4, 30), (6, 2, 8), (5, 5, 200)]
     for d_out, d_in, width in cases:
         start = _network(d_out, d_in, width, seed=width)
-        imbalance = -share * start.imbalance()[0]
+        imbalance = share * start.imbalance()[0]
         for name, problem in _costs(d_out, d_in, width, size).items():
             seen = ["matrix", "input_gram", "output_gram"]
             run = simulate(problem, start, GradientFlow(rtol=1e-11), time=4.0, record=linear(9), observe=seen)
@@ -552,7 +552,7 @@ def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
         yield at_most(largest / (constant * total), 1.0, gamma_w=gamma_w, gamma_sigma2=gamma_s)
 
 
-@claim("mixed/C26", "asymptotic", "section 3, Figure 2", broken={"divisor": 2.0})
+@claim("mixed/C26", "asymptotic", "section 2.1, Figure 2", broken={"divisor": 2.0})
 def early_stopping_falls_with_sigma(size: str, divisor: float = 4.0) -> Iterator[Finding]:
     """The best step falls linearly in gamma_sigma2 + gamma_w, with slope -(c_lr/4) ln d |A_star| / s_K(A_star)."""
     d, c_lr = (80, 50) if size == "quick" else (200, 50)

@@ -370,7 +370,7 @@ def smaller_starts_are_slower(size: str, order: float = 1.0) -> Iterator[Finding
 # Descent -------------------------------------------------------------------------------------------------------------
 
 
-@claim("spectral/C25", "exact", "section 4.1", broken={"stretch": 1.01})
+@claim("spectral/C25", "exact", "section C.1, discrete step size", broken={"stretch": 1.01})
 def descent_on_whitened_data(size: str, stretch: float = 1.0) -> Iterator[Finding]:
     """On whitened data descent from I_gamma keeps the singular vectors, and each mode is a recursion of two numbers."""
     problem, limit = _whitened(1.0)
@@ -384,7 +384,7 @@ def descent_on_whitened_data(size: str, stretch: float = 1.0) -> Iterator[Findin
     yield at_most(np.max(np.abs(gap)) / s[0], 1e-12, gamma=gamma, steps=steps)
 
 
-@claim("spectral/C26", "asymptotic", "section 4.1", broken={"order": 2.0})
+@claim("spectral/C26", "asymptotic", "section C.1, discrete step size", broken={"order": 2.0})
 def descent_leaves_the_layer_law_slowly(size: str, order: float = 1.0) -> Iterator[Finding]:
     """Gradient descent departs from the law of the layers' singular values in proportion to the step size."""
     x, y = _data(0, 3)
@@ -400,7 +400,7 @@ def descent_leaves_the_layer_law_slowly(size: str, order: float = 1.0) -> Iterat
         yield within(before / after / 2**order, 0.9, 1.1)
 
 
-@claim("spectral/C27", "asymptotic", "section 5", broken={"factor": 2.0})
+@claim("spectral/C27", "asymptotic", "section C.1, Figure 1a", broken={"factor": 2.0})
 def wide_gaussian_layers(size: str, factor: float = 1.0, seed: Seed = 3) -> Iterator[Finding]:
     """A wide Gaussian first layer with W_2 = 0 acts as I_gamma with gamma = width variance / 2 when wide."""
     x, y = _data(2, 3)
@@ -494,12 +494,12 @@ def _commutators(size: str) -> np.ndarray:
 
 @claim("spectral/C21", "refuted", "Proposition 4.1(c)", broken={"look": lambda entry: entry})
 def commutators_vanish_in_mean(size: str, look: Callable[[np.ndarray], np.ndarray] = np.abs) -> Iterator[Finding]:
-    """E|K_i(t)| = |K_i(0)| e^{-t}, so that layers align in the mean: from a = 0 it would stay 0 (see E6)."""
+    """E|K_i(t)| = |K_i(0)| e^{-t}, so that layers align in the mean: from a = 0 it would stay 0 (see `spectral/E6`)."""
     entries = look(_commutators(size))
     yield within(_deviation(entries, 0.0), -4, 4, d_in=2, time=2, paths=len(entries), unit="standard errors")
 
 
-@claim("spectral/C24", "asymptotic", "section 4.2", broken={"power": 1.0})
+@claim("spectral/C24", "asymptotic", "section 4.1, label noise", broken={"power": 1.0})
 def label_noise_shrinks_small_singular_values(size: str, power: float = 2.0) -> Iterator[Finding]:
     """Small label noise makes the other singular values of W_1 fall as exp(-lr^2 delta^2 k / 2) and the first tend to
     d_in^{1/4} |A|^{1/2}: within a few per cent for small noise, and closer as lr and delta^2 shrink.

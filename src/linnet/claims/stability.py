@@ -349,7 +349,7 @@ def balancing(size: str, share: float = 1.0) -> Iterator[Finding]:
 
 @claim("stability/C9", "exact", "Lemma 6", broken={"share": 1.01})
 def conservation(size: str, share: float = 1.0, seed: Seed = 1) -> Iterator[Finding]:
-    """Gradient flow conserves W_{l+1}^T W_{l+1} - W_l W_l^T at every junction.
+    """Gradient flow conserves W_l W_l^T - W_{l+1}^T W_{l+1} at every junction.
 
     Its derivative vanishes at random points; at full size also along flows.
     """
@@ -362,7 +362,7 @@ def conservation(size: str, share: float = 1.0, seed: Seed = 1) -> Iterator[Find
         v = [np.asarray(layer) for layer in velocity(start, problem).layers]
         for k in (0, 1):
             above, below = v[k + 1].T @ w[k + 1], share * v[k] @ w[k].T
-            change = above + above.T - below - below.T
+            change = below + below.T - above - above.T
             yield at_most(np.linalg.norm(change) / np.linalg.norm(above), 1e-13, number=number, junction=k + 1)
         if size == "full":
             end: Any = simulate(problem, start, GradientFlow(rtol=1e-11), time=5.0, record=linear(2)).final
@@ -995,7 +995,7 @@ def unaligned_minima(size: str, skew: float = 0.5) -> Iterator[Finding]:
     left, right = np.linalg.svd(np.asarray(layers.layers[0]))[0], np.linalg.svd(np.asarray(layers.layers[1]))[2].T
     overlap = np.abs(left.T @ right)
     yield as_printed(at_most(np.max(np.abs(overlap - np.eye(3))), 1e-6, what="alignment of the two layers"))
-    # the identity start and a target that is not symmetric: C7
+    # the identity start and a target that is not symmetric: stability/C7
     target = _target((10.0, 6.0, 3.0))
     run = _descend(target, identity(target.problem, 0.01, _DEPTH), _lr(10.0, 1.8), 3000)
     off = max(_aligned(layers, [target.v] * _DEPTH + [target.u]) for layers in run.layers)

@@ -28,7 +28,7 @@ class TwoCycle(NamedTuple):
 
 
 def two_cycle(depth: Any, kappa: Any) -> TwoCycle:
-    """The unique positive 2-cycle of the balanced map (edge of stability, section 3.3); arrays broadcast.
+    """The unique positive 2-cycle of the balanced map (`stability/C4`); arrays broadcast.
 
     With z = e^{2a}: mu(a) = 2 sinh(a) cosh((2L-1)a)/sinh(La) c^{-(L-2)/L}, c = cosh((L-1)a)/cosh((2L-1)a),
     x = e^{-+a} c^{1/L}. log(L mu/2) increases from 0 with a and is summed from terms that vanish there, so a keeps its

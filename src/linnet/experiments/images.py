@@ -47,7 +47,7 @@ def load(images: str, folder: Path | None = None) -> Images:
 
 
 def pair(images: Images, classes: Sequence[int], n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """n images of two classes, half of each, less their mean; labels +1 and -1 (feature learning, 5.2)."""
+    """n images of two classes, half of each, less their mean; labels +1 and -1 (feature learning, section 6)."""
     if len(classes) != 2 or classes[0] == classes[1]:
         raise InputError(f"classes = {tuple(classes)} is not allowed: give two different classes.")
     half = _check.integer("n", n, least=2) // 2

@@ -153,7 +153,7 @@ class Fig1(Experiment):
         }
 
 
-# The spec's table, measured on an 8 x 8 grid at d = 200: gamma_w > 1 and 2 gamma_sigma2 + gamma_w < 0, by their sum.
+# A table measured on an 8 x 8 grid at d = 200: gamma_w > 1 and 2 gamma_sigma2 + gamma_w < 0, by their sum.
 _TABLE = (
     # from, to, smallest test error, ratio of the stable rank to the signal's, step
     (-1.81, -0.5, (0.0492, 0.0497), (0.90, 1.00), (312, 181)),
@@ -294,7 +294,7 @@ class Fig2(Experiment):
         return xarray.Dataset({"step": (c.dims, time / lr), "test": (c.dims, error)}, coords=c.coords)
 
     def _table(self, data: xarray.Dataset, facts: dict[str, Any]) -> dict[str, Finding]:
-        """The spec's table at the nodes of its 8 x 8 grid, by interpolation between the cells of this one."""
+        """The table above at the nodes of its 8 x 8 grid, by interpolation between the cells of this one."""
         variance, width = np.meshgrid(_NODES["gamma_sigma2"], _NODES["gamma_w"], indexing="ij")
         nodes = {name: _at_nodes(data[name]) for name in ("test", "stable_rank", "step")}
         inside, total = (width > 1) & (2 * variance + width < 0), variance + width

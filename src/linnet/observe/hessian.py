@@ -111,7 +111,7 @@ def aligned_blocks(
     """The Hessian of the k x k matrix network with these aligned layer values, as exact blocks.
 
     One L x L block for each mode and one 2L x 2L block for each pair i < j, whose unknowns are dW_l[i,j], l = 1..L,
-    then dW_l[j,i] (edge of stability, section 3.2). `problem` is the vector problem of the modes.
+    then dW_l[j,i] (edge of stability, Lemma 1 off the minimum). `problem` is the vector problem of the modes.
     """
     if not isinstance(state, Modes) or not isinstance(problem, Factorisation) or len(problem.shape) != 1:
         raise InputError("aligned blocks need Modes and a vector factorisation: use problem.aligned().")

@@ -1,8 +1,8 @@
 """The tangent kernel Theta = J J^T: on the entries of A, its spectrum and drift; on samples, and what it aligns with.
 
 On the entries of A, data and output scales are the problem's and do not enter. On samples both do: `sample_kernel` is
-the kernel of the predictions output_scale X A^T, in the coordinates that a `Regression` keeps of its samples (X = Q
-root, so root takes the place of X; multiply by Q to have the samples one by one).
+the kernel of the predictions output_scale X A^T, sample by sample in the order they were given. What is one number of
+that kernel is found in the coordinates that a `Regression` keeps of its samples, X = Q root with root in place of X.
 """
 
 from typing import Any
@@ -82,21 +82,26 @@ def _square(terms: list[tuple[Array, Array]]) -> Float[Array, ""]:
 
 @observable("sample", "other")
 def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
-    """Tangent kernel of the predictions on the samples, normalisation included
+    """Tangent kernel of the predictions on the samples, in their order, normalisation included
 
     Two layers and one output in width w: (1/w^2) (|v|^2 K + X W_1^T W_1 X^T) with K = X X^T (feature learning, section
-    2). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself:
+    3.4). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself:
     (D D^T) o K + H H^T with H = relu(X W_1^T) and D = v where a neuron is active, without an output scale.
     """
     if isinstance(state, ReluNetwork):
         return _relu_kernel(state)
-    root, scale, _ = _samples(problem)
+    problem = _regression(problem)
+    return _kernel_on(problem.sampled().inputs, state, problem)
+
+
+def _kernel_on(inputs: Float[Array, "n d_in"], state: State, problem: Regression) -> Float[Array, "entries entries"]:
+    """The kernel on any inputs: the samples, or the root, which has the same norms and angles in fewer rows."""
     if isinstance(state, Weights):
-        kernel = sum(jnp.kron(left, root @ right @ root.T) for left, right in _factors(state))
+        kernel = sum(jnp.kron(left, inputs @ right @ inputs.T) for left, right in _factors(state))
     else:
-        spread = jnp.kron(jnp.eye(state.matrix.shape[0]), root)
+        spread = jnp.kron(jnp.eye(state.matrix.shape[0]), inputs)
         kernel = spread @ kernel_matrix(state) @ spread.T
-    return scale**2 * kernel
+    return problem.output_scale**2 * kernel
 
 
 def _relu_kernel(state: ReluNetwork) -> Float[Array, "entries entries"]:
@@ -120,7 +125,7 @@ def target_kernel(gram: Any, labels: Any, scale: Any = 1.0) -> Float[Array, "n n
 def refined_kernel(
     gram: Any, labels: Any, *, squares: Any, projections: Any, variance: Any, width: Any
 ) -> Float[Array, "n n"]:
-    """The aligned kernel with its random start, to leading order in width^{-1/2} (feature learning, section 2).
+    """The aligned kernel with its random start, to leading order in width^{-1/2} (feature learning, Lemma 5.2 refined).
 
     (1/w) [mean(v^2) K + mean(omega^2) K y y^T K / gamma^2 + variance (K - K y y^T K / gamma)]: `squares` = mean(v^2),
     `projections` = mean(omega^2) with omega = W_1 X^T y, `variance` = sigma0^2.
@@ -147,9 +152,10 @@ def kernel_cosine(kernel: Any, other: Any) -> Float[Array, ""]:
 @observable()
 def target_distance(state: State, problem: Problem) -> Float[Array, ""]:
     """Relative spectral distance of the tangent kernel on samples from the target-aligned one of scale mean(v^2)/w"""
-    (root, scale, y), (state, _) = _samples(problem), _scaled(state)
-    target = target_kernel(root @ root.T, y[0], scale**2 * jnp.sum(_one_output(state)[1] ** 2))
-    return kernel_distance(sample_kernel(state, problem), target)
+    problem, (state, _) = _regression(problem), _scaled(state)
+    root, scale = problem.root, problem.output_scale
+    target = target_kernel(root @ root.T, problem.labels[0], scale**2 * jnp.sum(_one_output(state)[1] ** 2))
+    return kernel_distance(_kernel_on(root, state, problem), target)
 
 
 def refined_distance(sigma0: Any) -> Observable:
@@ -160,17 +166,18 @@ def refined_distance(sigma0: Any) -> Observable:
     size = _check.number("sigma0", sigma0, least=0)
 
     def distance(state: State, problem: Problem) -> Float[Array, ""]:
-        (root, scale, y), (state, unit) = _samples(problem), _scaled(state)
+        problem, (state, unit) = _regression(problem), _scaled(state)
         first, v = _one_output(state)
+        root, scale = problem.root, problem.output_scale
         refined = refined_kernel(
             root @ root.T,
-            y[0],
+            problem.labels[0],
             squares=scale * jnp.sum(v**2),
-            projections=scale * jnp.sum((first @ (y[0] @ root)) ** 2),
+            projections=scale * jnp.sum((first @ problem.cross[0]) ** 2),
             variance=(size / unit) ** 2,
             width=1 / scale,
         )
-        return kernel_distance(sample_kernel(state, problem), refined)
+        return kernel_distance(_kernel_on(root, state, problem), refined)
 
     return Observable("refined_distance", distance, ())
 
@@ -181,7 +188,7 @@ def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
     (first, v), feature = _one_output(state), _feature(state, problem)
     if isinstance(state, ReluNetwork):
         return problem.target[0] @ _relu_kernel(state) @ problem.target[0]
-    scale = _samples(problem)[1]
+    scale = _regression(problem).output_scale
     return scale**2 * (jnp.sum(v**2) * jnp.sum(feature**2) + jnp.sum((first @ feature) ** 2))
 
 
@@ -189,8 +196,8 @@ def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
 def slope(state: State, problem: Problem, start: State) -> Float[Array, ""]:
     """Alignment slope sum(rho v) / (sqrt(gamma) sum(v^2)), rho_r = <w_r - w_r(0), X^T y> (1 once features are aligned)
 
-    The least-squares ratio of rho_r to v_r over all neurons, the same in full and in compressed width (feature
-    learning, P2).
+    The least-squares ratio of rho_r to v_r over all neurons, the same in full and in compressed width; in
+    stage one it is `theory.feature.slope`.
     """
     (first, v), (before, _), feature = _one_output(state), _one_output(start), _feature(state, problem)
     # units of v, so that the squares of a tiny start do not underflow
@@ -199,10 +206,10 @@ def slope(state: State, problem: Problem, start: State) -> Float[Array, ""]:
     return jnp.sum(rho * v) / jnp.sum(v**2)
 
 
-def _samples(problem: Problem) -> tuple[Array, Array, Array]:
+def _regression(problem: Problem) -> Regression:
     if not isinstance(problem, Regression) or len(problem.shape) != 2:
         raise InputError(f"problem = {type(problem).__name__} is not allowed: a kernel on samples needs a regression.")
-    return problem.root, problem.output_scale, problem.labels
+    return problem
 
 
 def _one_output(state: State) -> tuple[Float[Array, "w d_in"], Float[Array, " w"]]:
@@ -225,8 +232,7 @@ def _feature(state: State, problem: Problem) -> Float[Array, " d_in"]:
     """X^T y."""
     if isinstance(state, ReluNetwork):
         return problem.target[0] @ state.inputs
-    root, _, y = _samples(problem)
-    return y[0] @ root
+    return _regression(problem).cross[0]
 
 
 def _gram(gram: Any, labels: Any) -> tuple[Array, Array]:

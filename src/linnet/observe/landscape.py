@@ -119,7 +119,7 @@ def _data(problem: Factorisation | Regression) -> _Data:
 
 
 class _Local:
-    """Cost, gradient and curvature at some weights, by the formulas of nonlocal 2.1 and 2.2."""
+    """Cost, gradient and curvature at some weights, by their formulas in the layers above and below each."""
 
     def __init__(self, layers: list[np.ndarray], data: _Data):
         self.layers, self.data = layers, data

@@ -38,7 +38,7 @@ def output_gram(state: State, problem: Problem) -> Float[Array, "d_out d_out"]:
 
 @observable("junction")
 def imbalance(state: State, problem: Problem) -> Float[Array, " depth-1"]:
-    """Frobenius norm of W_{l+1}^T W_{l+1} - W_l W_l^T at each junction of layers"""
+    """Frobenius norm of W_l W_l^T - W_{l+1}^T W_{l+1} at each junction of layers"""
     if isinstance(state, Weights) and state.depth > 1:
         return jnp.stack([jnp.linalg.norm(defect) for defect in state.imbalance()])
     if isinstance(state, Modes):

@@ -136,7 +136,7 @@ def gaps(data: xarray.Dataset, spectrum: Sequence[float], rate: float | None) ->
         seen = law < gap[0, 0]
         left.plot(step[seen], law[seen], color=THEORY, lw=1.2, ls=":", label=r"$[(2-z)(2-1/z)]^{t/2}$, mode 1")
     left.plot([], [], color=NOISE, lw=0.5, label="direct differences")
-    left.set(xlabel="step", ylabel=r"$|y_L^2 - y_\ell^2|$", title="Gaps between layers")
+    left.set(xlabel="step", ylabel=r"$|y_\ell^2 - y_L^2|$", title="Gaps between layers")
     left.set_yscale("log")
     left.set_ylim(bottom=max(1e-18, 0.3 * gap.min()))
     left.legend(frameon=False, fontsize=9, loc="lower left")

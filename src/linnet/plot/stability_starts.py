@@ -205,7 +205,7 @@ def scales(data: xarray.Dataset, shown: int, spectrum: Sequence[float]) -> Figur
         for i, colour in zip(range(len(spectrum)), _MODES, strict=False):
             gap = np.abs(part["gaps"].values[:, 0, i]) / alpha**2
             row[1].plot(part["step"], np.maximum(gap, 1e-16), color=colour, lw=1.3, label=f"mode {i + 1}")
-        row[1].set(title=rf"$\alpha$ = {alpha:g}: gap $|y_L^2 - y_1^2| / \alpha^2$", xlabel="step")
+        row[1].set(title=rf"$\alpha$ = {alpha:g}: gap $|y_1^2 - y_L^2| / \alpha^2$", xlabel="step")
         row[1].set_yscale("log")
         row[1].legend(frameon=False, fontsize=8)
         tidy(row[1])

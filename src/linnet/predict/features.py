@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from linnet import _check, observe
@@ -254,16 +255,14 @@ def _sources(*, uneven: float, output: float, turned: float, step: float) -> tup
 
 def _left(task: Task, end: EndState) -> float:
     """The share of the loss that no linear function of the samples removes."""
-    square = float(task.square)
-    inside = float(np.sum((np.asarray(task.labels) - np.asarray(end.fitted)) ** 2))
-    outside = square - float(np.sum(np.asarray(task.labels) ** 2))
-    left = (inside + max(outside, 0.0)) / square
+    inside = float(jnp.sum((task.inside - end.fitted(task.root)) ** 2))
+    left = (inside + float(task.problem.unexplained)) / float(task.square)
     return left if left > 1e-14 else 0.0
 
 
 def _distance(task: Task, end: EndState) -> float:
-    target = observe.target_kernel(task.gram, task.labels, end.mean_square / task.width)
-    return float(observe.kernel_distance(end.kernel, target))
+    target = observe.target_kernel(task.root @ task.root.T, task.inside, end.mean_square / task.width)
+    return float(observe.kernel_distance(end.kernel(task.root), target))
 
 
 def _model(task: Task, x: float, richness: float, v0: float, sigma0: float) -> Curves:

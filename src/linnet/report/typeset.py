@@ -122,7 +122,7 @@ def _word(word: str, accent: str, before: str, after: str) -> Markup:
         return escape(word)
     variable = (len(word) == 1 and word != "I") or (word in _WORDS and len(sign) == 1 and "α" <= sign <= "ω")
     article = word in ("a", "A") and _BEFORE_A_WORD.match(after) and (word == "a" or re.search(r"(^|[.:] )$", before))
-    label = re.match(r"\.?\d", after) or (word == "s" and before.endswith(("'", "’")))  # Lemma A.4, C7, the paper's
+    label = re.match(r"\.?\d", after) or (word == "s" and before.endswith(("'", "’")))  # Lemma A.4, an id, the paper's
     differential = re.fullmatch(r"d[A-Ztfxs]", word) and re.match(r"[/_ ]|$", after)
     if differential or (variable and not article and not label):
         return Markup("<i>{}</i>").format(sign + accent)

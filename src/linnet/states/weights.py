@@ -70,8 +70,8 @@ class Weights(State):
         return jnp.min(jnp.stack([smallest_singular_value(w) for w in self.layers]))
 
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
-        """W_{l+1}^T W_{l+1} - W_l W_l^T for l = 1..L-1: the constants of every gradient flow."""
-        return tuple(product(above.T, above) - product(below, below.T) for below, above in pairwise(self.layers))
+        """D_l = W_l W_l^T - W_{l+1}^T W_{l+1} for l = 1..L-1: the constants of every gradient flow."""
+        return tuple(product(below, below.T) - product(above.T, above) for below, above in pairwise(self.layers))
 
     def compress(self, *, tol: float | None = None) -> "Weights":
         """The same network for ever, with every hidden layer cut to the neurons that matter.
@@ -96,8 +96,8 @@ class Weights(State):
     def expand(self, start: "Weights") -> "Weights":
         """The way back from `compress`, two layers: every neuron of `start`, where this network has taken it.
 
-        [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R (feature
-        learning, S3). `self` is a network that has started at `start.compress()`.
+        [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R.
+        `self` is a network that has started at `start.compress()`.
         """
         if not isinstance(start, Weights) or start.depth != 2:
             raise InputError(

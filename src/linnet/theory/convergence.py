@@ -2,7 +2,7 @@
 
 A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2, and e = 2 - 2/L. All is
 said in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = z_2 / z_1, f_1 = z_1 a_1 b_1,
-g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v.
+g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come first in what is returned.
 """
 
 import math
@@ -18,6 +18,7 @@ from scipy.integrate import quad
 from linnet import _check
 from linnet._check import InputError
 from linnet.theory import landscape
+from linnet.theory._times import leading
 from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known_times, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
 from linnet.theory.rank_one_flow import Flow as Flow
@@ -61,7 +62,7 @@ def _terms(at: Coordinates) -> _Terms:
 
 
 def aligned_time(start: float, end: float, target: float, depth: int, samples: float = 1.0) -> float:
-    """The time from `start` to `end` of one aligned mode, by quadrature of ds / (n L s^e (z - s)) in ln s (P10)."""
+    """The time from `start` to `end` of one aligned mode, by quadrature of ds / (n L s^e (z - s)) in ln s."""
     s0, s1 = _check.real("start", start, above=0), _check.real("end", end, above=0)
     z, order = _check.real("target", target), 1 - 2 / whole_depth(depth)
     if not (s0 <= s1 < z or s0 >= s1 > z):
@@ -71,12 +72,13 @@ def aligned_time(start: float, end: float, target: float, depth: int, samples: f
 
 
 def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve (P11)."""
-    return jnp.asarray(samples) * jnp.asarray(z1) ** (2 - 2 / jnp.asarray(depth)) * jnp.asarray(time)
+    """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve."""
+    t = leading(time, z1, depth, samples)
+    return jnp.asarray(samples) * jnp.asarray(z1) ** (2 - 2 / jnp.asarray(depth)) * t
 
 
 def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
-    """Where the flow ends (P12): z_* u v^T, z_* the largest z_i with a_i + b_i != 0, or zero if there is none.
+    """Where the flow ends: z_* u v^T, z_* the largest z_i with a_i + b_i != 0, or zero if there is none.
 
     u and v are the normalised parts of a + b at z_*. `tol` is what counts as zero. So for max(d_in, d_out) >= 2 almost
     every start of rank one reaches the global minimum, whatever its size, sign and depth.
@@ -95,7 +97,7 @@ def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
 def two_layers(
     time: Number, start: Any, target: Any, samples: float = 1.0, *, rank: int | None = None
 ) -> Float[Array, "... d_out d_in"]:
-    """The flow of two balanced layers from a start of any rank, in closed form (S2).
+    """The flow of two balanced layers from a start of any rank, in closed form.
 
     Q = [W_1^T; W_2] obeys Q' = n (H Q - Q Q^T Q / 2), H = [[0, Z^T], [Z, 0]], a Riccati equation. Composed in steps of
     n z_1 dt <= 5, each Q <- E Q chol(M)^{-T} with E = exp(n H dt), M = I + Q^T (int n exp(2 n H x) dx) Q, so that
@@ -150,31 +152,31 @@ def _two_layers(times: Array, a0: Array, target: Array, samples: Array, rank: in
 
 
 def distance(at: Coordinates) -> Float[Array, "..."]:
-    """E_1 = 1/2 |Z_1 - A|^2 = 1/2 (s - f_1)^2 + (z_1^2 - f_1^2)/2, the functional of Theorem 20 (P1)."""
+    """E_1 = 1/2 |Z_1 - A|^2 = 1/2 (s - f_1)^2 + (z_1^2 - f_1^2)/2, the functional of Theorem 20."""
     x = _terms(at)
     return (x.s - x.f1) ** 2 / 2 + x.z1**2 * (x.less_a2 + x.less_b2 - x.less_a2 * x.less_b2) / 2
 
 
 class Parts(NamedTuple):
-    """T_1 = 1/2 (s - f_1)^2 and T_2 = z_1 - f_1: E_1 <= T_1 + z_1 T_2 (33)."""
+    """T_1 = 1/2 (s - f_1)^2 and T_2 = z_1 - f_1: E_1 <= T_1 + z_1 T_2 (eq. 33)."""
 
     size: Float[Array, "..."]
     direction: Float[Array, "..."]
 
 
 def parts(at: Coordinates) -> Parts:
-    """T_1 and T_2; the flow is fast where T_1 >= z_1 T_2, slow where T_1 <= z_1 T_2 (200, 203)."""
+    """T_1 and T_2; the flow is fast where T_1 >= z_1 T_2, slow where T_1 <= z_1 T_2 (eqs. 200, 203)."""
     x = _terms(at)
     return Parts((x.s - x.f1) ** 2 / 2, x.z1 * x.less_ab)
 
 
 def excess(at: Coordinates, samples: Number = 1.0) -> Float[Array, "..."]:
-    """The loss above the best of rank one: n (E_1 - s g) (P1)."""
+    """The loss above the best of rank one: n (E_1 - s g)."""
     return jnp.asarray(samples) * (distance(at) - jnp.asarray(at.s) * _terms(at).g)
 
 
 def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """dE_1/dt, exactly (P2); it can be positive, the loss's never.
+    """dE_1/dt, exactly (`nonlocal/C13`); it can be positive, the loss's never.
 
     -n s^e [L (s - f_1)^2 + z_1^2 (a^2 + b^2 - 2 a^2 b^2) - L (s - f_1) g - 2 f_1 g].
     """
@@ -188,7 +190,7 @@ def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Floa
 def distance_rate_bound(
     at: Coordinates, depth: Number, samples: Number = 1.0, *, sharp: bool = False
 ) -> Float[Array, "..."]:
-    """dE_1/dt <= n s^e [-2 L T_1 - 2 f_1 T_2 + sqrt 2 L gamma sqrt(T_1) T_2 + 2 z_2 T_2], all of rank one (35, P3).
+    """dE_1/dt <= n s^e [-2 L T_1 - 2 f_1 T_2 + sqrt 2 L gamma sqrt(T_1) T_2 + 2 z_2 T_2], all of rank one (eq. 35).
 
     `sharp` has 2 gamma f_1 T_2 as its last term, where f_1 >= 0.
     """
@@ -214,7 +216,7 @@ FORMS = ("theorem", "sharper", "sharpest")
 def envelope(
     start: Coordinates, alpha: Number, beta: Number, depth: Number, samples: Number = 1.0, *, form: str = "theorem"
 ) -> Envelope:
-    """Theorem 20 with its exponent corrected, and two sharper forms of the same proof (P4).
+    """Theorem 20 with its exponent corrected, and two sharper forms of the same proof (`nonlocal/C15`).
 
     Hypotheses: f_1 > alpha z_1, (alpha - gamma) z_1 < s < beta z_1, alpha in (gamma, 1), beta > 1, both exponents
     positive. "theorem": n L z_1^e [(alpha-gamma)^e - 2 gamma beta^e] and n z_1^e [alpha (alpha-gamma)^e
@@ -243,20 +245,20 @@ def envelope(
 
 
 def slow_level(alpha: Number) -> Float[Array, "..."]:
-    """The largest s/z_1 where T_1 <= z_1 T_2: alpha + sqrt(2 (1 - alpha)), 3/2 at alpha <= 1/2; (207) has sqrt 6."""
+    """The largest s/z_1 where T_1 <= z_1 T_2: alpha + sqrt(2 (1 - alpha)), 3/2 at alpha <= 1/2; eq. 207 has sqrt 6."""
     a = jnp.maximum(jnp.asarray(alpha), 0.5)
     return a + jnp.sqrt(2 * (1 - a))
 
 
 def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Number) -> Float[Array, "..."]:
-    """The bound of |Z_1 - A|^2 from its value at the start: fast until the transition, slow after it (38, 39)."""
-    t, t_tr = jnp.asarray(time), jnp.asarray(transition)
+    """The bound of |Z_1 - A|^2 from its value at the start: fast until the transition, slow after it (eqs. 38, 39)."""
+    t, t_tr = leading(time, square, rates.fast, rates.slow, transition), jnp.asarray(transition)
     early = jnp.minimum(t, t_tr)
     return jnp.asarray(square) * jnp.exp(-rates.fast * early - rates.slow * (t - early))
 
 
 def in_set(at: Coordinates, alpha: Number, beta: Number = jnp.inf) -> Any:
-    """Whether A lies in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (28); with beta also s < beta z_1 (36)."""
+    """Is A in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (eq. 28); beta: also s < beta z_1 (eq. 36)."""
     _inside("alpha", alpha, 0.0, 1.0)
     x = _terms(at)
     alpha = jnp.asarray(alpha)
@@ -264,21 +266,26 @@ def in_set(at: Coordinates, alpha: Number, beta: Number = jnp.inf) -> Any:
 
 
 def alignment_bound(theta: Number, alignment: Number, z1: Number, z2: Number) -> Float[Array, "..."]:
-    """The least ab at clock theta from a_0 b_0 > 0: 1/(ab) - 1 <= (1/(a_0 b_0) - 1) exp(-2 (z_1 - z_2) theta) (P5)."""
-    ab = jnp.asarray(alignment)
-    return ab / (ab + (1 - ab) * jnp.exp(-2 * (jnp.asarray(z1) - jnp.asarray(z2)) * jnp.asarray(theta)))
+    """The least ab at clock theta from a_0 b_0 > 0: 1/(ab) - 1 <= (1/(a_0 b_0) - 1) exp(-2 (z_1 - z_2) theta).
+
+    `nonlocal/C11`.
+    """
+    ab, t = jnp.asarray(alignment), leading(theta, alignment, z1, z2)
+    return ab / (ab + (1 - ab) * jnp.exp(-2 * (jnp.asarray(z1) - jnp.asarray(z2)) * t))
 
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 
 
 def far_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """-d ln|A - Z_1| / dt, about n L s^e while s is large (P7)."""
+    """-d ln|A - Z_1| / dt, about n L s^e while s is large."""
     return -distance_rate(at, depth, samples) / (2 * distance(at))
 
 
-def near_rates(values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1) -> np.ndarray:
-    """All rates of the flow of A linearised at the balanced minimum Z_r, ascending: r (d_in + d_out - r) of them (P6).
+def near_rates(
+    values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1
+) -> Float[np.ndarray, " rates"]:
+    """All rates of the flow of A linearised at the balanced minimum Z_r, descending: r (d_in + d_out - r) of them.
 
     They are the Hessian's eigenvalues there (`landscape.spectrum`), without those of changes of basis.
     """
@@ -293,20 +300,20 @@ def near_rates(values: Any, shape: tuple[int, int], depth: int, samples: float =
     # in a network without spare neurons the rest of the Hessian is zero
     widths = (shape[1], *[r] * (depth - 1), shape[0])
     found = landscape.spectrum(z, widths, range(1, r + 1), curvature=n).all()
-    return found[: r * (few + many - r)][::-1]
+    return found[: r * (few + many - r)]
 
 
 def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1) -> float:
-    """The rate at which |A - Z_r| decays in the end from generic starts: n z_1^e (1 - gamma) for r = 1 (P6).
+    """The rate at which |A - Z_r| decays in the end from generic starts: n z_1^e (1 - gamma) for r = 1.
 
     In units of 1/(n z_1^e) it does not depend on depth; in t it is slower with depth if z_1 < 1, faster if z_1 > 1. One
     input and one output have the radial direction only: n L z_1^e.
     """
-    return float(near_rates(values, shape, depth, samples, rank)[0])
+    return float(near_rates(values, shape, depth, samples, rank)[-1])
 
 
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e) (P8)."""
+    """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e)."""
     _inside("depth", depth, 1.0, math.inf)
     depth = jnp.asarray(depth)
     return 2 / (jnp.asarray(samples) * depth * jnp.asarray(z1) ** (2 - 2 / depth))
@@ -316,7 +323,7 @@ def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array,
 
 
 def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
-    """T = s_0^{-(1-2/L)} / n int_0^inf nu^{-(L-2)} d theta, the time to leave the origin as s_0 -> 0 (P9).
+    """T = s_0^{-(1-2/L)} / n int_0^inf nu^{-(L-2)} d theta, the time to leave the origin as s_0 -> 0.
 
     L >= 3 (two layers take a logarithmic time); any start with a limit other than zero, also with f_0 < 0, where it may
     be more than the largest number.
@@ -347,7 +354,7 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
 
 
 def escape_time_aligned(strength: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """s_0^{-(1-2/L)} / (n (L-2) z_1) where u_0 = p_1 and v_0 = q_1 (P9)."""
+    """s_0^{-(1-2/L)} / (n (L-2) z_1) where u_0 = p_1 and v_0 = q_1."""
     depth = jnp.asarray(depth)
     return jnp.asarray(strength) ** (2 / depth - 1) / (jnp.asarray(samples) * (depth - 2) * jnp.asarray(z1))
 
@@ -355,7 +362,7 @@ def escape_time_aligned(strength: Number, z1: Number, depth: Number, samples: Nu
 def escape_time_one_output(
     strength: Number, alignment: Number, z1: Number, depth: int, samples: Number = 1.0
 ) -> Float[Array, "..."]:
-    """One output, depth 3 or 4, b_0 the cosine of A_0 and Z (P9).
+    """One output, depth 3 or 4, b_0 the cosine of A_0 and Z.
 
     L = 4: s_0^{-1/2} / (n z_1 (1 + b_0)). L = 3: s_0^{-1/3} acos(b_0) / (n z_1 sqrt(1 - b_0^2)).
     """

@@ -3,7 +3,8 @@
 f = (1/w) X W_1^T v with loss |f - y|^2 / (2n) (`mean_field_regression`), W_1 ~ N(0, sigma0^2), v_r = +-v0 (`readout`).
 Letters as in the paper: K = X X^T, g = X^T y, gamma = |g|^2, phi = |K y|^2, rho_r = <w_r - w_r(0), g>,
 alpha_r = <w_r(0), g> / sqrt(gamma), omega_r = <w_r, g>. The dimensionless step is x = lr sqrt(gamma) / (n w), and the
-rapidity of a flow theta = sqrt(gamma) t / (n w). "Isotropic" says K = kappa I; d >> n is near it.
+rapidity of a flow theta = sqrt(gamma) t / (n w). "Isotropic" says K = kappa I; d >> n is near it. Steps and rapidities
+of any shape come first in what is returned, then the axes of the quantity itself.
 """
 
 import math
@@ -20,6 +21,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
 from linnet.problems import Regression
+from linnet.theory._times import leading
 
 Number = float | Array | np.ndarray
 _Three = tuple[Array, Array, Array]
@@ -29,23 +31,54 @@ _Three = tuple[Array, Array, Array]
 
 
 class Task(NamedTuple):
-    """The samples (in coordinates with X X^T = root root^T), n and w: all that feature learning knows of its data."""
+    """All that feature learning knows of its data.
 
-    root: Float[Array, "k d_in"]
-    labels: Float[Array, " k"]
-    square: Float[Array, ""]  # |y|^2, with what lies outside the range of X
-    samples: Float[Array, ""]
-    width: Float[Array, ""]
+    `root` and `inside` are X and y in the coordinates of the problem, X = Q root and inside = Q^T y: the same norms and
+    angles in at most d_in rows. `gram` and `labels` are those of the samples, in their order.
+    """
+
+    problem: Regression
 
     @property
-    def gram(self) -> Float[Array, "k k"]:
-        """K = X X^T."""
-        return self.root @ self.root.T
+    def root(self) -> Float[Array, "k d_in"]:
+        """X in the coordinates of the problem."""
+        return self.problem.root
+
+    @property
+    def inside(self) -> Float[Array, " k"]:
+        """The part of y in the range of X, in the same coordinates."""
+        return self.problem.labels[0]
+
+    @property
+    def square(self) -> Float[Array, ""]:
+        """|y|^2, with what lies outside the range of X."""
+        return self.problem.square
+
+    @property
+    def samples(self) -> Float[Array, ""]:
+        """n of the loss |f - y|^2 / (2n)."""
+        return 1 / self.problem.scale
+
+    @property
+    def width(self) -> Float[Array, ""]:
+        """w of the output X W_1^T v / w."""
+        return 1 / self.problem.output_scale
+
+    @property
+    def gram(self) -> Float[Array, "n n"]:
+        """K = X X^T, sample by sample."""
+        inputs = self.problem.sampled().inputs
+        return inputs @ inputs.T
+
+    @property
+    def labels(self) -> Float[Array, " n"]:
+        """The labels y, sample by sample."""
+        return self.problem.sampled().labels[:, 0]
 
     @property
     def feature(self) -> Float[Array, " d_in"]:
         """g = X^T y."""
-        return self.labels @ self.root
+        return self.problem.cross[0]
 
     @property
     def gamma(self) -> Float[Array, ""]:
@@ -88,11 +121,10 @@ class Task(NamedTuple):
 
     @property
     def floor(self) -> Float[Array, ""]:
-        """The least loss of any output b K y, (|y|^2 - gamma^2 / phi) / (2n), reached at b = gamma / phi (P3)."""
+        """The least loss of any output b K y, (|y|^2 - gamma^2 / phi) / (2n), reached at b = gamma / phi."""
         pulled = self.root @ self.feature
-        left = self.labels - self.gamma / self.phi * pulled
-        outside = self.square - jnp.sum(self.labels**2)
-        return (jnp.sum(left**2) + jnp.maximum(outside, 0.0)) / (2 * self.samples)
+        left = self.inside - self.gamma / self.phi * pulled
+        return (jnp.sum(left**2) + self.problem.unexplained) / (2 * self.samples)
 
 
 def task(problem: Regression) -> Task:
@@ -102,7 +134,7 @@ def task(problem: Regression) -> Task:
             f"problem = {_check.show(problem)} is not allowed: use a regression with one output, such as "
             "mean_field_regression(X, y, width=w)."
         )
-    found = Task(problem.root, problem.labels[0], problem.square, 1 / problem.scale, 1 / problem.output_scale)
+    found = Task(problem)
     # what is left of zero by rounding counts as zero
     noise = RANK_TOLERANCE**2 * jnp.sum(found.root**2) * found.square
     if not _check.traced(found) and not float(found.gamma) > float(noise):
@@ -125,12 +157,12 @@ class Growth(NamedTuple):
 
 @jax.jit
 def growth(steps: Number, x: Number) -> Growth:
-    """The growth of stage one after k steps of dimensionless size x > 0, no digits lost at small k x (P1).
+    """The growth of stage one after k steps of dimensionless size x > 0, no digits lost at small k x (`feature/C2`).
 
     lp and lm are m exp(+-q) with q = k atanh x and m = (1 - x^2)^{k/2}; where q is large or x >= 1 they are formed
     directly, lm with the sign (-1)^k for x > 1.
     """
-    k, x = jnp.broadcast_arrays(*(jnp.asarray(value, dtype=jnp.float64) for value in (steps, x)))
+    k, x = jnp.broadcast_arrays(leading(steps, x), jnp.asarray(x, dtype=jnp.float64))
     inside = jnp.where(x < 1, x, 0.5)
     q = k * jnp.arctanh(inside)
     small = (x < 1) & (q < 1)
@@ -160,23 +192,24 @@ def flow_growth(theta: Number) -> Growth:
 class Neurons(NamedTuple):
     """rho_r = <w_r - w_r(0), g> and v_r of every neuron."""
 
-    rho: Float[Array, " w"]
-    v: Float[Array, " w"]
+    rho: Float[Array, "... w"]
+    v: Float[Array, "... w"]
 
 
 def stage_one(grown: Growth, v: Number, alpha: Number, gamma: Number) -> Neurons:
-    """The neurons while the output is small, from v_r(0) and alpha_r (P1).
+    """The neurons while the output is small, from v_r(0) and alpha_r (`feature/C2`).
 
     rho = sqrt(gamma) [alpha (C - 1) + v(0) S], v = v(0) C + alpha S: late signs are those of v(0) + alpha.
     """
     before, tilt = (jnp.asarray(value, dtype=jnp.float64) for value in (v, alpha))
-    rho = jnp.sqrt(jnp.asarray(gamma)) * (tilt * grown.gain + before * grown.odd)
-    return Neurons(rho, before * grown.even + tilt * grown.odd)
+    even, odd, gain = (leading(part, before, tilt, gamma) for part in grown)
+    rho = jnp.sqrt(jnp.asarray(gamma)) * (tilt * gain + before * odd)
+    return Neurons(rho, before * even + tilt * odd)
 
 
 @jax.jit
 def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
-    """sum(rho v) / (sqrt(gamma) sum(v^2)) in stage one, averaged over signs and W_1(0) (P2).
+    """sum(rho v) / (sqrt(gamma) sum(v^2)) in stage one, averaged over signs and W_1(0).
 
     [v0^2 C S + sigma0^2 (C - 1) S] / [v0^2 C^2 + sigma0^2 S^2]: tanh(theta) in a flow with sigma0 << v0, tanh(theta/2)
     with sigma0 >> v0. In descent tanh(k atanh x), sigma0 << v0.
@@ -185,13 +218,13 @@ def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
     size = jnp.hypot(v, sigma)
     # each share of v0^2 + sigma0^2 by itself: one minus the other would lose the smaller
     kept, tilt = (v / size) ** 2, (sigma / size) ** 2
-    odd = grown.odd / grown.even
+    odd, gain = (leading(part / grown.even, size) for part in (grown.odd, grown.gain))
     below = kept + tilt * odd**2
-    return jnp.where(below > 0, odd * (kept + tilt * (grown.gain / grown.even)) / jnp.where(below > 0, below, 1.0), 0.0)
+    return jnp.where(below > 0, odd * (kept + tilt * gain) / jnp.where(below > 0, below, 1.0), 0.0)
 
 
 def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
-    """The rapidity theta at which the slope reaches `level` under gradient flow (P5)."""
+    """The rapidity theta at which the slope reaches `level` under gradient flow."""
     p, (v, sigma) = _level(level), _start(v0, sigma0)
 
     def gap(theta: float) -> float:
@@ -201,7 +234,7 @@ def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
 
 
 def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
-    """The number of descent steps (not rounded) after which the slope reaches `level`; x < 1 (P4).
+    """The number of descent steps (not rounded) after which the slope reaches `level`; x < 1.
 
     atanh(level) / atanh(x) for sigma0 << v0.
     """
@@ -218,7 +251,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
 
 
 def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
-    """Steps until rho = 1, the end of stage one in the paper, for sigma0 << v0 (P10 corrected).
+    """Steps until rho = 1, the end of stage one in the paper, for sigma0 << v0 (`feature/C3`).
 
     asinh(1 / (sqrt(gamma) v0)) / log(1+x); where x sqrt(gamma) v0 >= 1 the first step passes it.
     """
@@ -230,7 +263,7 @@ def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
 
 
 def mean_field(omega: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
-    """omega_r and v_r at steps 0..k by the mean-field map of both stages (P3, for any start).
+    """omega_r and v_r at steps 0..k by the mean-field map of both stages, for any start (`feature/C20`).
 
     omega_r += s gamma v_r - (s phi / gamma) v_r c, v_r += s omega_r - (s phi / gamma^2) omega_r c, with
     c = mean(v omega) before the step and s = lr / (n w).
@@ -262,28 +295,26 @@ def _mean_field(
 
 
 @partial(jax.jit, static_argnames="steps")
-def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "... _"]:
-    """rho / rho_star at steps 0..k by eq. 11, r <- r (1 + x (1 - r^2)), from r(0) = `u`; batches go first."""
+def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "_ ..."]:
+    """rho / rho_star at steps 0..k by eq. 11, r <- r (1 + x (1 - r^2)), from r(0) = `u`; steps come first."""
     u, x = jnp.broadcast_arrays(jnp.asarray(u, dtype=jnp.float64), jnp.asarray(x, dtype=jnp.float64))
 
     def step(r: Array, _: None) -> tuple[Array, Array]:
         new = r * (1 + x * (1 - r) * (1 + r))
         return new, new
 
-    path = jax.lax.scan(step, u, None, length=steps)[1]
-    return jnp.moveaxis(jnp.concatenate([u[None], path]), 0, -1)
+    return jnp.concatenate([u[None], jax.lax.scan(step, u, None, length=steps)[1]])
 
 
 def cubic_flow(theta: Number, u: Number) -> Float[Array, "..."]:
     """rho / rho_star under the flow of eq. 11 at the rapidity theta, from rho(0) / rho_star = `u`; the sign stays."""
-    r = jnp.asarray(u, dtype=jnp.float64)
-    theta = jnp.asarray(theta, dtype=jnp.float64)
+    r, theta = jnp.asarray(u, dtype=jnp.float64), leading(theta, u)
     # r^2 / (r^2 + (1 - r^2) exp(-2 theta)) without the square of a tiny start
     return r / jnp.hypot(r * jnp.sqrt(-jnp.expm1(-2 * theta)), jnp.exp(-theta))
 
 
 def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
-    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap` (P3)."""
+    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap`."""
     u, gap = jnp.asarray(u, dtype=jnp.float64), jnp.asarray(gap, dtype=jnp.float64)
     return 0.5 * (jnp.log1p(-gap) - jnp.log(gap) + jnp.log1p(-(u**2))) - jnp.log(jnp.abs(u))
 
@@ -304,7 +335,7 @@ def proxy_growth(square: Number, x: Number) -> Float[Array, "..."]:
 
 
 def loss_gap(eps: Number, task: Task) -> Float[Array, "..."]:
-    """The gap 1 - rho^2 / rho_star^2 at which the loss of the aligned output is `eps` (P3, isotropic)."""
+    """The gap 1 - rho^2 / rho_star^2 at which the loss of the aligned output is `eps` (isotropic)."""
     return jnp.sqrt(2 * task.samples * jnp.asarray(eps) / task.square)
 
 
@@ -312,7 +343,7 @@ def loss_gap(eps: Number, task: Task) -> Float[Array, "..."]:
 
 
 class Amplitudes(NamedTuple):
-    """Mean squares of v_r(0) + alpha_r and of v_r(0) - alpha_r, both about v0^2 + sigma0^2 (P4)."""
+    """Mean squares of v_r(0) + alpha_r and of v_r(0) - alpha_r, both about v0^2 + sigma0^2."""
 
     plus: Float[Array, ""]
     minus: Float[Array, ""]
@@ -359,9 +390,11 @@ class Aligned(NamedTuple):
 
     def neurons(self, v: Any, alpha: Any, gamma: Any) -> Neurons:
         """rho_r and v_r from v_r(0) and alpha_r."""
-        plus, minus = v + alpha, v - alpha
-        rho = jnp.sqrt(gamma) * (plus * self.rise - minus * self.fall) / 2
-        return Neurons(rho, (plus * self.up + minus * self.down) / 2)
+        before, tilt = (jnp.asarray(value, dtype=jnp.float64) for value in (v, alpha))
+        plus, minus = before + tilt, before - tilt
+        rise, fall = (leading(part, plus, gamma) for part in (self.rise, self.fall))
+        rho = jnp.sqrt(jnp.asarray(gamma)) * (plus * rise - minus * fall) / 2
+        return Neurons(rho, (plus * (1 + rise) + minus * (1 + fall)) / 2)
 
     def loss(self, task: Task) -> Float[Array, "..."]:
         """The loss of f, floor included."""
@@ -382,12 +415,12 @@ class Aligned(NamedTuple):
 
 @partial(jax.jit, static_argnames="steps")
 def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
-    """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (P4).
+    """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (`feature/C21`).
 
     a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
-    parallel to g up to the null space of X (S7).
+    parallel to g up to the null space of X.
     """
-    b, c = _shares(start, vstar2)
+    b, c, x = jnp.broadcast_arrays(*_shares(start, vstar2), jnp.asarray(x, dtype=jnp.float64))
 
     def step(now: _Three, _: None) -> tuple[_Three, _Three]:
         rise, fall, left = now
@@ -434,13 +467,13 @@ def _riccati(start: Amplitudes, vstar2: Number) -> _Riccati:
 
 @jax.jit
 def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
-    """The aligned model of gradient flow at the rapidity theta: a Riccati equation of z = P/N, N = 1/P (P4).
+    """The aligned model of gradient flow at the rapidity theta: a Riccati equation of z = P/N, N = 1/P.
 
     z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included. z - 1 and 1 - a come as
     products, and no sum has terms of both signs.
     """
     b, c, root, ahead, low = _riccati(start, vstar2)
-    turn = 2 * root * jnp.asarray(theta, dtype=jnp.float64)
+    turn = 2 * root * leading(theta, root)
     rest, gone = jnp.exp(-turn), -jnp.expm1(-turn)
     grows = ahead > 0
     above = jnp.where(grows, 2 * root - low * ahead * gone, (1 + root) * (1 - low) + low * ahead * rest)
@@ -452,7 +485,7 @@ def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
 
 
 def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
-    """The rapidity at which the flow has learned a = `share` of the output (P4); NaN where it never does."""
+    """The rapidity at which the flow has learned a = `share` of the output; NaN where it never does."""
     b, c, root, ahead, low = _riccati(start, vstar2)
     q = jnp.asarray(share, dtype=jnp.float64)
     behind = (1 - q) * (1 + (1 + q) / (root + jnp.hypot(q, 2 * jnp.sqrt(b) * jnp.sqrt(c))))  # 2b (zp - z)
@@ -467,7 +500,7 @@ def _level_of(q: Array, b: Array, c: Array) -> Array:
 
 
 def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
-    """Descent steps (not rounded) until the loss is `share` of its start, K near kappa I and a small start (P4).
+    """Descent steps (not rounded) until the loss is `share` of its start, K near kappa I and a small start.
 
     a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
     """
@@ -480,23 +513,23 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
 
 
 def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
-    """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (P5)."""
+    """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (`feature/C22`)."""
     size = _size(v0, sigma0)
     return 2 * jnp.asarray(vstar2) / size / size
 
 
 def kernel_growth(richness: Number) -> Float[Array, "..."]:
-    """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (P5; flow, K near kappa I)."""
+    """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (flow, K near kappa I)."""
     return jnp.hypot(1.0, jnp.asarray(richness, dtype=jnp.float64))
 
 
 def total_rapidity(richness: Number) -> Float[Array, "..."]:
-    """asinh(R) / 2, the rapidity of the whole training (P5)."""
+    """asinh(R) / 2, the rapidity of the whole training."""
     return jnp.arcsinh(jnp.asarray(richness, dtype=jnp.float64)) / 2
 
 
 def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
-    """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1 (P5)."""
+    """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1."""
     if not _check.traced(start) and not np.all(np.asarray(start.plus) > 0):
         raise InputError(
             f"start.plus = {_check.show(start.plus)} is not allowed: start.plus must be above 0, since neurons with "
@@ -508,19 +541,19 @@ def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
 
 
 def total_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
-    """G of any K and any start in a wide network, from its end state: sqrt(1 + R^2) for isotropic data (P5, P9).
+    """G of any K and any start in a wide network, from its end state: sqrt(1 + R^2) for isotropic data.
 
     (c + 1)/2 + (c - 1)/2 |f|^4 / (V^2 gamma) with c = sqrt(1 + (2V / (v0^2 + sigma0^2))^2), V and f of `end_state`.
     """
     end, size = end_state(task, v0, sigma0), _size(v0, sigma0)
     unit = end.norm / size / size  # R/2, with V in place of vstar2
-    overlap = jnp.sum(end.fitted**2) ** 2 / (end.norm**2 * task.gamma)
+    overlap = end.explained**2 / (end.norm**2 * task.gamma)
     # (c - 1)/2 without the difference
     return 1 + 2 * unit * (unit / (1 + jnp.hypot(1.0, 2 * unit))) * (1 + overlap)
 
 
 def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Task | None = None) -> Float[Array, ""]:
-    """L / L(0) when the slope reaches `level`, small steps (P5): (1 - a)^2 with a = sinh(2 theta) / R.
+    """L / L(0) when the slope reaches `level`, small steps: (1 - a)^2 with a = sinh(2 theta) / R.
 
     With a task, 1 - (gamma^2 / (phi |y|^2)) (2a - a^2): any K. NaN where the training ends before (a > 1).
     """
@@ -530,7 +563,7 @@ def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Ta
 
 
 def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
-    """Growth of y^T Theta y until the slope reaches `level`: cosh(2 theta), 19.5 to 760 at 0.95 (P6; flow)."""
+    """Growth of y^T Theta y until the slope reaches `level`: cosh(2 theta), 19.5 to 760 at 0.95 (flow)."""
     return math.cosh(2 * alignment_rapidity(level, v0, sigma0))
 
 
@@ -538,24 +571,36 @@ def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
 
 
 class EndState(NamedTuple):
-    """Where gradient flow ends, any K: mean(v^2), X^+ y / V with V = |X^+ y|, the output f and the kernel.
+    """Where gradient flow ends, any K: mean(v^2), X^+ y / V with V = |X^+ y|, and |f|^2 of the output f = K K^+ y.
 
-    `values` are the eigenvalues of the kernel, descending and 0 outside the range of K.
+    `values` are the eigenvalues of the kernel, descending and 0 outside the range of K. Output and kernel are functions
+    of inputs: of X for the samples in their order, of `task.root` in the coordinates of the problem, of any others.
     """
 
     mean_square: Float[Array, ""]
     norm: Float[Array, ""]
     direction: Float[Array, " d_in"]
-    fitted: Float[Array, " k"]
-    kernel: Float[Array, "k k"]
+    explained: Float[Array, ""]
+    weight: Float[Array, ""]
+    width: Float[Array, ""]
     values: Float[Array, " k"]
+
+    def fitted(self, inputs: Any) -> Float[Array, " n"]:
+        """The output V <x, u> of each row x, u the direction."""
+        x = _check.array("inputs", inputs, ndim=2)
+        return self.norm * (x @ self.direction)
+
+    def kernel(self, inputs: Any) -> Float[Array, "n n"]:
+        """The tangent kernel on rows x, (weight X X^T + f f^T / weight) / w, weight = (H + A)/2 of `end_state`."""
+        x, f = _check.array("inputs", inputs, ndim=2), self.fitted(inputs)
+        return (self.weight * (x @ x.T) + jnp.outer(f, f) / self.weight) / self.width
 
 
 def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
-    """The end of gradient flow from a vanishing start (P9), or from v0 and sigma0 in a wide network.
+    """The end of gradient flow from a vanishing start (`feature/C24`), or from v0 and sigma0 in a wide network.
 
-    Along the flow [W_1, v] is multiplied by a Lorentz matrix (S6), a rotation of inputs times one boost. A wide start
-    has W_1^T W_1 / w = sigma0^2 I, which no rotation changes, so what fits the labels fixes the end: with V = |X^+ y|,
+    Along the flow [W_1, v] is multiplied by a Lorentz matrix, a rotation of inputs times one boost (`feature/C25`). A
+    wide start has W_1^T W_1 / w = sigma0^2 I, which no rotation changes, so the fit fixes the end: with V = |X^+ y|,
     A = v0^2 + sigma0^2 and H = sqrt(A^2 + 4 V^2), mean(v^2) = (H + v0^2 - sigma0^2)/2, W_1^T W_1 / w = sigma0^2 I +
     2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
     From a vanishing start mean(v^2) = V and w_r = v_r u.
@@ -569,19 +614,18 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
 def _end(task: Task, v0: Array | float, sigma0: Array | float) -> EndState:
     left, values, right = jnp.linalg.svd(task.root, full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
-    seen = jnp.where(inside, task.labels @ left, 0.0)
+    seen = jnp.where(inside, task.inside @ left, 0.0)
     least = jnp.where(inside, seen / jnp.where(inside, values, 1.0), 0.0)
     norm = jnp.linalg.norm(least)
     size = v0**2 + sigma0**2
     total = jnp.hypot(size, 2 * norm)
-    fitted = left @ seen
-    along, across = 2 / (size + total), (size + total) / 2
-    # singular values of the factor [sqrt(across) S, sqrt(along) f], whose small ones keep their digits
-    factor = jnp.concatenate([jnp.diag(jnp.where(inside, values, 0.0)), (along * seen)[:, None]], axis=1)
-    spectrum = across * jnp.linalg.svd(factor, compute_uv=False) ** 2
+    weight = (size + total) / 2
+    # singular values of the factor sqrt(weight) [S, f / weight], whose small ones keep their digits
+    factor = jnp.concatenate([jnp.diag(jnp.where(inside, values, 0.0)), (seen / weight)[:, None]], axis=1)
+    spectrum = weight * jnp.linalg.svd(factor, compute_uv=False) ** 2
     kept = jnp.where(jnp.arange(len(spectrum)) < jnp.sum(inside), spectrum, 0.0) / task.width
-    kernel = (across * task.gram + along * jnp.outer(fitted, fitted)) / task.width
-    return EndState((total + (v0 - sigma0) * (v0 + sigma0)) / 2, norm, least / norm @ right, fitted, kernel, kept)
+    mean_square = (total + (v0 - sigma0) * (v0 + sigma0)) / 2
+    return EndState(mean_square, norm, least / norm @ right, jnp.sum(seen**2), weight, task.width, kept)
 
 
 class StepLimits(NamedTuple):
@@ -597,7 +641,7 @@ class StepLimits(NamedTuple):
 
 
 def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
-    """Largest step sizes (P7).
+    """Largest step sizes (`feature/C23`).
 
     `monotone`: x = 1/2, small start. `isotropic`: x = R / sqrt(1 + R^2) of the start (v0, sigma0), 1 without one.
     `end`: 2n / lambda_max(Theta) at the end state, necessary for any K and the one to use where K is spread; it may be
@@ -625,7 +669,7 @@ def _limits(task: Task, v0: Array | float, sigma0: Array | float) -> StepLimits:
 
 
 def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array, ""]:
-    """By which the residual shrinks a step after stage two, the largest |1 - lr lambda / n| over the range of K (P8).
+    """By which the residual shrinks a step after stage two, the largest |1 - lr lambda / n| over the range of K.
 
     `end` is that of a vanishing start unless given. Small steps leave the smallest eigenvalue last, large ones the
     largest (for K = kappa I from x = 2/3 on).
@@ -636,7 +680,7 @@ def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array
 
 
 def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
-    """The late factor for K near kappa I (P8): 1 - x lambda_min(K) / kbar, or |1 - 2x| along the labels if larger."""
+    """The late factor for K near kappa I: 1 - x lambda_min(K) / kbar, or |1 - 2x| along the labels if larger."""
     values = jnp.linalg.svd(task.root, compute_uv=False) ** 2
     least = jnp.min(jnp.where(values > RANK_TOLERANCE**2 * values[0], values, jnp.inf))
     x = task.step(lr)
@@ -647,9 +691,9 @@ def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
 
 
 def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
-    """Eigenvalues of Q J, Q the Gram matrix of [W_1, W_2^T] and J = diag(1, -1): constants of gradient flow (S6).
+    """Eigenvalues of Q J, Q the Gram matrix of [W_1, W_2^T] and J = diag(1, -1): constants of gradient flow.
 
-    Those of the imbalance W_1 W_1^T - W_2^T W_2 on the neurons, sorted; in full or compressed width.
+    Those of the imbalance W_1 W_1^T - W_2^T W_2 on the neurons, descending; in full or compressed width.
     """
     w1, w2 = (np.asarray(_check.array(name, w, ndim=2)) for name, w in (("first", first), ("second", second)))
     p = np.concatenate([w1, w2.T], axis=1)
@@ -657,11 +701,11 @@ def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
     # the nonzero spectrum of P^T P J is that of the symmetric P J P^T
     values = np.linalg.eigvalsh((p * signs) @ p.T)
     largest = np.argsort(-np.abs(values))[: p.shape[1]]
-    return np.sort(np.pad(values[largest], (0, max(0, p.shape[1] - len(largest)))))
+    return np.sort(np.pad(values[largest], (0, max(0, p.shape[1] - len(largest)))))[::-1]
 
 
 def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:
-    """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA (S6)."""
+    """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA."""
     w1, w2, f = (_check.array(name, w, ndim=2) for name, w in (("first", first), ("second", second), ("force", force)))
     v, pushed = w2[0], w1 @ f[0]
     return _check.number("lr", lr, above=0) ** 2 * (jnp.sum(f**2) * jnp.outer(v, v) - jnp.outer(pushed, pushed))
@@ -692,7 +736,7 @@ def covariance(groups: Any) -> Covariance:
 
 
 class Times(NamedTuple):
-    """The paper's times in steps, with its constants (P10): end of stage one, end of training."""
+    """The paper's times in steps, with its constants (Theorem 4.1): end of stage one, end of training."""
 
     first: float
     total: float
@@ -719,7 +763,7 @@ def source_times(
 
 
 class Failures(NamedTuple):
-    """Probabilities that the paper's concentration bounds fail for Gaussian isotropic data (P11)."""
+    """Probabilities that the paper's concentration bounds fail for Gaussian isotropic data (Lemmas A.1 to A.4)."""
 
     gamma: float  # gamma / (n tr beta^2) outside [1/2, 3/2]
     quadratic: float  # |X alpha|^2 / (n |alpha|_Sigma^2) outside [1/2, 2]
@@ -738,14 +782,14 @@ def failures(samples: int, width: float) -> Failures:
 
 
 def start_bound(gamma: float, sigma0: float, width: float, delta: float) -> float:
-    """sigma0 sqrt(2 gamma log(8 w / delta)), above all |<w_r(0), g>| with probability 1 - delta (P11)."""
+    """sigma0 sqrt(2 gamma log(8 w / delta)), above all |<w_r(0), g>| with probability 1 - delta (Lemma A.1)."""
     size = _check.real("sigma0", sigma0, least=0) * math.sqrt(_check.real("gamma", gamma, above=0))
     share = _inside("delta", delta)
     return size * math.sqrt(2 * math.log(8 * _check.real("width", width, least=1) / share))
 
 
 def spread_unit(samples: int, sigma: Covariance, sigma_x: float = 1.0) -> float:
-    """sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F): |K - tr(Sigma) I| is at most a constant times it (P11)."""
+    """sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F): |K - tr(Sigma) I| is at most a constant times it (Lemma 5.1)."""
     n = _check.integer("samples", samples, least=1)
     return _check.real("sigma_x", sigma_x, above=0) ** 2 * (n * sigma.top + math.sqrt(n) * sigma.frobenius)
 

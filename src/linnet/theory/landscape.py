@@ -39,7 +39,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(values: Any, widths: Sequence[int], kept: Sequence[int], *, curvature: float = 1.0) -> Spectrum:
-    """The Hessian at the balanced critical point that keeps some modes of whitened data, in closed form (P6).
+    """The Hessian at the balanced critical point that keeps some modes of whitened data, in closed form.
 
     `values` are the singular values z of the target Z, `widths` = (d_in, hidden ..., d_out), `curvature` is c in
     dC/dA = c (A - Z): n for the loss 1/2 |X A^T - Y|^2. With e = 2 - 2/L, eigenvalues in units of c:

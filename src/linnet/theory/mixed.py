@@ -2,6 +2,7 @@
 
 Letters as in the paper: c = variance * width is the threshold between lazy and active singular values, kappa the
 curvature of the cost C(A) = (kappa/2) |A - A_obs|^2 (the paper's loss 1/d^2 has kappa = 2/d^2), t = lr * steps.
+Times of any shape come first in what is returned, then the axes of the quantity itself.
 """
 
 import enum
@@ -14,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.theory._times import leading
 
 Number = float | Array | np.ndarray
 
@@ -23,9 +25,10 @@ Number = float | Array | np.ndarray
 
 def lazy(
     time: Number, start: Float[Array, "d_out d_in"], observed: Float[Array, "d_out d_in"], c: Number, kappa: Number
-) -> Float[Array, "d_out d_in"]:
+) -> Float[Array, "... d_out d_in"]:
     """The lazy flow dA/dt = -2c G: A(t) = A_obs + exp(-2 kappa c t) (A_0 - A_obs)."""
-    return observed + jnp.exp(-2 * kappa * c * jnp.asarray(time)) * (start - observed)
+    a0, goal = jnp.asarray(start), jnp.asarray(observed)
+    return goal + jnp.exp(-2 * kappa * c * leading(time, a0, goal)) * (a0 - goal)
 
 
 class LazyOptimum(NamedTuple):
@@ -38,7 +41,7 @@ class LazyOptimum(NamedTuple):
 def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d_in"]) -> LazyOptimum:
     """Minimum over q in [0, 1] of |-q A_star + (1-q) E|^2 = (|A_star|^2 |E|^2 - <A_star, E>^2) / |A_star + E|^2.
 
-    The mean over the start of the lazy error (section 1.4, sign corrected); the start's own noise comes on top.
+    The mean over the start of the lazy error (section 1.4 of the paper, sign corrected); its own noise comes on top.
     """
     observed = truth + noise
     q = jnp.clip(jnp.sum(noise * observed) / jnp.sum(observed**2), 0.0, 1.0)
@@ -55,7 +58,8 @@ def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number =
     sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
     """
     t, s0, goal, c, kappa = jnp.broadcast_arrays(
-        *(jnp.asarray(x, dtype=jnp.float64) for x in (time, start, target, c, kappa))
+        leading(time, start, target, c, kappa),
+        *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target, c, kappa)),
     )
     sign = jnp.where(goal < 0, -1.0, 1.0)  # the equation is odd
     s0, goal = sign * s0, jnp.abs(goal)
@@ -145,19 +149,20 @@ def matrix(
     observed: Float[Array, "d_out d_in"],
     c: Number,
     kappa: Number = 1.0,
-) -> Float[Array, "d_out d_in"]:
-    """The mixed flow of the whole matrix in closed form: any c >= 0, any time, any start.
+) -> Float[Array, "... d_out d_in"]:
+    """The mixed flow of the whole matrix in closed form: any c >= 0, any times, any start.
 
     On the 2c-balanced manifold Z = [W_1, W_2^T]^T obeys a Riccati equation, and its column space moves linearly under
     exp(kappa t H), H = [[c, A_obs^T], [A_obs, -c]]. A QR factor keeps growing and decaying directions apart, so nothing
-    overflows and nothing cancels. One SVD of each matrix, then O((d_in + d_out)^3) for a time; `jax.vmap` over times.
+    overflows and nothing cancels. One SVD of each matrix, then O((d_in + d_out)^3) for each time.
     At c = 0 a start of low rank keeps its rank for ever, but its rounding grows with every mode that it lacks: at long
     times use `convergence.two_layers`, which is told the rank.
     """
     a0, goal = jnp.asarray(start), jnp.asarray(observed)
     if a0.shape != goal.shape or goal.ndim != 2:
         raise InputError(f"start has shape {a0.shape} and observed {goal.shape}: they must be matrices of one shape.")
-    tau, c = jnp.asarray(kappa * time, dtype=goal.dtype), jnp.asarray(c, dtype=goal.dtype)
+    times = jnp.asarray(kappa, dtype=goal.dtype) * jnp.asarray(time, dtype=goal.dtype)
+    c = jnp.asarray(c, dtype=goal.dtype)
     d_out, d_in = goal.shape
     r = min(d_out, d_in)
     u, s, vt = jnp.linalg.svd(goal, full_matrices=True)
@@ -178,23 +183,28 @@ def matrix(
     lower = jnp.zeros((d_out, d_in)).at[:, :r].set(u0[:, :r] * _ratio(s0, p[:r]))
     z0 = jnp.concatenate([v0t.T * p, lower])
 
-    def phi(rate: Array) -> Array:
-        """(1 - exp(-2 tau rate)) / (2 rate), tau at rate 0."""
-        return jnp.where(rate > 0, -jnp.expm1(-2 * tau * rate) / jnp.where(rate > 0, 2 * rate, 1.0), tau)
+    def at(tau: Array) -> Array:
+        def phi(rate: Array) -> Array:
+            """(1 - exp(-2 tau rate)) / (2 rate), tau at rate 0."""
+            return jnp.where(rate > 0, -jnp.expm1(-2 * tau * rate) / jnp.where(rate > 0, 2 * rate, 1.0), tau)
 
-    root_up, root_down = jnp.sqrt(phi(up)), jnp.sqrt(phi(down))
-    blocks = [
-        (jnp.exp(jnp.minimum(tau * up, 340.0)) * root_up)[:, None] * (grow.T @ z0),
-        root_down[:, None] * (decay.T @ z0),
-        jnp.eye(d_in),
-    ]
-    stacked = jnp.concatenate(blocks)
-    order = jnp.argsort(-jnp.max(jnp.abs(stacked), axis=1))  # graded rows keep their digits if the large come first
-    q = jnp.zeros_like(stacked).at[order].set(jnp.linalg.qr(stacked[order])[0])
-    moved = grow @ (_ratio(q[:d_in], root_up[:, None])) + decay @ (
-        _ratio(q[d_in : d_in + d_out] * jnp.exp(-tau * down)[:, None], root_down[:, None])
-    )
-    return jnp.where(tau > 0, moved[d_in:] @ moved[:d_in].T, a0)
+        root_up, root_down = jnp.sqrt(phi(up)), jnp.sqrt(phi(down))
+        blocks = [
+            (jnp.exp(jnp.minimum(tau * up, 340.0)) * root_up)[:, None] * (grow.T @ z0),
+            root_down[:, None] * (decay.T @ z0),
+            jnp.eye(d_in),
+        ]
+        stacked = jnp.concatenate(blocks)
+        order = jnp.argsort(-jnp.max(jnp.abs(stacked), axis=1))  # graded rows keep their digits if the large come first
+        q = jnp.zeros_like(stacked).at[order].set(jnp.linalg.qr(stacked[order])[0])
+        moved = grow @ (_ratio(q[:d_in], root_up[:, None])) + decay @ (
+            _ratio(q[d_in : d_in + d_out] * jnp.exp(-tau * down)[:, None], root_down[:, None])
+        )
+        return jnp.where(tau > 0, moved[d_in:] @ moved[:d_in].T, a0)
+
+    if times.ndim == 0:
+        return at(times)
+    return jax.lax.map(at, times.reshape(-1)).reshape(*times.shape, d_out, d_in)
 
 
 # Stability, sizes, phases --------------------------------------------------------------------------------------------
@@ -290,9 +300,9 @@ def recovery(
     """Delta, the alignment rate c(a), the steps T_star and the error terms of Theorem 2.
 
     T_star = [Delta/a_K + 2m/c(a) + m/(2 a_K)] d ln d / lr with m = max(1, 2 Delta) as printed, min(1, 2 Delta) as the
-    proof derives it (erratum E20). c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, the noise
-    level 0 among them (E28). `leading_steps` is the truth for the weakest signal to leading order, Delta d ln d /
-    (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (E19).
+    proof derives it (`mixed/E20`). c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, the noise
+    level 0 among them (`mixed/E28`). `leading_steps` is the truth for the weakest signal to leading order, Delta d
+    ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`).
     """
     a = np.asarray(_check.array("levels", levels, ndim=1))
     if np.any(a <= 0):
@@ -341,7 +351,7 @@ def spiked_signals(levels: Any, d: float) -> Spiked:
 
 def recovery_error(
     time: Number, levels: Any, d: float, c: Number, *, nodes: int = 2000, spiked: bool = False, start: Number = 0.0
-) -> Float[Array, ""]:
+) -> Float[Array, "..."]:
     """The test error of noisy low-rank recovery at flow time t, mode by mode, at any d (no simulation).
 
     Signals a_i d and noise 2 sqrt(d) y with the quarter-circle density (4/pi) sqrt(1 - y^2), all from 0 by the closed
@@ -366,7 +376,7 @@ def recovery_error(
     noise = mode(time, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
     rest = jnp.sum(lost * (2 * a * d - lost))
     decayed = jnp.asarray(start) * jnp.exp(-4 * kappa * c * jnp.asarray(time))
-    return (jnp.sum(signal**2) + rest + left * jnp.sum(weight * noise**2)) / d**2 + decayed
+    return (jnp.sum(signal**2, axis=-1) + rest + left * jnp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
 
 
 _NODES = 64  # of the noise's mean: 6e-14 relative for all phases, d = 60 to 2000
@@ -389,13 +399,10 @@ def early_stopping(levels: Any, d: float, c: Number, *, start: Number = 0.0) -> 
     decay = jnp.log1p(100 * jnp.asarray(start)) / (4 * kappa * c)
     horizon = mode_time(0.0, 0.95 * edge, edge, c, kappa) + decay
 
-    def error(time: Array) -> Array:
-        return recovery_error(time, levels, d, c, nodes=_NODES, spiked=True, start=start)
-
     low, high = jnp.zeros_like(horizon), horizon
     for count in (256, 32, 32):
         times = jnp.linspace(low, high, count)
-        errors = jax.vmap(error)(times)
+        errors = recovery_error(times, levels, d, c, nodes=_NODES, spiked=True, start=start)
         best = jnp.argmin(errors)
         low, high = times[jnp.maximum(best - 1, 0)], times[jnp.minimum(best + 1, count - 1)]
     return Stopping(times[best], errors[best])

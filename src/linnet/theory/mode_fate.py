@@ -356,7 +356,7 @@ def gaps_left(
 ) -> list[float | None]:
     """What is left of y_l^2 - y_L^2 = alpha^2 (one-zero start) in the end, as a share, for modes that converge.
 
-    By the product of 1 - q along the chain of the mode (section 3.5); None for modes that do not converge.
+    By the product of 1 - q along the chain of the mode (`stability.gap_loss`); None for modes that do not converge.
     """
     root = alpha / s ** (1 / depth)
     leave = escape_steps(s, alpha, depth, "one-zero", 1.0).max() * depth / kappas.min()

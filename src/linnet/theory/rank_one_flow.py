@@ -15,6 +15,7 @@ from scipy.special import roots_jacobi
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.theory._times import leading
 
 Values = Array | np.ndarray
 Number = float | Values
@@ -376,7 +377,9 @@ def aligned(time: Number, start: Number, target: Number, depth: int, samples: fl
     """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign."""
     if not _check.traced(start) and not np.all(np.asarray(start) > 0):
         raise InputError(f"start = {_check.show(start)} is not allowed: start must be above 0.")
-    t, s, z = jnp.broadcast_arrays(known_times(time), *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target)))
+    t, s, z = jnp.broadcast_arrays(
+        leading(known_times(time), start, target), *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target))
+    )
     one = jnp.ones(1)
     length, count = jnp.asarray(float(whole_depth(depth))), _check.number("samples", samples, above=0)
 

@@ -2,7 +2,7 @@
 
 Letters as in the paper, matrices as everywhere here: the start I_gamma has W_1 = sqrt(2 gamma) Q and W_2 = 0, s_i are
 the singular values of A = W_2 W_1, the loss is 1/2 |X A^T - Y|^2. The end-to-end matrix then follows the mixed flow
-with c = gamma from A = 0 (`linnet.theory.mixed`).
+with c = gamma from A = 0 (`linnet.theory.mixed`). Times of any shape come first in what is returned.
 """
 
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE, top_of_products
 from linnet.theory import mixed
+from linnet.theory._times import leading
 
 Values = Array | np.ndarray
 Number = float | Values
@@ -35,7 +36,7 @@ class Layers(NamedTuple):
 
 
 def layer_values(values: Float[Values, " k"], gamma: Number, d_in: int) -> Layers:
-    """The layers' singular values from those of A, at all times of the flow from I_gamma (P2).
+    """The layers' singular values from those of A, at all times of the flow from I_gamma (`spectral/C8`).
 
     sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma), sigma_i(W_2) = s_i / sigma_i(W_1); the d_in - k others of W_1 stay
     at sqrt(2 gamma).
@@ -47,20 +48,24 @@ def layer_values(values: Float[Values, " k"], gamma: Number, d_in: int) -> Layer
 
 
 def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -> Float[Array, "..."]:
-    """L(t) - L_inf <= (L(0) - L_inf) exp(-4 gamma lambda t), lambda the least nonzero eigenvalue of X^T X (P3)."""
-    return jnp.asarray(excess) * jnp.exp(-4 * jnp.asarray(gamma) * curvature * jnp.asarray(time))
+    """L(t) - L_inf <= (L(0) - L_inf) exp(-4 gamma lambda t), lambda the least nonzero eigenvalue of X^T X.
+
+    `spectral/C6`.
+    """
+    t = leading(time, excess, gamma, curvature)
+    return jnp.asarray(excess) * jnp.exp(-4 * jnp.asarray(gamma) * jnp.asarray(curvature) * t)
 
 
 # Whitened data -------------------------------------------------------------------------------------------------------
 
 
 def whitened(time: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
-    """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode with c = gamma (P4)."""
+    """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode, c = gamma (`spectral/C14`)."""
     return mixed.mode(time, 0.0, target, gamma, jnp.asarray(scale) ** 2)
 
 
 def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
-    """The time at which s reaches the share f (0 to 1) of its target; decreasing in the target and in gamma (P5).
+    """The time at which s reaches the share f (0 to 1) of its target; falls with target and gamma (`spectral/C16`).
 
     With h = hypot(f s_star, gamma), q = hypot(s_star, gamma): log1p{2 q f / (gamma (1-f) [1 + gamma (1+f)/(h + f q)])}
     / (2 q scale^2). In f itself: the difference of s_star and f s_star would lose digits near 1.
@@ -73,7 +78,7 @@ def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1
 
 def jump(time: Number, target: Number) -> Float[Array, "..."]:
     """The limit gamma -> 0 of s(ln(1/gamma) t): 0 before 1/(2 s_star), s_star/(1 + 2 s_star) at it, s_star after."""
-    t, s = jnp.asarray(time), jnp.asarray(target)
+    t, s = leading(time, target), jnp.asarray(target)
     at = 1 / (2 * s)
     return jnp.where(t < at, 0.0, jnp.where(t > at, s, s / (1 + 2 * s)))
 
@@ -107,7 +112,7 @@ def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activatio
     exact: on whitened data for all modes.
 
     The bounds are certain. With s = gamma sinh(2 theta) the largest theta' <= |G|, and |G| <= |X| |Y| since the loss
-    decreases, and |G| <= |G(0)| + |X|^2 s. The other one comes from the loss (P3, for one output also P8).
+    decreases, and |G| <= |G(0)| + |X|^2 s. The other one comes from the loss (`loss_bound`; one output: `rate`).
     The estimates are good where the condition number of X is near 1, and a guide only, often too early, beyond 5.
     """
     f, g = _share(share), _check.real("gamma", gamma, above=0)
@@ -130,7 +135,7 @@ class FitTime(NamedTuple):
 
 
 def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
-    """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`; bounds P3 and P8."""
+    """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`, bounds included."""
     f, g = _share(share), _check.real("gamma", gamma, above=0)
     data = _Data(inputs, limit)
     scale = np.sqrt(data.curvature)
@@ -196,7 +201,7 @@ def _earliest(value: float, gamma: float, data: _Data) -> float:
 
 
 def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
-    """The hyperbolic entropy Psi(s) - Psi(0), Psi = 1/2 sum [s asinh(s/gamma) - hypot(s, gamma)] (erratum E1).
+    """The hyperbolic entropy Psi(s) - Psi(0), Psi = 1/2 sum [s asinh(s/gamma) - hypot(s, gamma)] (`spectral/E1`).
 
     The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
     """
@@ -238,8 +243,8 @@ class Rate(NamedTuple):
 
 
 def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
-    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted (P8)."""
-    t = jnp.asarray(time)
+    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted (`spectral/C12`)."""
+    t = leading(time, gamma)
     printed = potential(limit, gamma) / (jnp.sqrt(2 * jnp.asarray(gamma)) * t)
     return Rate(printed, jnp.minimum(printed / 2, jnp.sum(jnp.asarray(limit) ** 2) / (8 * gamma * t)))
 
@@ -248,7 +253,7 @@ def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
 
 
 def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
-    """2 / lambda_max of E -> X (C1 X^T E + X^T E C2) at the limit of the flow (P10).
+    """2 / lambda_max of E -> X (C1 X^T E + X^T E C2) at the limit of the flow.
 
     C1 = gamma + M_in and C2 = M_out - gamma, so on the singular vectors of X and A it is an eigenproblem of n x d_out.
     Exact for the linearisation there; large steps select a flatter minimum, so descent may bear a little more.
@@ -266,7 +271,7 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
 
 
 def gram_limit(limit: Float[Values, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
-    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (7.9)."""
+    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (`spectral/C7`)."""
     a = jnp.asarray(limit)
     _, s, vt = jnp.linalg.svd(a, full_matrices=False)
     k = s * (s / (jnp.hypot(s, gamma) + gamma))
@@ -322,7 +327,7 @@ class Moments(NamedTuple):
 def noise_moments(
     time: Number, columns: Float[Values, " d"], readout: Number, scales: Any = None, *, frozen: Number = 0.0
 ) -> Moments:
-    """Exact second moments of dW_1 = a dB^T, da = W_1 dB for data with singular values D (P11).
+    """Exact second moments of dW_1 = a dB^T, da = W_1 dB for data with singular values D (`spectral/C18`).
 
     `columns` are |c_j|^2 at the start in the frame of the data's right singular vectors, `readout` is |a|^2, `frozen`
     what W_1 has outside the row space. With kap = sqrt(sum D^4), U = sum D_j^2 |c_j|^2, V = |a|^2:
@@ -330,7 +335,8 @@ def noise_moments(
     """
     square = jnp.asarray(columns)
     d2 = jnp.ones_like(square) if scales is None else jnp.asarray(scales) ** 2
-    kap, t = jnp.maximum(jnp.sqrt(jnp.sum(d2**2)), 1e-150), jnp.asarray(time)  # no noise is the limit of little
+    kap = jnp.maximum(jnp.sqrt(jnp.sum(d2**2)), 1e-150)  # no noise is the limit of little
+    t = leading(time, readout, frozen)
     u, v = jnp.sum(d2 * square), jnp.asarray(readout)
     cosh, sinh, less = jnp.cosh(kap * t), jnp.sinh(kap * t), 2 * jnp.sinh(kap * t / 2) ** 2
     first = jnp.sum(square) + frozen + jnp.sum(d2) * (v * sinh / kap + u * less / kap**2)
@@ -338,25 +344,27 @@ def noise_moments(
 
 
 def commutator_growth(d: int) -> float:
-    """The growth rate of E sum_i |K_i|^2, K_i = c_i a^T - a c_i^T: -1 + sqrt(2d - 1), positive from d = 2 on (P12)."""
+    """The growth rate of E sum_i |K_i|^2, K_i = c_i a^T - a c_i^T: -1 + sqrt(2d - 1), positive from d = 2 on."""
     return float(-1 + np.sqrt(2 * _check.integer("d", d, least=1) - 1))
 
 
-def commutator_moments(time: float, minors: Any, others: Any) -> tuple[np.ndarray, np.ndarray]:
-    """E p_i and E q_i at a time: p_i the squared entry of K_i for a pair of columns, q_i = sum_j (minor of c_i, c_j)^2.
+def commutator_moments(
+    time: Number, minors: Any, others: Any
+) -> tuple[Float[np.ndarray, "... d"], Float[np.ndarray, "... d"]]:
+    """E p_i and E q_i in time: p_i the squared entry of K_i for a pair of columns, q_i = sum_j (minor of c_i, c_j)^2.
 
-    p_i' = -2 p_i + q_i, q_i' = (d - 2) p_i + sum_j p_j: linear, so one matrix exponential (P12).
+    p_i' = -2 p_i + q_i, q_i' = (d - 2) p_i + sum_j p_j: linear, so one matrix exponential.
     """
     p, q = np.asarray(minors, dtype=float), np.asarray(others, dtype=float)
     d = p.shape[0]
     eye, ones = np.eye(d), np.ones((d, d))
     generator = np.block([[-2 * eye, eye], [(d - 2) * eye + ones, np.zeros((d, d))]])
-    out = dense.expm(time * generator) @ np.concatenate([p, q])
-    return out[:d], out[d:]
+    out = dense.expm(np.multiply.outer(np.asarray(time, dtype=float), generator)) @ np.concatenate([p, q])
+    return out[..., :d], out[..., d:]
 
 
 def lyapunov(d: int) -> np.ndarray:
-    """The d + 1 Lyapunov exponents of the pure-noise process with d inputs, by one-dimensional integrals (P13).
+    """The d + 1 Lyapunov exponents of the pure-noise process with d inputs, by integrals (`spectral/C22`).
 
     Partial sums Lam_m = ((d-1-m)/2) E[x^2/(1+x^2)] under the density x^{m-1} (1+x^2)^{(d-1-m)/2} exp(-(d-1) x^2/2) for
     m = 1 ... d, and Lam_{d+1} = -d. So Lam_{d-1} = 0 exactly.
@@ -385,7 +393,7 @@ def lyapunov(d: int) -> np.ndarray:
 
 
 def moment_exponent(p: float, d: int, *, nodes: int = 400) -> float:
-    """g(p) = lim (1/t) ln E|W_1|^p: the top eigenvalue of a one-dimensional operator (P14).
+    """g(p) = lim (1/t) ln E|W_1|^p: the top eigenvalue of a one-dimensional operator (`spectral/C19`).
 
     1/2 f'' - ((d-1)/2) (sinh^3/cosh) f' + (p/2) ((d-1) sinh^2 - 1) f on |theta| <= 3.5, symmetric in the weight
     w = cosh^{d-1} exp(-(d-1) cosh^2 / 2). With f = g / sqrt(w) it is 1/2 g'' + V g, on a sine basis (spectrally exact).
@@ -407,7 +415,7 @@ def moment_exponent(p: float, d: int, *, nodes: int = 400) -> float:
 
 
 def commutator_limit() -> float:
-    """lim E|entry of K_i| / |det W_1(0)| for d_in = w = 2 and a(0) = 0: 0.4819, not 0 (P15, erratum E6)."""
+    """lim E|entry of K_i| / |det W_1(0)| for d_in = w = 2 and a(0) = 0: 0.4819, not 0 (erratum `spectral/E6`)."""
     integral = quad(lambda x: x * np.sqrt(1 + x * x) * np.exp(-x * x / 2), 0, 40, epsabs=0, epsrel=1e-12)[0]
     return float(2 / np.pi * np.sqrt(np.pi / 2) / integral)
 
@@ -424,10 +432,11 @@ class LabelNoise(NamedTuple):
 
 
 def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> LabelNoise:
-    """sigma_{i>=2}(W_1) ~ exp(-delta^2 t/2); sigma_1(W_1) -> r^{1/4} |A|^{1/2}, |a| -> r^{-1/4} |A|^{1/2} (P16).
+    """sigma_{i>=2}(W_1) ~ exp(-delta^2 t/2); sigma_1(W_1) -> r^{1/4} |A|^{1/2}, |a| -> r^{-1/4} |A|^{1/2}.
 
-    One output, equal singular values `scale` of rank r; for descent t = lr * steps and delta = sqrt(lr) times that of
-    the labels. A leading-order argument on the slow manifold, not a theorem: within a few per cent for delta <= 0.12.
+    `spectral/C24`. One output, equal singular values `scale` of rank r; for descent t = lr * steps and delta = sqrt(lr)
+    times that of the labels. A leading-order argument on the slow manifold, not a theorem: within a few per cent for
+    delta <= 0.12.
     """
     b, r = jnp.asarray(norm), float(_check.integer("rank", rank, least=1))
     return LabelNoise((jnp.asarray(scale) * jnp.asarray(delta)) ** 2 / 2, r**0.25 * jnp.sqrt(b), jnp.sqrt(b) / r**0.25)

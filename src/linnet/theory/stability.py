@@ -45,7 +45,7 @@ def kappa(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[np.ndarray
 
 
 def cross_curvature(first: Any, second: Any, depth: int) -> Float[np.ndarray, "..."]:
-    """lam_ij = sum_l s_i^{2(L-1-l)/L} s_j^{2l/L}, the curvature along the cross direction of two modes (section 3.1).
+    """lam_ij = sum_l s_i^{2(L-1-l)/L} s_j^{2l/L}, curvature along the cross direction of two modes (`stability/C2`).
 
     It is (s_i^2 - s_j^2) / (s_i^{2/L} - s_j^{2/L}), as a sum without cancellation; S_i for i = j.
     """
@@ -75,10 +75,10 @@ class Level(NamedTuple):
 
 
 def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> tuple[Level, ...]:
-    """The Hessian's eigenvalues with multiplicities where descent from the one-zero start ends (section 3.1).
+    """The Hessian's eigenvalues with multiplicities where descent from the one-zero start ends (`stability/C2`).
 
     d x d layers, balanced on the r modes of the target; W_l, l < L, still carry alpha on the rest and W_L carries 0.
-    A balanced start forgets its alpha, slowly: alpha = 0. In the order of the table, zeros last; L d^2 in all.
+    A balanced start forgets its alpha, slowly: alpha = 0. Descending; L d^2 in all.
     """
     s = _spectrum(spectrum)
     depth = _check.integer("depth", depth, least=1)
@@ -100,7 +100,7 @@ def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> t
         levels.append(Level(float(alpha ** (2 * (depth - 1))), rest**2, "null"))
     if depth > 1:
         levels.append(Level(0.0, (depth - 1) * d**2, "flat"))
-    return tuple(levels)
+    return tuple(sorted(levels, key=lambda level: -level.value))
 
 
 def cross_eigenvector(first: float, second: float, depth: int) -> Float[np.ndarray, " depth"]:
@@ -114,7 +114,7 @@ def cross_eigenvector(first: float, second: float, depth: int) -> Float[np.ndarr
 def mode_curvature(rho: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     """h(rho) = (2L-1) rho^{2L-2} - (L-1) s rho^{L-2}, the curvature along a balanced mode with layer value rho.
 
-    The slope of the map is 1 - lr h; the mode's other L - 1 eigenvalues are (s - rho^L) rho^{L-2} (section 3.2).
+    The slope of the map is 1 - lr h; the mode's other L - 1 eigenvalues are (s - rho^L) rho^{L-2}.
     """
     depth = _check.integer("depth", depth, least=1)
     rho, s = np.asarray(rho, dtype=float), _positive("s", s)
@@ -143,10 +143,10 @@ class Orbit(NamedTuple):
 
 
 def orbit(s: Any, depth: int, lr: Any, *, half: bool = True) -> Orbit:
-    """Where a balanced mode goes for 2 < kappa < kappa_4 (section 3.3), exactly; arrays of s and lr broadcast.
+    """Where a balanced mode goes for 2 < kappa < kappa_4 (`stability/C4`), exactly; arrays of s and lr broadcast.
 
     Layer values are s^{1/L} x, x the normalised cycle of `dynamics.two_cycle`; the gap's multiplier over the cycle is
-    (2 - z)(2 - 1/z), z = high/low (section 3.5).
+    (2 - z)(2 - 1/z), z = high/low.
     """
     steps = kappa(s, depth, lr, half=half)
     found = dynamics.two_cycle(_check.integer("depth", depth, least=2), steps)
@@ -173,7 +173,7 @@ def onset_amplitude(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[
 
 
 class Stages(NamedTuple):
-    """The values of kappa at which the motion of a balanced mode changes (section 3.4).
+    """The values of kappa at which the motion of a balanced mode changes (`stability/C5`).
 
     `doublings[n]` is where period 2^{n+1} begins (the first is 2), `superstable` where the 2-cycle has multiplier 0.
     From `leaves` on the chaotic orbit reaches x <= 0: with even depth the sign changes and the motion goes on, with odd
@@ -269,7 +269,7 @@ def outcome(kappa: Any, depth: int) -> list[Outcome]:
 
 
 def gap_loss(values: Any, s: float, lr: float) -> Float[np.ndarray, "depth depth"]:
-    """q_ij of one step of a chain: y_i^2 - y_j^2 is multiplied by 1 - q_ij exactly (section 3.5).
+    """q_ij of one step of a chain: y_i^2 - y_j^2 is multiplied by 1 - q_ij exactly (`stability/C8`).
 
     q_ij = lr^2 (pi - s)^2 (prod_{m != i,j} y_m)^2; the diagonal is 0.
     """
@@ -389,7 +389,7 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
 def flow_sharpness(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     """Psi(alpha) = s^2 sum_l 1/y_l^2, the sharpness of one mode where gradient flow ends from the one-zero start.
 
-    Psi = s^2 (1/x^2 + (L-1)/y^2), x y^{L-1} = s, y^2 - x^2 = alpha^2 (section 3.6); S at alpha = 0, and above it.
+    Psi = s^2 (1/x^2 + (L-1)/y^2), x y^{L-1} = s, y^2 - x^2 = alpha^2 (`stability/C10`); S at alpha = 0, and above it.
     """
     depth = _check.integer("depth", depth, least=2)
     x, y = _one_zero_flow(alpha, s, depth)
@@ -442,7 +442,7 @@ def largest_alpha(s: float, depth: int, kappa: float, bound: str = "exact") -> f
     """The start scale up to which Psi <= 2 sqrt2 / lr, which keeps layer gaps from growing; needs kappa < 2 sqrt2.
 
     "exact" solves for it; "sharp" uses g(L), "crude" L^2 2^{2(L-1)/L} in its place, and "printed" is the paper's
-    alpha' with 2^{(2L-3)/L} (section 3.6): each is smaller than the one before. The largest s decides for all modes.
+    alpha' with 2^{(2L-3)/L} (Lemma 2): each is smaller than the one before. The largest s decides for all modes.
     """
     depth = _check.integer("depth", depth, least=2)
     s, kappa = float(_positive("s", s)), _check.real("kappa", kappa, above=0)
@@ -490,14 +490,14 @@ def line(layers: Any, direction: Any) -> Line:
 
 
 def mode_line(s: float, depth: int) -> Line:
-    """Along a mode: f'' = S and 3 f'''^2 - f'' f'''' = 4 L (L-1)(5L-4) s^{4-6/L} > 0 for L >= 2 (section 3.7)."""
+    """Along a mode: f'' = S and 3 f'''^2 - f'' f'''' = 4 L (L-1)(5L-4) s^{4-6/L} > 0, L >= 2 (`stability/C11`)."""
     depth = _check.integer("depth", depth, least=1)
     rho = float(_positive("s", s)) ** (1 / depth)
     return line([[[rho]]] * depth, [[[depth**-0.5]]] * depth)
 
 
 def cross_line(first: float, second: float, depth: int, angle: float = 0.0) -> Line:
-    """Along cos(angle) (i,j) + sin(angle) (j,i), unit eigenvectors of lam_ij: f''' = 0 always (section 3.7).
+    """Along cos(angle) (i,j) + sin(angle) (j,i), unit eigenvectors of lam_ij: f''' = 0 always (`stability/C11`).
 
     At angle 0 the loss is exactly quadratic: no 2-cycle is born on that line at any step size.
     """
@@ -517,7 +517,7 @@ def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") 
     """Floquet multipliers of cross deviations between mode 1 on its 2-cycle and mode 2 with s_2/s_1 = `ratio`.
 
     Eigenvalues of (I - lr H_2)(I - lr H_1) with the pair blocks at the two points, without the L - 1 ones that a
-    rotation of the hidden layers holds at 1 (section 3.8): L + 1 in all, largest first. `kappa` is that of mode 1.
+    rotation of the hidden layers holds at 1 (`stability/C12`): L + 1 in all, largest first. `kappa` is that of mode 1.
     Mode 2 is at rest at its target, or on its own 2-cycle in phase or in antiphase.
     """
     depth = _check.integer("depth", depth, least=2)
@@ -548,15 +548,16 @@ def _pair_blocks(values: Array, ratio: Array, depth: int) -> Array:
 
 
 def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndarray, " 3"]:
-    """The same for L = 2 and mode 2 at rest in closed form, e_i = lr s_i: 1 - (e_1-e_2)(1+e_2) and a pair.
+    """The same for L = 2 and mode 2 at rest in closed form, largest first: 1 - (e_1-e_2)(1+e_2) and a pair.
 
     The pair solves m^2 - tau m + D, tau = 4 - 3e_1 - e_2 + e_1 e_2 + e_2^2, D = 1 + delta (1+e_1) + delta^2,
-    delta = e_1 + e_2 - 2: it leaves the unit circle exactly at lr = 2 / lam_12.
+    delta = e_1 + e_2 - 2, e_i = lr s_i: it leaves the unit circle exactly at lr = 2 / lam_12.
     """
     a, b = first, second
     delta = a + b - 2
     pair = np.roots([1.0, -(4 - 3 * a - b + a * b + b * b), 1 + delta * (1 + a) + delta**2])
-    return np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
+    values = np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
+    return values[np.argsort(-np.abs(values))]
 
 
 def cross_edge(ratio: Any, depth: int) -> Float[np.ndarray, "..."]:
@@ -600,7 +601,7 @@ def cross_ratio(depth: int) -> float:
 def sorting_onset(ratio: float, depth: int) -> float:
     """kappa of mode 1 from which *sorted* second singular values alternate although mode 2 is at rest.
 
-    The low phase of mode 1 then passes below mode 2: x_low^L = s_2/s_1 = `ratio` (section 3.9).
+    The low phase of mode 1 then passes below mode 2: x_low^L = s_2/s_1 = `ratio`.
     """
     ratio = _check.real("ratio", ratio, above=0)
     if ratio >= 1:
@@ -615,7 +616,7 @@ def sorting_crossover(depth: int) -> float:
 
 
 def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Float[np.ndarray, "..."]:
-    """The time lr * steps that a mode takes to leave the saddle, for small alpha and lr (section 3.9).
+    """The time lr * steps that a mode takes to leave the saddle, for small alpha and lr.
 
     One-zero start, n = L - 2: (sqrt(pi)/2) Gamma(n/2) / Gamma((n+1)/2) / (s alpha^n); balanced start:
     alpha^{-n} / (n s). For L = 2 when the linearised growth reaches s: asinh(2s/alpha^2)/(2s) and ln(s/alpha^2)/(2s).
