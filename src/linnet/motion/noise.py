@@ -43,7 +43,7 @@ class LabelNoiseDescent(Stepping):
 class NoisyFlow(Stepping):
     """The label-noise SDE: the force -G dt + delta dB, dB the Brownian motion of the labels seen through the data.
 
-    For one output and unit inputs dW_1 = a dB^T, da = W_1 dB (spectral bias, section 4.1). `drift=False` leaves the pure
+    For one output and unit inputs dW_1 = a dB^T, da = W_1 dB (spectral bias, section 4.1). `drift=False` leaves pure
     noise. `scheme`: "euler" is Euler-Maruyama; "geometric" (two layers) makes an exact boost between two halves of the
     Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1. With `decay` p the k-th
     Euler step takes dt / k^p.

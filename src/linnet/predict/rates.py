@@ -271,8 +271,7 @@ def _start(
             side *= math.sqrt(max(0.0, 1 - cosine**2)) / (size or 1.0)
             side[0] = cosine
     u, v = p @ sides[0], qt.T @ sides[1]
-    start, _ = convergence.coordinates(scale * float(values[0]), u, v, z)
-    return start, u, v
+    return convergence.coordinates(scale * float(values[0]), u, v, z)[0], u, v
 
 
 def _gap(place: Coordinates, goal: Coordinates, ratio: float) -> Array:
@@ -340,7 +339,7 @@ def _theory(spread: float, scale: float) -> tuple[Source, ...]:
     white = Hypothesis.of("white inputs: X^T X is a multiple of the identity", spread)
     small = Hypothesis.of("a start that is small beside the target", scale)
     closed, edge = "the whole flow of a balanced network of rank one in closed form", "2 / (c L z_1^(2-2/L))"
-    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    told = (
         ("limit, learned, half_grown, far_phase_ends", closed, ("nonlocal/C8", "nonlocal/C9", "nonlocal/C12")),
         ("far_rate", "the exact derivative of |A - Z_1|", ("nonlocal/C13",)),
         ("near_rate", "the flow linearised at its end, in the directions that the start excites", ("nonlocal/C18",)),
@@ -348,4 +347,4 @@ def _theory(spread: float, scale: float) -> tuple[Source, ...]:
         ("largest_stable_lr", f"the Hessian at the balanced minimum, {edge}", ()),
     )
     escape = Source("escape", "the time to leave the origin as the start shrinks", (), (white, small))
-    return (*(Source(*part, (white,)) for part in told), escape)
+    return (*(Source(figure, origin, claims, (white,)) for figure, origin, claims in told), escape)
