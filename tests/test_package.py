@@ -102,7 +102,7 @@ sys.modules.update(dict.fromkeys(blocked))  # None: importing them is an ImportE
 import {rooms}
 import linnet as ln
 problem = ln.factorisation([[2.0, 0.0], [0.0, 1.0]])
-run = ln.simulate(problem, ln.i_gamma(problem, gamma=0.1), ln.GradientFlow(), time=1.0, observe=["loss", "singular_values"])
+run = ln.simulate(problem, ln.i_gamma(problem, gamma=0.1), ln.GradientFlow(), time=1.0, observe=["loss", "matrix"])
 print(run.status, run["loss"].shape[0] > 1)
 """
     assert python(code).split() == ["horizon", "True"]
