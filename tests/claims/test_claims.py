@@ -119,11 +119,11 @@ def test_changes_are_settled_where_they_belong():
     assert claims.settle(entries, {"d": 20, "seed": 3}) == {
         "mixed/C6": {"d": 20, "seed": 3}, "mixed/C17": {"seed": 3}, "mixed/C7": {}
     }  # fmt: skip
-    with pytest.raises(ln.InputError, match=r"set x is not allowed: mixed/C6 has d, seed; mixed/C17 has seed\."):
+    with pytest.raises(ln.InputError, match=r"set = 'x' is not allowed: mixed/C6 has d, seed; mixed/C17 has seed\."):
         claims.settle(entries, {"x": 1})
-    with pytest.raises(ln.InputError, match=r"set x is not allowed: mixed/C7 has no parameters\."):
+    with pytest.raises(ln.InputError, match=r"set = 'x' is not allowed: mixed/C7 has no parameters\."):
         claims.settle(entries[2:], {"x": 1})
-    with pytest.raises(ln.InputError, match=r"set closure is not allowed"):  # the subject is no parameter
+    with pytest.raises(ln.InputError, match=r"set = 'closure' is not allowed"):  # the subject is no parameter
         claims.settle(entries, {"closure": 1})
     for changes, words in (({"d": 3}, "d = 3 is not allowed"), ({"seed": "x"}, "seed = 'x' is not allowed")):
         with pytest.raises(ln.InputError, match=f"mixed/C6: {words}"):

@@ -210,7 +210,7 @@ def settle(entries: Sequence[Claim | Erratum], changes: Mapping[str, Any]) -> di
     """The changes of each entry, by id: of those parameters that it has. One that no entry has is refused."""
     for name in changes:
         if not any(name in entry.parameters for entry in entries):
-            raise InputError(f"set {name} is not allowed: {_settable(entries)}.")
+            raise InputError(f"set = {name!r} is not allowed: {_settable(entries)}.")
     return {
         entry.id: _changed(entry, {name: value for name, value in changes.items() if name in entry.parameters})
         for entry in entries

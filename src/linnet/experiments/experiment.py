@@ -92,8 +92,9 @@ class Experiment(BaseModel):
 
     def versions(self) -> dict[str, str]:
         """What the data depend on besides parameters: versions, and the code of an experiment of the user's own."""
-        own = fingerprint(self.id.split("/")[0])
-        return {**versions(), **({} if own is None else {self.id.split("/")[0]: own})}
+        subject = _id(self).split("/")[0]
+        own = fingerprint(subject)
+        return {**versions(), **({} if own is None else {subject: own})}
 
     @property
     def at_paper_size(self) -> bool:
@@ -118,13 +119,18 @@ class Experiment(BaseModel):
             with xarray.open_dataset(file, engine="scipy") as found:
                 return found.load(), True
         whole = (folder / "result.json").exists()
-        with blamed(self.id):
+        with blamed(_id(self)):
             made = self.run(folder, progress, workers)
         if not store.exists():
             partial = folder / "data.partial"
             made.to_netcdf(partial, engine="scipy")
             partial.replace(file)
         return made, ours and whole
+
+
+def _id(experiment: Experiment) -> str:
+    """Its id; one that is not registered has none."""
+    return getattr(type(experiment), "id", "")
 
 
 def experiments() -> dict[str, type[Experiment]]:

@@ -118,7 +118,7 @@ def plan(
     known = sorted({field for experiment in chosen for field in experiment.model_fields})
     for name in changed:
         if name not in known:
-            raise InputError(f"set {name} is not allowed: fields here are {', '.join(known)}.")
+            raise InputError(f"set = {name!r} is not allowed: fields here are {', '.join(known)}.")
     made = [kind.of_size(size, {k: v for k, v in changed.items() if k in kind.model_fields}) for kind in chosen]
     folder(out)
     lacking = {experiment.id: lacks for experiment in made if (lacks := experiment.missing()) is not None}
