@@ -8,10 +8,10 @@ import numpy as np
 from linnet import _check
 from linnet._check import InputError
 from linnet.predict import whitened
+from linnet.predict.asked import LARGEST, SMALLEST
 from linnet.predict.data import read_regression
 from linnet.problems import Regression, regression
 
-SMALLEST, LARGEST = 1e-50, 1e50  # sizes of numbers that squares and roots of squares survive
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -64,11 +64,13 @@ def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
     return tuple(given)
 
 
-def picture(plot: Path | None) -> None:
+def picture(plot: Path | None, *, name: str = "plot") -> None:
     """Refuses a file that no picture can be written to, before anything is computed."""
     if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir()):
         ends = ", ".join(_PICTURES)
-        raise InputError(f"plot = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists.")
+        raise InputError(
+            f"{name} = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists."
+        )
 
 
 def first_samples(data: Path, count: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -1,15 +1,14 @@
 """The picture of noisy low-rank recovery: errors and singular values in time."""
 
-from pathlib import Path
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, SIGNAL, TEST, TRAIN, canvas, tidy
 from linnet.trajectory import Trajectory
 
 
-def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
-    """Train and test error, and every singular value with the lazy/active threshold c."""
+def recovery(run: Trajectory, c: float, rank: int) -> Figure:
+    """Train and test error, and every singular value with the threshold c between lazy and rich."""
     figure = canvas(10, 4)
     left, right = figure.subplots(1, 2)
     steps = np.asarray(run.steps)
@@ -29,7 +28,7 @@ def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     right.plot(steps, values[:, :rank], color=SIGNAL, lw=1.2)
     right.plot([], [], color=SIGNAL, lw=1.8, label=f"the {rank} largest: signal")
     right.plot([], [], color=NOISE, lw=1, label="the others: noise")
-    right.axhline(c, color="black", lw=1, ls="--", label=f"lazy below, active above: c = {c:.3g}")
+    right.axhline(c, color="black", lw=1, ls="--", label=f"lazy below, rich above: c = {c:.3g}")
     right.set(
         xlabel="step of gradient descent",
         ylabel="singular values of $A$",
@@ -41,4 +40,4 @@ def recovery(run: Trajectory, c: float, rank: int, out: Path) -> None:
     right.legend(frameon=False, loc="lower right")
     for axes in (left, right):
         tidy(axes)
-    figure.savefig(out)
+    return figure
