@@ -99,7 +99,7 @@ class BiasPrediction(Prediction):
             times = np.geomspace(min(moments) / 30, max(6 * max(moments), 1.5 * self.fit.time), 300)
         clock, values = np.asarray(times, dtype=float), np.array([mode.value for mode in self.modes])
         curvature = spectral.activation(SHARE, np.diag(self.frame.scales), self.frame.limit, self.gamma).curvature
-        modes = np.asarray(jax.jit(spectral.whitened)(clock[:, None], values, self.gamma, np.sqrt(curvature)))
+        modes = np.asarray(jax.jit(spectral.whitened)(clock, values, self.gamma, np.sqrt(curvature)))
         return Curves(clock, modes, np.sqrt(np.hypot(modes, self.gamma) + self.gamma))
 
     def measure(self, *, progress: Progress | None = None) -> "BiasMeasured":
