@@ -1,4 +1,4 @@
-"""What all topics of `predict` share: one concept has one key, sources name claims that exist, results show themselves."""
+"""What all topics of `predict` share: one concept has one key, sources name claims, results show themselves."""
 
 import dataclasses
 import json
