@@ -98,7 +98,7 @@ def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
 
 def _ratio(a: Array, b: Array) -> Array:
     """A / b, 0 where b is 0 (branches that are not taken must stay finite)."""
-    return a / jnp.where(b != 0, b, 1.0) * (b != 0)
+    return jnp.where(b != 0, a / jnp.where(b != 0, b, 1.0), 0.0)
 
 
 def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
@@ -329,7 +329,7 @@ def recovery_error(
     kappa = 2 / d**2
     turned = 1 / a if _check.flag("spiked", spiked) else jnp.zeros_like(a)
     left = d - a.shape[0] if spiked else d
-    angle = jnp.pi * jnp.arange(1, nodes + 1) / (nodes + 1)
+    angle = jnp.pi * jnp.arange(1.0, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
     signal = mode(time, 0.0, a * d + turned, c, kappa) - a * d + turned
     noise = mode(time, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
