@@ -8,8 +8,12 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
+from jaxtyping import install_import_hook
 
-import linnet  # noqa: F401  (switches on 64-bit floats before any test makes an array)
+sys.path.insert(0, str(Path(__file__).parent))  # where shapes.py is
+install_import_hook("linnet", "shapes.checked")
+
+import linnet  # noqa: E402, F401  (switches on 64-bit floats before any test makes an array)
 
 _COMPILING = 2  # examples by default of a property whose every example has shapes of its own and compiles
 for name, examples in (("quick", 25), ("slow", 60)):

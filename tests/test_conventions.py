@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 
 import linnet as ln
 from linnet import linalg, observe
@@ -361,3 +363,63 @@ def test_spectra_descend():
         assert values.ndim == 1, name
         assert len(values) > 2, name
         assert np.all(np.diff(values) <= 1e-12), name
+
+
+# Types and shapes ----------------------------------------------------------------------------------------------------
+
+
+def core():
+    """Problems, starts, states, observables and a flow, once each."""
+    rng, key = np.random.default_rng(9), jax.random.key(0)
+    matrix = rng.normal(size=(3, 4))
+    problem, data = ln.factorisation(matrix), ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 3)))
+    state = ln.Weights((rng.normal(size=(5, 4)), rng.normal(size=(3, 5))))
+    masked = ln.masked(matrix, rng.integers(0, 2, size=(3, 4)))
+    for cost in (problem, data, masked, ln.logistic(np.sign(matrix)), ln.pseudo_huber(matrix)):
+        cost.cost(state.matrix)
+        state.descend(cost, 0.1)
+    for start in (
+        ln.gaussian(key, problem, 100, 0.1),
+        ln.gaussian(key, problem, (5, 5), 0.1),
+        ln.balanced(matrix, (4, 4)),
+        ln.two_c_balanced(matrix, 0.3),
+        ln.mixed_manifold(matrix, 0.3),
+        ln.i_gamma(problem, 0.3),
+        ln.critical(problem, (3,), (1,)),
+        ln.EndToEnd(matrix, ln.Mixed(0.3)),
+        ln.EndToEnd(matrix, ln.Balanced(3)),
+        ln.RankOne.balanced(0.1, np.ones(3), np.ones(4), 3),
+    ):
+        start.velocity(problem)
+    for name in (
+        "modes",
+        "layer_modes",
+        "effective_rank",
+        "imbalance",
+        "hidden_alignment",
+        "hessian_spectrum",
+        "sharpness",
+    ):
+        observe.named(name)(state, problem)
+    observe.sample_kernel(state, data)
+    data.fit(), data.project(), data.whiten(), data.target
+    ln.simulate(problem, state, ln.GradientFlow(), time=0.1, record=ln.linear(2))
+
+
+@pytest.mark.parametrize("name", ["core", "spectra", *TIMED, *STEPPED])
+def test_no_number_changes_its_type_on_the_way(name):
+    """Strict promotion: nothing here adds whole numbers or truth values to real ones and leaves the type to JAX."""
+    with jax.numpy_dtype_promotion("strict"):
+        if name in TIMED:
+            TIMED[name](np.array([0.0, 0.3]))
+        else:
+            {"core": core, "spectra": spectra, **{key: partial(f, 2) for key, f in STEPPED.items()}}[name]()
+
+
+def test_annotations_are_executed():
+    """Without the hook of conftest.py these would pass, or fail later and elsewhere."""
+    state = ln.Weights((np.ones((5, 4)), np.ones((3, 5))))
+    with pytest.raises(TypeCheckError, match="product"):
+        linalg.product(jnp.ones((2, 3)), jnp.ones((4, 5)))
+    with pytest.raises(TypeCheckError, match="force"):
+        state.change(jnp.ones(3))

@@ -29,7 +29,7 @@ class Cascade(NamedTuple):
     accumulation: float
 
     @property
-    def ratios(self) -> Float[np.ndarray, " n-2"]:
+    def ratios(self) -> Float[np.ndarray, " ratios"]:
         """Lengths of successive windows, which approach Feigenbaum's 4.6692."""
         windows = np.diff(self.thresholds)
         return windows[:-1] / windows[1:]

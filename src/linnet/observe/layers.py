@@ -37,7 +37,7 @@ def output_gram(state: State, problem: Problem) -> Float[Array, "d_out d_out"]:
 
 
 @observable("junction")
-def imbalance(state: State, problem: Problem) -> Float[Array, " depth-1"]:
+def imbalance(state: State, problem: Problem) -> Float[Array, " junctions"]:
     """Frobenius norm of W_l W_l^T - W_{l+1}^T W_{l+1} at each junction of layers"""
     if isinstance(state, Weights) and state.depth > 1:
         return jnp.stack([jnp.linalg.norm(defect) for defect in state.imbalance()])
@@ -94,7 +94,7 @@ def subspace_distance(rank: int) -> Observable:
     """|U_{l-1,r}^T V_{l,r} - I|_F for l = 2..L with the signs of columns fixed (edge of stability, section 2)."""
     rank = _check.integer("rank", rank, least=1)
 
-    def function(state: State, problem: Problem) -> Float[Array, " depth-1"]:
+    def function(state: State, problem: Problem) -> Float[Array, " junctions"]:
         """Distance of the top singular subspaces of neighbouring layers, signs fixed"""
         if not isinstance(state, Weights) or state.depth < 2:
             raise InputError("subspace distance needs Weights of two or more layers.")

@@ -112,7 +112,7 @@ def layer_modes(state: State, problem: Problem, bases: tuple[Array, Array] | Non
 
 
 @observable("lower_layer", "mode", preparation=target_bases)
-def layer_gaps(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "depth-1 k"]:
+def layer_gaps(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "lower k"]:
     """Gaps y_l^2 - y_L^2 of the layer values, mode by mode, l = 1..L-1"""
     values = layer_modes.function(state, problem, bases)
     return (values[:-1] - values[-1]) * (values[:-1] + values[-1])

@@ -99,7 +99,7 @@ def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
 
 def _ratio(a: Array, b: Array) -> Array:
     """A / b, 0 where b is 0 (branches that are not taken must stay finite)."""
-    return a / jnp.where(b != 0, b, 1.0) * (b != 0)
+    return jnp.where(b != 0, a / jnp.where(b != 0, b, 1.0), 0.0)
 
 
 def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
@@ -370,7 +370,7 @@ def recovery_error(
     else:
         value, lost, seen = a * d, jnp.zeros_like(a), jnp.ones_like(a, dtype=bool)
     left = d - jnp.sum(seen) if spiked else d
-    angle = jnp.pi * jnp.arange(1, nodes + 1) / (nodes + 1)
+    angle = jnp.pi * jnp.arange(1.0, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
     signal = jnp.where(seen, mode(time, 0.0, value, c, kappa), 0.0) - a * d + lost
     noise = mode(time, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
