@@ -134,7 +134,7 @@ def bias(
         from linnet.plot.bias import bias as draw
 
         clock = np.geomspace(times.time.min() / 30, max(times.time.max() * 6, fit.time * 1.5), 300)
-        curves = jax.jit(spectral.whitened)(clock[:, None], values[:modes], gamma, np.sqrt(times.curvature))
+        curves = jax.jit(spectral.whitened)(clock, values[:modes], gamma, np.sqrt(times.curvature))
         draw(answer, (clock, np.asarray(curves)), None if measured is None else measured["curves"], plot)
         answer["figure"] = str(plot)
     return answer
