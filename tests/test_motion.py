@@ -159,3 +159,33 @@ def test_steps_that_shrink(key):
         ln.NoisyFlow(dt, scheme="geometric", decay=0.5)
     with pytest.raises(ln.InputError, match="decay = 2 is not allowed: decay must be a number from 0 to 1"):
         ln.NoisyFlow(dt, decay=2)
+
+
+@pytest.mark.parametrize(("d_out", "share"), [(2, 1.0), (3, 1.0), (2, 0.0)])
+def test_the_geometric_scheme_is_the_ito_process_for_several_outputs(d_out, share, monkeypatch):
+    """E tr P, E tr R and E tr(P S) of P = W_1^T W_1, R = W_2 W_2^T obey p' = r tr S, r' = d_out q, q' = r tr S^2."""
+    x, paths, steps, dt = np.diag([1.2, 0.6]), 3000, 100, 0.005
+    problem, rng = ln.regression(x, np.zeros((2, d_out))), np.random.default_rng(0)
+    state = ln.Weights((np.eye(2), rng.normal(size=(d_out, 2)) / 2))
+    motion = ln.NoisyFlow(dt, 1.0, drift=False, scheme="geometric")
+    if not share:  # without the correction the process is Stratonovich's, which grows faster: the test must notice
+        monkeypatch.setattr(type(motion), "prepare", lambda *_: (jnp.eye(2), jnp.ones(())))
+        jax.clear_caches()
+    keys = jax.random.split(jax.random.key(3), paths)
+    ends = jax.vmap(lambda k: ln.simulate(problem, state, motion, steps=steps, key=k, record=ln.linear(2)))(keys).final
+    w1, w2 = ends.layers
+    s = x.T @ x
+    seen = [
+        np.asarray(each)
+        for each in (
+            jnp.sum(w1**2, (1, 2)),
+            jnp.sum(w2**2, (1, 2)),
+            jnp.einsum("kwi,ij,kwj->k", w1, s, w1),
+        )
+    ]
+    now = np.array([2.0, float(jnp.sum(state.layers[1] ** 2)), np.trace(s)])
+    rate = np.array([[0, np.trace(s), 0], [0, 0, d_out], [0, np.trace(s @ s), 0]])
+    expected = expm(rate * dt * steps) @ now
+    off = [abs(a.mean() - b) - 4 * a.std() / np.sqrt(paths) - 0.01 * b for a, b in zip(seen, expected, strict=True)]
+    assert (max(off) < 0) == bool(share)
+    assert np.all(expected / now > 1.2)

@@ -227,7 +227,7 @@ def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
     return Trajectory(
         values=out.values,
         steps=out.clock if motion.unit == "steps" else None,
-        times=motion.time(out.clock),
+        times=motion.time(out.clock.astype(motion.precision(out.final))),
         code=out.code,
         ended=out.ended,
         final=out.final,

@@ -71,7 +71,7 @@ class NoisyFlow(Stepping):
     def at(self, step: Int[Array, ""]) -> "NoisyFlow":
         if not self.decay:
             return self
-        return eqx.tree_at(lambda motion: motion.dt, self, self.dt * (step + 1.0) ** -self.decay)
+        return eqx.tree_at(lambda motion: motion.dt, self, self.dt * jnp.astype(step + 1, self.dt.dtype) ** -self.decay)
 
     def prepare(self, problem: Problem, state: State) -> Any:
         if self.scheme == "euler":
@@ -105,7 +105,7 @@ def _power_sum(count: Num[Array, "*n"], power: float) -> Float[Array, "*n"]:
     head = 48
     n = jnp.maximum(count, head).astype(jnp.float64)
     terms = jnp.arange(1.0, head + 1) ** -power
-    first = jnp.where(jnp.arange(1, head + 1) <= jnp.asarray(count)[..., None], terms, 0.0).sum(-1)
+    first = jnp.where(jnp.arange(1.0, head + 1) <= jnp.asarray(count)[..., None], terms, 0.0).sum(-1)
 
     def tail(x: Any) -> Any:
         area = jnp.log(x) if power == 1 else x ** (1 - power) / (1 - power)

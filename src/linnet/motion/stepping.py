@@ -96,7 +96,7 @@ class _Loop:
         new = jax.lax.fori_loop(0, _LEAP, lambda i, now: self.move(now[0], now[1], run.step + i), here)
         grown = self.task.spoilt(new[0])
         state, memory = jax.tree.map(lambda a, b: jnp.where(grown, a, b), here, new)
-        return _Run(state, memory, run.step + _LEAP * ~grown, jnp.where(grown, _SUSPECT, _RUNNING))
+        return _Run(state, memory, jnp.where(grown, run.step, run.step + _LEAP), jnp.where(grown, _SUSPECT, _RUNNING))
 
     def walk(self, run: _Run, resting: Array | bool = False) -> _Run:
         """One step, unless the run ends here or rests."""
@@ -108,7 +108,7 @@ class _Loop:
         stay = grown | halt | resting
         how = jnp.where(halt, Status.CONVERGED.code, jnp.where(grown, Status.DIVERGED.code, _RUNNING))
         state, memory = jax.tree.map(lambda a, b: jnp.where(stay, a, b), here, new)
-        return _Run(state, memory, run.step + ~stay, jnp.where(resting, run.code, how))
+        return _Run(state, memory, jnp.where(stay, run.step, run.step + 1), jnp.where(resting, run.code, how))
 
     def halts(self, state: Any) -> Array:
         assert self.task.stop is not None
@@ -197,7 +197,7 @@ class _Loop:
         if task.stop is not None:
             code = jnp.where((code < 0) & self.halts(run.state), Status.CONVERGED.code, code)
         code = jnp.where(code < 0, Status.HORIZON.code, code)
-        ended = run.step + (code == Status.DIVERGED.code)  # the step that could not be taken
+        ended = jnp.where(code == Status.DIVERGED.code, run.step + 1, run.step)  # the step that could not be taken
         taken, values, states = records
         return Outcome(values, taken, code, ended, run.state, run.memory, seen.kept, states)
 
