@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from linnet import dynamics
-from linnet._random import haar
+from linnet._random import with_spectrum
 from linnet.claims import Finding, within
 from linnet.experiments.experiment import Experiment
 from linnet.initial import one_zero
@@ -90,9 +90,10 @@ class Target(Experiment):
 
     def matrix(self, d: int) -> tuple[Factorisation, np.ndarray, np.ndarray]:
         """The target with random singular vectors, and these as columns."""
-        left, right = (np.asarray(haar(k, d, d)) for k in jax.random.split(jax.random.key(self.seed)))
-        u, v = left[:, : len(self.spectrum)], right[:, : len(self.spectrum)]
-        return factorisation((u * np.array(self.spectrum)) @ v.T), u, v
+        left, right = jax.random.split(jax.random.key(self.seed))
+        rank = len(self.spectrum)
+        target, u, v = with_spectrum(left, right, np.pad(self.spectrum, (0, d - rank)), d)
+        return factorisation(target), np.asarray(u)[:, :rank], np.asarray(v)[:, :rank]
 
 
 class Rank5(Experiment):

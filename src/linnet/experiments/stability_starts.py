@@ -11,7 +11,7 @@ from jaxtyping import Array
 from pydantic import Field, model_validator
 
 from linnet import observe
-from linnet._random import haar
+from linnet._random import with_spectrum
 from linnet.claims import Finding, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.experiments.stability_frame import (
@@ -147,9 +147,9 @@ class Fig12(Rank5):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         left, right, turn = jax.random.split(jax.random.key(self.seed), 3)
-        u, v = haar(left, self.d, self.d), haar(right, self.d, self.d)
         rank = len(self.spectrum)
-        problem = factorisation((u[:, :rank] * jnp.array(self.spectrum)) @ v[:, :rank].T)
+        target, u, v = with_spectrum(left, right, np.pad(self.spectrum, (0, self.d - rank)), self.d)
+        problem = factorisation(target)
         start = orthogonal(turn, problem, self.alpha, self.depth)
         frames = [v]
         for layer in start.layers[:-1]:
@@ -237,8 +237,7 @@ class _Beyond(Experiment):
     def problem(self) -> Factorisation:
         """The target with random singular vectors."""
         left, right = jax.random.split(jax.random.key(self.seed))
-        u, v = haar(left, self.d, self.rank), haar(right, self.d, self.rank)
-        return factorisation((u * jnp.array(self.spectrum)) @ v.T)
+        return factorisation(with_spectrum(left, right, self.spectrum, self.d).matrix)
 
     def runs(self, problem: Factorisation, starts: list[Any], names: list[Any], axis: str) -> xarray.Dataset:
         """All starts at once."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from linnet import _random
+from linnet._random import with_spectrum
 from linnet.initial import identity, one_zero, orthogonal
 from linnet.motion import GradientDescent
 from linnet.observe import Observable
@@ -68,11 +68,11 @@ def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMe
     """Descent of the matrices beside the chains of its modes."""
     s, d, depth, start = said.spectrum, said.d, said.depth, said.start
     left, right, turn = jax.random.split(jax.random.key(said.seed), 3)
-    u, v = _random.haar(left, d, d), _random.haar(right, d, d)
     if start == "balanced":
-        v = u  # from alpha I in every layer only a symmetric target is learned mode by mode
-    values = np.concatenate([s, np.zeros(d - len(s))])
-    problem, chain = factorisation((u * values) @ v.T), factorisation(values)
+        right = left  # from alpha I in every layer only a symmetric target is learned mode by mode
+    values = np.pad(s, (0, d - len(s)))
+    target, u, v = with_spectrum(left, right, values, d)
+    problem, chain = factorisation(target), factorisation(values)
     maker = identity if start == "balanced" else one_zero
     shadow = maker(chain, said.alpha, depth)
     begin = orthogonal(turn, problem, said.alpha, depth) if start == "orthogonal" else maker(problem, said.alpha, depth)
