@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from linnet.curves import crossing
 from linnet.predict.answer import Loss, Measured, Prediction, Progress, Source, When, hidden
@@ -59,7 +59,7 @@ class PredictedEnd(End):
 class Curves:
     """Loss over that of an output of zero, slope, and y^T Theta y over its start, at steps of descent."""
 
-    step: Float[np.ndarray, " records"]
+    step: Num[np.ndarray, " records"]
     loss: Float[np.ndarray, " records"]
     slope: Float[np.ndarray, " records"]
     growth: Float[np.ndarray, " records"]

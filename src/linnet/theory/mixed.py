@@ -369,7 +369,7 @@ def recovery_error(
         value, lost, seen = spiked_signals(a, d)
     else:
         value, lost, seen = a * d, jnp.zeros_like(a), jnp.ones_like(a, dtype=bool)
-    left = d - jnp.sum(seen) if spiked else d
+    left = d - jnp.sum(seen, dtype=a.dtype) if spiked else d
     angle = jnp.pi * jnp.arange(1.0, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
     signal = jnp.where(seen, mode(time, 0.0, value, c, kappa), 0.0) - a * d + lost
