@@ -49,9 +49,9 @@ def flow(said: RatesPrediction, seen: RatesMeasured | None = None) -> Figure:
         left.plot(seen.curves.time, seen.curves.distance, color=THEORY, lw=1.1, ls="--", label="exact flow of layers")
         right.plot(seen.curves.time, seen.curves.size, color=THEORY, lw=1.1, ls="--")
     if said.near_rate is not None and math.isfinite(said.learned.time):
-        late = time[time >= 0.5 * said.learned.time]
-        law = distance[-1] * np.exp(said.near_rate * (time[-1] - late))
-        left.plot(late, law, color=THEORY, lw=1, ls=":", label=f"rate in the end, {said.near_rate:.3g}")
+        law = distance[-1] * np.exp(said.near_rate * (time[-1] - time))
+        late = (time >= 0.5 * said.learned.time) & (law <= distance.max())
+        left.plot(time[late], law[late], color=THEORY, lw=1, ls=":", label=f"rate in the end, {said.near_rate:.3g}")
     left.set(xlabel="time of gradient flow", ylabel=r"$|A - Z_1| / |Z_1|$", title=f"{said.depth} layers")
     left.set_yscale("log")
     left.legend(frameon=False, fontsize=9)
@@ -66,7 +66,10 @@ def flow(said: RatesPrediction, seen: RatesMeasured | None = None) -> Figure:
     right.set(xlabel="time of gradient flow", ylabel="$s / z_1$", title="Size of the end-to-end matrix")
     if said.far_phase_ends.time:
         right.set_yscale("log")
-    right.legend(frameon=False, fontsize=9, loc="center left" if said.half_grown is not None else "best")
+    place = "best"
+    if said.half_grown is not None:  # before the curve rises, or below its end
+        place = "center left" if said.half_grown.time > 0.5 * time[-1] else "lower right"
+    right.legend(facecolor="white", edgecolor="none", framealpha=0.9, fontsize=9, loc=place)
     for axes in (left, right):
         tidy(axes)
     return figure
