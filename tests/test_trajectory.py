@@ -1,6 +1,7 @@
 """What one does with a run: going on with it, looking into it, files, pictures, derivatives."""
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -353,3 +354,21 @@ def test_derivatives_go_forwards_and_backwards(case, name):
     assert abs(back) > 1e-4
     with pytest.raises(ln.InputError, match="differentiable=True"):
         jax.grad(lambda x: final_loss(**{name: x}, **more))(x)
+
+
+def test_a_run_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    problem = ln.factorisation(np.diag([2.0, 1.0]))
+    run = ln.simulate(problem, ln.Weights([0.1 * np.eye(2)] * 2), ln.GradientDescent(0.1), steps=5)
+    run.save(tmp_path / "run.zarr")
+    rename = Path.rename
+
+    def full(path, target):
+        if path.name.endswith(".new"):
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(ln.InputError, match="No space left"):
+        run.save(tmp_path / "run.zarr")
+    np.testing.assert_array_equal(ln.load(tmp_path / "run.zarr")["loss"], run["loss"])
+    assert [path.name for path in tmp_path.iterdir()] == ["run.zarr"]

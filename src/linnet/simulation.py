@@ -161,7 +161,7 @@ class _Order(eqx.Module):
     def padded(self) -> "_Order":
         """The last point repeated, so that other numbers of records find the same program."""
         count = self.points.shape[0]
-        more = max(16, 1 << count.bit_length()) - count
+        more = max(16, 1 << (count - 1).bit_length()) - count
         if more * self.row() > _PADDING:
             return self
         points = np.pad(np.asarray(self.points), (0, more), mode="edge")

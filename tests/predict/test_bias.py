@@ -105,7 +105,7 @@ def test_every_number_of_data_against_full_weights(average):
     assert said.fit.error is None
     assert fitted / 3 < said.fit.time < 3 * fitted  # an estimate too
     assert seen.fit.time == pytest.approx(fitted, rel=1e-5)
-    assert seen.status == "fitted"
+    assert seen.status == "converged"
     assert seen.excess_loss_left < 1e-15
     assert seen.ended == seen.curves.time[-1]
     assert max(seen.predictor_error, seen.first_layer_error, seen.second_layer_error) < 1e-6
@@ -248,7 +248,7 @@ def test_inputs_of_many_scales():
     (mode,) = said.modes
     assert mode.half_learned.not_before < half < mode.half_learned.not_after
     assert seen.modes[0].half_learned.time == pytest.approx(half, rel=1e-5)
-    assert seen.status == "fitted"
+    assert seen.status == "converged"
     assert seen.predictor_error < 1e-5
     assert (seen.first_layer_error, seen.second_layer_error) == (None, None)
     assert seen.curves.first_layer[-1, 0] == pytest.approx(mode.first_layer, rel=1e-5)

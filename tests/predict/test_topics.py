@@ -82,7 +82,7 @@ MEANINGS = {
     "notes": lambda v: all(isinstance(note, str) for note in v),
     "theory": lambda v: len(v) > 0 and all(set(source) == fields(Source) for source in v),
     "needs": lambda v: all(set(need) == fields(Hypothesis) for need in v),
-    "status": lambda v: v in [*Status, "fitted"],
+    "status": lambda v: v in list(Status),
     "run": lambda v: isinstance(v, dict),
 }
 OLD = {"d_in", "d_out", "s", "half_learned_at_step", "largest_lr", "caution", "lr_was", "lr_was_given", "average"}

@@ -1,5 +1,6 @@
 """What a claim, an erratum and a verdict are, and the registry that holds them."""
 
+import abc
 import inspect
 import math
 import time
@@ -99,8 +100,39 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Dimension = Annotated[int, Field(ge=10, le=1000)]
 
 
+class _Entry(abc.ABC):
+    """What claims and errata do alike."""
+
+    id: str
+    check: Check | None
+    hypotheses: Mapping[str, Callable[[Any], bool]]
+    broken: Mapping[str, Any]
+
+    @property
+    def paper(self) -> str:
+        """The short name of the paper."""
+        return self.id.split("/")[0]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What may be changed, with its default."""
+        return _parameters(self)
+
+    def measure(self, size: str = "quick", **subject: Any) -> Measured:
+        """Runs the check at a size; `subject` replaces what is checked, or changes parameters."""
+        return _measure(self, size, subject)
+
+    @abc.abstractmethod
+    def judge(self, measured: Measured) -> Verdict:
+        """The verdict on what was measured."""
+
+    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
+        """Measures and judges."""
+        return self.judge(self.measure(size, **subject))
+
+
 @dataclass(frozen=True)
-class Claim:
+class Claim(_Entry):
     """A statement of a paper made executable.
 
     `hypotheses` are predicates on a finding's case, by the words that describe them: a finding outside them is an
@@ -117,23 +149,9 @@ class Claim:
     broken: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def paper(self) -> str:
-        """The short name of the paper."""
-        return self.id.split("/")[0]
-
-    @property
     def expected(self) -> bool:
         """Whether the statement ought to hold."""
         return self.kind != "refuted"
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What may be changed, with its default."""
-        return _parameters(self)
-
-    def measure(self, size: str = "quick", **subject: Any) -> Measured:
-        """Runs the check at a size; `subject` replaces what is checked, or changes parameters."""
-        return _measure(self, size, subject)
 
     def judge(self, measured: Measured) -> Verdict:
         """It holds if every finding does."""
@@ -141,13 +159,9 @@ class Claim:
         worst = min(findings, key=lambda f: f.margin)
         return _verdict(all(f.holds for f in findings), worst, len(findings), seconds)
 
-    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
-        """Measures and judges."""
-        return self.judge(self.measure(size, **subject))
-
 
 @dataclass(frozen=True)
-class Erratum:
+class Erratum(_Entry):
     """A place where the print (or its extracted text) differs from what holds; slips of notation have no check."""
 
     id: str
@@ -163,23 +177,9 @@ class Erratum:
     expected: bool = True
 
     @property
-    def paper(self) -> str:
-        """The short name of the paper."""
-        return self.id.split("/")[0]
-
-    @property
     def statement(self) -> str:
         """What is printed and what holds, in one sentence."""
         return f"{self.printed} -> {self.corrected}"
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What may be changed, with its default."""
-        return _parameters(self)
-
-    def measure(self, size: str = "quick", **subject: Any) -> Measured:
-        """Runs the check at a size; `subject` replaces what is checked, or changes parameters."""
-        return _measure(self, size, subject)
 
     def judge(self, measured: Measured) -> Verdict:
         """The corrected form holds everywhere and the printed form fails somewhere."""
@@ -191,15 +191,11 @@ class Erratum:
         shown = min(right, key=lambda f: f.margin) if right else min(printed, key=lambda f: f.margin)
         return _verdict(holds, shown, len(findings), seconds)
 
-    def verify(self, size: str = "quick", **subject: Any) -> Verdict:
-        """Measures and judges."""
-        return self.judge(self.measure(size, **subject))
-
 
 _REGISTRY: dict[str, Claim | Erratum] = enlist({})
 
 
-def _parameters(entry: Claim | Erratum) -> dict[str, Any]:
+def _parameters(entry: _Entry) -> dict[str, Any]:
     if entry.check is None:
         return {}
     given = inspect.signature(entry.check).parameters.values()
@@ -240,7 +236,7 @@ def _settable(entries: Sequence[Claim | Erratum]) -> str:
     return "; ".join(f"{name} has {words}" for name, words in having.items())
 
 
-def _measure(entry: Claim | Erratum, size: str, subject: Mapping[str, Any]) -> Measured:
+def _measure(entry: _Entry, size: str, subject: Mapping[str, Any]) -> Measured:
     _check.choice("size", size, SIZES)
     if entry.check is None:
         raise InputError(f"{entry.id} is noted, a slip of notation or of an argument: no computation decides it.")

@@ -75,8 +75,6 @@ def picture(plot: Path | None, *, name: str = "plot") -> None:
 
 def first_samples(data: Path, count: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels of a file, or of its first samples."""
-    from linnet.predict.data import read_regression
-
     inputs, labels = read_regression(data)
     if count is None:
         return inputs, labels

@@ -14,6 +14,7 @@ from linnet._check import InputError
 from linnet.curves import crossing
 from linnet.initial import i_gamma
 from linnet.motion import GradientFlow, loss_below
+from linnet.outcome import Status
 from linnet.predict import given
 from linnet.predict.answer import Hypothesis, Loss, Measured, Prediction, Progress, Source, When, hidden
 from linnet.predict.frame import Frame, of_samples
@@ -126,7 +127,7 @@ class BiasPrediction(Prediction):
         moments = [mode.half_learned for mode in self.modes]
         early = min(_bound(moment.not_before) for moment in moments) / 30
         late = 10 * max(_bound(moment.not_after) for moment in (self.fit, *moments))
-        status = ""
+        ends: list[Status] = []
         for turn in range(2):
             result = simulate(  # without its progress, which would double the time to compile it
                 problem,
@@ -139,7 +140,7 @@ class BiasPrediction(Prediction):
             )
             clock, seen = np.asarray(result.times), np.asarray(result["modes"])[:, :count]
             halves = [crossing(clock, seen[:, i] / values[i], SHARE) for i in range(count)]
-            status = status or ("fitted" if result.status == "converged" else result.status)
+            ends.append(result.status)
             early, late = np.nanmin([*halves, result.ended]) / 30, float(result.ended)
             if progress is not None:
                 progress(turn + 1, 2)
@@ -159,7 +160,7 @@ class BiasPrediction(Prediction):
         fit = crossing(clock, -np.log(np.maximum(loss / loss[0], 1e-300)), -math.log(FIT))
         return BiasMeasured(
             prediction=self,
-            status=status,
+            status=ends[0],  # the second run ends where this one did
             ended=float(result.ended),
             excess_loss_left=float(loss[-1] / excess),
             modes=tuple(MeasuredMode(half_learned=When(half, error=0.0)) for half in halves),
@@ -194,7 +195,7 @@ class BiasMeasured(Measured):
     """The exact flow of both layers; errors are relative distances from the prediction at its end."""
 
     prediction: BiasPrediction = hidden()
-    status: str  # fitted, or how the solver ended
+    status: Status  # converged once the excess loss has vanished
     ended: float  # in flow time
     excess_loss_left: float  # over that at the start
     modes: tuple[MeasuredMode, ...]

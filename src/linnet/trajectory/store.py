@@ -60,7 +60,12 @@ def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
         zarr.consolidate_metadata(building, zarr_format=2)
         if place.exists():
             place.rename(old)
-        building.rename(place)
+        try:
+            building.rename(place)
+        except OSError:
+            if old.exists():
+                old.rename(place)  # what was there stays
+            raise
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
     finally:

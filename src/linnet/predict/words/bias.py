@@ -5,6 +5,7 @@ import math
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from linnet.outcome import Status
 from linnet.predict.answer import plural
 from linnet.predict.bias import FIT, GROWN, STEPS, BiasMeasured, BiasPrediction
 from linnet.theory.regime import Regime
@@ -86,12 +87,13 @@ def _compared(predicted: float, measured: float) -> list[str]:
 def _measured(said: BiasPrediction, seen: BiasMeasured) -> list[RenderableType]:
     errors = {"predictor": seen.predictor_error, "W_1": seen.first_layer_error, "W_2": seen.second_layer_error}
     apart = ", ".join(f"{part} {error:.1e}" for part, error in errors.items() if error is not None)
+    how = "fitted" if seen.status is Status.CONVERGED else seen.status
     fitted = "not reached" if math.isnan(seen.fit.time) else f"reached at {seen.fit.time:.4g}"
     parts: list[RenderableType] = [
-        f"Exact flow: {seen.status} at time {seen.ended:.4g}; {FIT:.0%} of the excess loss {fitted}. "
+        f"Exact flow: {how} at time {seen.ended:.4g}; {FIT:.0%} of the excess loss {fitted}. "
         f"Relative distance from the prediction at its end: {apart}."
     ]
-    if seen.status != "fitted":
+    if seen.status is not Status.CONVERGED:
         parts.append(
             f"[yellow]Caution:[/] the flow was left after {STEPS:,} solver steps with {seen.excess_loss_left:.1e} of "
             f"the excess loss left: inputs of condition number {said.condition:.3g} are slow; standardise the columns."
