@@ -12,9 +12,11 @@ from linnet import predict
 from linnet._check import InputError
 from linnet.claims import registry
 from linnet.curves import crossing
-from linnet.predict.frame import of_samples, whitened
+from linnet.predict.frame import whitened
 from linnet.predict.network import modes as room
-from linnet.predict.network.plan import Plan, begun
+from linnet.predict.network.chain import Chain
+from linnet.predict.network.clock import Clock
+from linnet.predict.network.plan import Plan
 from linnet.theory.mode_fate import Fate
 
 
@@ -167,52 +169,75 @@ def test_growth_crosstalk_and_layers_are_those_of_the_flow(name):
 # Step sizes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [2, 3])
-def test_the_largest_step_is_that_of_the_hessian_where_the_flow_ends(depth):
-    """Against the dense Hessian of the weights there, on data with axes of their own; layers agree with them too."""
-    rng = np.random.default_rng(depth)
+def top_of_hessian(problem, layers, neurons=0):
+    """The largest eigenvalue of the dense Hessian, with neurons that have no weights."""
+    first, *between, last = (np.asarray(w) for w in layers)
+    if neurons:
+        assert not between
+        first = np.vstack([first, np.zeros((neurons, first.shape[1]))])
+        last = np.hstack([last, np.zeros((last.shape[0], neurons))])
+    state = ln.Weights([first, *between, last])
+    return np.linalg.eigvalsh(np.asarray(ln.observe.hessian_matrix(state, problem)))[-1]
+
+
+@pytest.mark.parametrize(
+    ("network", "start"),
+    [
+        ({"depth": 2, "width": 4}, {"kind": "one-zero", "scale": 0.3}),
+        ({"depth": 3, "width": 4}, {"kind": "balanced", "scale": 0.3}),
+        ({"depth": 2, "width": 1}, {"scale": 0.4}),  # a bottleneck: what is left of the loss has a curvature too
+        ({"depth": 3, "width": 2}, {"scale": 0.5, "seed": 3}),
+        ({"depth": 2, "width": 50}, {"scale": [0.1, 0.0]}),
+    ],
+)
+def test_the_largest_step_is_that_of_the_whole_hessian_where_the_flow_ends(network, start):
+    """Against the dense Hessian of the weights where the flow itself ends, on data with axes of their own."""
+    rng = np.random.default_rng(2)
     x = rng.normal(size=(9, 4)) * [2, 1, 1, 0.5]
-    frame = of_samples(ln.regression(x, x @ rng.normal(size=(3, 4)).T, average=True))
-    problem = ln.regression(np.diag(frame.scales), (frame.limit * frame.scales).T)
-    u, s, vt = np.linalg.svd(frame.limit, full_matrices=False)
-    plan = Plan(("one-zero", "balanced")[depth - 2], depth, (4,) * (depth - 1), (0.3,) * depth)
-    state = begun(plan, 0, problem, u, vt)
-    modes = room.modes_of(frame, state, u, s, vt.T)
-    ends = room.ends_of(modes, plan)
-    np.testing.assert_allclose(np.prod(ends, axis=0), s, rtol=1e-10)
-    top = room.sharpness(frame, room.end_grams(frame, state, modes, ends, plan))
-    if depth == 2:  # from I_gamma the flow itself ends there, whatever the data
-        end = ln.simulate(problem, state, ln.GradientFlow(rtol=1e-10), time=400.0, record=ln.at([400.0])).final
-        spectrum = np.linalg.svd(np.asarray(end.layers[0]), compute_uv=False)[:3]
-        np.testing.assert_allclose(spectrum, ends[0], rtol=1e-6)
-    else:
-        end = ln.Weights([ends[0][:, None] * vt, *(np.diag(y) for y in ends[1:-1]), u * ends[-1]])
-    found = np.linalg.eigvalsh(np.asarray(ln.observe.hessian_matrix(end, problem)))[-1]
-    assert top == pytest.approx(found, rel=1e-6)
-    said = ask(
-        ln.regression(np.diag(frame.scales) @ frame.basis, (frame.limit * frame.scales).T),
-        network={"depth": depth, "width": 4},
-        start={"kind": plan.kind, "scale": 0.3},
-    )
-    assert said.largest_stable_lr == pytest.approx(2 / found, rel=1e-6)
+    problem = ln.regression(x, x @ rng.normal(size=(3, 4)).T, average=True)
+    said = ask(problem, network=network, start=start, training={"lr": 1e-5})
+    flow = ln.simulate(said.problem, said.state, ln.GradientFlow(rtol=1e-10), time=1500.0, record=ln.at([1500.0])).final
+    found = top_of_hessian(said.problem, flow.layers)
+    assert said.end is predict.NetworkEnd.REACHED
+    assert said.largest_stable_lr == pytest.approx(2 / found, rel=1e-5)
+    chosen = ask(problem, network=network, start=start)
+    assert chosen.lr_chosen
+    assert chosen.lr == pytest.approx(0.1 * min(2 / found, chosen.largest_stable_lr_at_start), rel=1e-5)
+    assert chosen.largest_stable_lr == pytest.approx(2 / found, rel=0.02)  # descent ends elsewhere than the flow
+
+
+def test_narrow_layers_bear_less_than_their_kernel_says():
+    """One neuron for two outputs: the whole Hessian at the end allows 26 % less than its kernel alone."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 3))
+    problem = ln.regression(x, x @ rng.normal(size=(3, 2)), average=True)
+    tables = {"network": {"width": 1}, "start": {"scale": 0.1}}
+    said = ask(problem, **tables)
+    weights = said.clock.way.end
+    chain = Chain(said.frame, [np.asarray(w) for w in said.state.layers], said.hidden)
+    exact = ln.Weights(chain.layers(weights))
+    kernel = float(np.max(np.asarray(ln.observe.kernel_spectrum(exact, said.problem))))
+    assert said.largest_stable_lr < 0.9 * 2 / kernel
+    for share in (0.95, 1.2, 3.0):  # descent may find a flatter end beyond its largest stable step
+        run = ask(problem, **tables, training={"lr": share * said.largest_stable_lr}).measure()
+        assert (run.prediction.outcome is predict.NetworkOutcome.CONVERGES) == (run.status == "converged")
+    assert run.status == "diverged"
 
 
 def test_steps_at_the_start_and_at_the_flattest_end():
-    """The kernel's largest curvature from its matrix, and the Hessian at the balanced minimum of whitened data."""
+    """The Hessian at the start with all its neurons, and at the balanced minimum of whitened data."""
     x, y, _ = random_regression(average=True)
     said = ask(ln.regression(x, y, average=True), network={"width": 30}, start={"scale": 0.2, "seed": 3})
-    d_out, rank = said.problem.shape
-    root = np.diag(said.frame.scales)
-    basis = np.eye(d_out * rank).reshape(-1, d_out, rank)
-    kernel = np.stack([np.ravel(np.asarray(said.state.tangent(e @ root)) @ root) for e in basis])
-    assert said.largest_stable_lr_at_start == pytest.approx(2 / np.linalg.eigvalsh(kernel)[-1], rel=1e-9)
-    assert said.lr_chosen
-    assert said.lr == pytest.approx(0.1 * min(said.largest_stable_lr, said.largest_stable_lr_at_start), rel=1e-12)
+    found = top_of_hessian(said.problem, said.state.layers, neurons=1)
+    assert said.largest_stable_lr_at_start == pytest.approx(2 / found, rel=1e-9)
+    small = ask(ln.regression(x, y, average=True), network={"width": 30}, start={"scale": 1e-4, "seed": 3})
+    force = np.asarray(
+        small.problem.gradient(0 * small.state.matrix)
+    )  # all the curvature there is before anything grew
+    assert small.largest_stable_lr_at_start == pytest.approx(2 / np.linalg.norm(force, 2), rel=1e-3)
     s, depth = np.array([3.0, 1.0]), 3
     white = ask(data={"spectrum": s}, network={"depth": depth}, start={"kind": "one-zero", "scale": 2.0})
-    layers = [np.diag(s ** (1 / depth))] * depth
-    hessian = ln.observe.hessian_matrix(ln.Weights(layers), white.problem)
-    flattest = 2 / np.linalg.eigvalsh(np.asarray(hessian))[-1]
+    flattest = 2 / top_of_hessian(white.problem, [np.diag(s ** (1 / depth))] * depth)
     assert white.largest_stable_lr_at_flattest_end == pytest.approx(flattest, rel=1e-9)
     assert white.largest_stable_lr < 0.95 * flattest  # a large start ends at unequal layers
 
@@ -252,7 +277,7 @@ def test_beyond_the_edge_nothing_is_promised():
     said = ask(data, start={"kind": "one-zero", "scale": 0.1}, training={"lr": 0.3, "signal": 1})
     assert said.outcome is predict.NetworkOutcome.ELSEWHERE
     assert said.modes[0].fate is Fate.UNKNOWN
-    assert said.modes[0].half_learned.error is None
+    assert said.modes[0].half_learned.error < 0.01  # descent itself was followed
     assert said.stop is None
     drawn = ask(data={"spectrum": [3.0]}, network={"width": 40}, start={"scale": 0.01}, training={"lr": 0.4})
     assert drawn.outcome is predict.NetworkOutcome.CYCLE
@@ -309,18 +334,13 @@ def test_stated_errors_are_of_the_size_of_what_happens():
     for mode in one.modes:
         descent = math.log(0.5) / math.log1p(-one.lr) / (math.log(2) / one.lr)
         assert mode.half_learned.error == pytest.approx(1 / descent - 1, rel=1e-9)
-    reached = []
-    for network, start in (
-        ({"depth": 2}, {"kind": "one-zero", "scale": 0.01}),
-        ({"width": 10**9}, {"scale": 2e-4}),
-    ):
-        run = ask(data={"spectrum": [3.0, 1.0]}, network=network, start=start).measure()
-        within(run)
-        halves = [
-            (mode.half_learned, seen.half_learned) for mode, seen in zip(run.prediction.modes, run.modes, strict=True)
-        ]
-        reached += [abs(half.step / seen.step - 1) / half.error for half, seen in halves]
-        assert run.prediction.fit.error == max(half.error for half, _ in halves)
+    run = ask(data={"spectrum": [3.0, 1.0]}, start={"kind": "one-zero", "scale": 0.01}).measure()
+    within(run)
+    halves = [
+        (mode.half_learned, seen.half_learned) for mode, seen in zip(run.prediction.modes, run.modes, strict=True)
+    ]
+    reached = [abs(half.step / seen.step - 1) / half.error for half, seen in halves]
+    assert run.prediction.fit.error == max(half.error for half, _ in halves)
     assert min(reached) > 0.2
     assert max(reached) > 0.8
 
@@ -343,9 +363,11 @@ def test_what_crosstalk_adds_is_the_time_of_a_larger_kernel():
         start={"scale": [0.05, 0.0], "seed": 1},
         training={"lr": 1e-5},
     )
+    modes, plan = said.clock.modes, Plan("gaussian", 2, (40,), (0.05, 0.0))
+    clock = Clock(modes, plan, np.ones(2), np.sum(modes.grams, axis=0), 1e-5, said.frame)
     for i, mode in enumerate(said.modes):
-        s, begin = mode.value, said.clock.modes.begin[i]
-        pair = np.outer(said.clock.modes.left[:, i], said.clock.modes.right[:, i])
+        s, begin = mode.value, modes.begin[i]
+        pair = np.outer(modes.left[:, i], modes.right[:, i])
         kernel = float(np.sum(pair * np.asarray(said.state.tangent(pair))))
         c = math.sqrt(kernel**2 / 4 - begin**2)
         time, less = (
@@ -353,34 +375,12 @@ def test_what_crosstalk_adds_is_the_time_of_a_larger_kernel():
             for k in (c, c * (1 + mode.crosstalk))
         )
         assert mode.crosstalk > 0.2
-        assert mode.half_learned.time == pytest.approx(time, rel=1e-6)
-        assert mode.half_learned.step == pytest.approx(time / 1e-5, rel=1e-6)
-        assert mode.half_learned.error == pytest.approx(1 - less / time, rel=1e-3)  # the step is short
-
-
-@pytest.mark.slow
-def test_stated_errors_hold_over_random_networks():
-    """Sixty drawn situations; one mode in twenty may miss, since crosstalk is an estimate."""
-    rng = np.random.default_rng(5)
-    missed = total = 0
-    for _ in range(60):
-        rank = rng.integers(1, 5)
-        d_in, d_out = (int(rank + rng.integers(0, 15)) for _ in range(2))
-        s = 10 ** rng.uniform(-0.5, 1, rank)
-        width, c = max(int(10 ** rng.uniform(0.7, 5)), int(rank)), 10 ** rng.uniform(-2.5, 1.5)
-        scale = math.sqrt(c / width) if rng.integers(2) else [math.sqrt(2 * c / width), 0.0]
-        run = ask(
-            data={"spectrum": s, "inputs": d_in, "outputs": d_out},
-            network={"width": width},
-            start={"scale": scale, "seed": int(rng.integers(1e6))},
-        ).measure()
-        for mode, seen in zip(run.prediction.modes, run.modes, strict=True):
-            half = mode.half_learned
-            if half.error is not None and half.step > 1:
-                total += 1
-                missed += abs(half.step / seen.half_learned.step - 1) > half.error
-    assert total > 80
-    assert missed <= total / 20
+        half = clock.half(i)
+        assert half.time == pytest.approx(time, rel=1e-6)
+        assert half.step == pytest.approx(time / 1e-5, rel=1e-6)
+        assert half.error == pytest.approx(1 - less / time, rel=1e-3)  # the step is short
+        assert abs(mode.half_learned.time / half.time - 1) < half.error  # the network itself was followed
+        assert mode.half_learned.error < 0.01
 
 
 def test_modes_that_begin_beyond_their_target():
@@ -402,13 +402,39 @@ def test_modes_that_begin_beyond_their_target():
     assert said.fit.step == 0  # nothing to do
 
 
-def test_what_no_theory_knows_is_said_and_runs():
-    deep = {"data": {"spectrum": [3.0, 1.0]}, "network": {"depth": 4, "width": 50}, "start": {"scale": 0.1}}
+def test_deep_gaussian_layers_are_followed():
+    deep = {"data": {"spectrum": [3.0, 1.0]}, "network": {"depth": 4, "width": 10}, "start": {"scale": 0.3}}
     run = ask(**deep, training={"signal": 1}).measure()
-    assert math.isnan(run.prediction.modes[0].half_learned.step)
-    assert run.prediction.stop.open is None
+    within(run)
+    assert run.prediction.stop.open is not None
     assert run.status == "converged"
-    assert run.layer_error is None
+    assert run.layer_error < 1e-4
+
+
+def test_data_of_bad_condition_are_followed_to_their_slow_end():
+    """Inputs of unlike sizes: the loss is down long before the predictor is there, and both are told."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(60, 4)) * [30.0, 10.0, 3.0, 1.0]
+    problem = ln.regression(x, x @ rng.normal(size=(4, 1)), average=True)
+    run = ask(problem, network={"width": 30}, start={"scale": 0.05}).measure()
+    within(run)
+    said = run.prediction
+    assert said.learned.step > 20 * said.fit.step
+    assert said.learned.step > 4096  # beyond the steps that are made one by one
+    assert abs(said.learned.step / run.learned.step - 1) <= said.learned.error
+    assert said.theory[1].origin.startswith("descent itself, step by step up to step 4,096, then")
+
+
+def test_what_costs_too_much_is_unknown():
+    """No closed form holds and nobody follows so many weights: no time is better than a wrong one."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 100)) * np.geomspace(1, 0.01, 100)
+    problem = ln.regression(x, x @ rng.normal(size=(100, 60)), average=True)
+    said = ask(problem, network={"depth": 3, "width": 300}, start={"scale": 0.02})
+    assert math.isnan(said.modes[0].half_learned.step)
+    assert math.isnan(said.fit.step)
+    assert said.end is predict.NetworkEnd.BALANCED
+    assert said.modes[0].layers is None
 
 
 def test_the_fit_counts_what_the_start_has_beside_the_modes():
@@ -421,6 +447,7 @@ def test_the_fit_counts_what_the_start_has_beside_the_modes():
     said = run.prediction
     assert said.loss.start > 0.6  # 1/2 of it is the target's
     assert abs(said.fit.step / run.fit.step - 1) <= said.fit.error
+    assert abs(said.learned.step / run.learned.step - 1) <= said.learned.error
 
 
 def test_the_window_to_stop_in_is_that_of_the_run():
@@ -511,13 +538,13 @@ def test_every_claim_that_is_named_exists_and_hypotheses_are_measured():
         gram = x.T @ x / len(x)
         curvature = np.array([v @ gram @ v for v in vt])
         off = max(np.linalg.norm(gram @ v - k * v) / k for v, k in zip(vt, curvature, strict=True))
-        assert needs["modes are principal axes of the inputs"] == pytest.approx(off, rel=1e-9)
-        if network == {"width": 20}:
-            assert needs["layers are wide (inputs + outputs over width)"] == pytest.approx(8 / 20)
-            assert needs["modes share no neurons"] == max(mode.crosstalk for mode in said.modes)
-        if start.get("kind") == "one-zero":  # both layers are sqrt(s) of a mode, nearly
-            kernel = np.array([sum(np.square(mode.layers)) for mode in said.modes])
-            assert needs["steps are short (lr times curvature)"] == pytest.approx(max(said.lr * curvature * kernel))
+        assert off > 0.1
+        assert not needs  # where closed forms do not hold, the network itself is followed
+    white = ask(data={"spectrum": [3.0, 1.0]}, start={"kind": "one-zero", "scale": 0.1})
+    needs = {need.text: need.measured for source in white.theory for need in source.needs}
+    kernel = max(sum(np.square(mode.layers)) for mode in white.modes)
+    assert needs["modes are principal axes of the inputs"] == 0
+    assert needs["steps are short (lr times curvature)"] == pytest.approx(white.lr * kernel)
 
 
 def test_answers_show_and_draw_themselves():

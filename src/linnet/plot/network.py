@@ -8,11 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, THEORY, canvas, tidy
+from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, canvas, tidy
 from linnet.predict.network import NetworkMeasured, NetworkMode, NetworkPrediction
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 _CURVES = 8
+_DOUBT = 0.01  # an error that is seen on a logarithmic axis
 _COLOURS = {Regime.LAZY: QUIET, Regime.MIXED: TEST, Regime.RICH: SIGNAL}
 
 
@@ -24,7 +25,7 @@ def network(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Fig
     colours = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(modes)))
     _shares(left, said, modes, colours)
     if seen is not None:
-        _descent(left, said, seen, len(modes))
+        _descent(left, said, seen, colours)
     left.plot([], [], color=colours[0], lw=3, alpha=0.45, label="prediction")
     span = [*(x for mode in modes if (x := _shown(mode.half_learned.step)) is not None)]
     fit = _shown(said.fit.step)
@@ -66,22 +67,29 @@ def _shares(axes: Axes, said: NetworkPrediction, modes: Sequence[NetworkMode], c
         if mode.between is not None and mode.oscillates:
             for level in mode.between:
                 axes.axhline(level / mode.value, color=colour, lw=1.5, alpha=0.6)
-        half = _shown(mode.half_learned.step)
+        half, error = _shown(mode.half_learned.step), mode.half_learned.error
         if half is not None:
+            if error is not None and error > _DOUBT:
+                axes.plot([half * (1 - min(error, 0.9)), half * (1 + error)], [0.5, 0.5], color=colour, lw=2)
             axes.plot(half, 0.5, "o", color=colour, mec="white", ms=7, zorder=5)
             height = (1.04 if said.settles else 1.4) + 0.08 * (i % 2)  # above the levels of an orbit
             axes.text(half, height, f"{mode.value:.3g}", color=colour, fontsize=8, ha="center")
 
 
-def _descent(axes: Axes, said: NetworkPrediction, seen: NetworkMeasured, count: int) -> None:
+def _dark(colour: Any) -> Any:
+    """The same colour, to be seen on itself."""
+    return (*(0.6 * np.asarray(colour[:3])), 1.0)
+
+
+def _descent(axes: Axes, said: NetworkPrediction, seen: NetworkMeasured, colours: Any) -> None:
     steps, values = seen.curves
+    count = len(colours)
     shares = values[1:, :count] / [mode.value for mode in said.modes[:count]]
-    if said.settles:
-        axes.plot(steps[1:], shares, color=THEORY, lw=1.1, ls="--")
-        axes.plot([], [], color=THEORY, lw=1.1, ls="--", label="exact descent")
-    else:  # lines between records of an orbit would only show how it was sampled
-        axes.plot(steps[1:], shares, ".", color=THEORY, ms=2.5)
-        axes.plot([], [], ".", color=THEORY, ms=5, label="exact descent")
+    # lines between records of an orbit would only show how it was sampled
+    style: dict[str, Any] = {"lw": 1.2, "ls": "--"} if said.settles else {"ls": "", "marker": ".", "ms": 2.5}
+    for share, colour in zip(shares.T, colours, strict=True):
+        axes.plot(steps[1:], share, color=_dark(colour), **style)
+    axes.plot([], [], color=_dark(colours[0]), **style, label="exact descent")
 
 
 def _kernels(axes: Axes, modes: Sequence[NetworkMode]) -> None:

@@ -10,7 +10,7 @@ from linnet.predict.features import features, gaussian_features
 from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
 from linnet.predict.given import whitened
 from linnet.predict.landscape import LandscapeMeasured, LandscapePrediction, landscape
-from linnet.predict.network import NetworkMeasured, NetworkOutcome, NetworkPrediction, network
+from linnet.predict.network import NetworkEnd, NetworkMeasured, NetworkOutcome, NetworkPrediction, network
 from linnet.predict.phase import PhaseMeasured, PhasePrediction, phase
 from linnet.predict.rates import RatesMeasured, RatesPrediction, rates
 from linnet.predict.situation import Situation, read_situation
@@ -30,6 +30,7 @@ __all__ = [
     "LandscapePrediction",
     "Loss",
     "Measured",
+    "NetworkEnd",
     "NetworkMeasured",
     "NetworkOutcome",
     "NetworkPrediction",

@@ -1,7 +1,8 @@
 """What becomes of a user's own network, from all subjects at once.
 
-`plan` is what was asked, `modes` what is learned and how sharp that is, `clock` when, `step` what a step size does,
-`result` what is told, `run` the exact descent beside it.
+`plan` is what was asked, `modes` what is learned, `chain` the network in NumPy, `end` where it ends and how sharp that
+is, `clock` when by closed forms, `path` when by following it, `step` what a step size does, `course` all of these in
+their order, `result` what is told, `run` the exact descent beside it.
 """
 
 import math
@@ -11,11 +12,16 @@ import numpy as np
 from linnet._check import InputError
 from linnet.predict.answer import Hypothesis, Loss, Source, When
 from linnet.predict.frame import Frame
-from linnet.predict.network.clock import HALF, Clock, certain
-from linnet.predict.network.modes import end_grams, ends_of, kernels, modes_of, state_grams
+from linnet.predict.network.clock import Clock
+from linnet.predict.network.course import Course, coursed
+from linnet.predict.network.end import NetworkEnd
+from linnet.predict.network.modes import modes_of
+from linnet.predict.network.path import Path
 from linnet.predict.network.plan import Plan, begun, framed, hidden_widths, planned
 from linnet.predict.network.result import (
     FIT,
+    LEARNED,
+    NEVER,
     NOISE,
     SIGNAL,
     MeasuredMode,
@@ -25,7 +31,7 @@ from linnet.predict.network.result import (
     NetworkStart,
     StopWindow,
 )
-from linnet.predict.network.step import Between, NetworkOutcome, Verdict, edges_of, judged
+from linnet.predict.network.step import Between, NetworkOutcome
 from linnet.predict.situation import Situation
 from linnet.problems import Regression, regression
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
@@ -33,6 +39,7 @@ from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 __all__ = [
     "Between",
     "MeasuredMode",
+    "NetworkEnd",
     "NetworkMeasured",
     "NetworkMode",
     "NetworkOutcome",
@@ -42,6 +49,11 @@ __all__ = [
     "network",
 ]
 
+_WHERE = {
+    NetworkEnd.REACHED: "where this start ends",
+    NetworkEnd.ESTIMATED: "where this start ends, if its modes share no neurons",
+    NetworkEnd.BALANCED: "where balanced layers end; other ends are sharper",
+}
 _ROUNDING = 1e-12  # of the largest singular value: less is no mode
 
 
@@ -66,15 +78,10 @@ def network(situation: Situation, *, problem: Regression | None = None) -> Netwo
     plan = planned(situation, frame, hidden, s[0])
     state = begun(plan, situation.start.seed, small, u[:, :kept], vt[:kept])
     modes = modes_of(frame, state, u[:, :kept], s[:kept], vt[:kept].T)
-    ends = ends_of(modes, plan)
-    kernel, begin = kernels(ends), np.sum(modes.grams, axis=0)
-    growth = np.divide(kernel, begin, out=np.full(kept, math.inf), where=begin > 0)
-    clock = Clock(modes, plan, growth)
-    edges = edges_of(frame, modes, plan.depth, state_grams(state), end_grams(frame, state, modes, ends, plan))
-    lr = edges.step(situation.training.lr)
-    verdict = judged(frame, modes, plan, edges, lr)
+    course = coursed(frame, state, modes, plan, situation.training.lr)
+    lr, verdict, clock, end = course.lr, course.verdict, course.clock, course.end
     settles = verdict.outcome is NetworkOutcome.CONVERGES
-    told = _modes(frame, clock, verdict, ends, np.maximum(kernel, begin), lr)
+    told = _modes(course)
     cost, floor = float(small.cost(state.matrix)), float(best.cost)
     return NetworkPrediction(
         title=situation.title,
@@ -95,15 +102,17 @@ def network(situation: Situation, *, problem: Regression | None = None) -> Netwo
         predictor_norm=float(np.linalg.norm(s[:kept])),
         lr=lr,
         lr_chosen=situation.training.lr == "auto",
-        largest_stable_lr=2 / edges.end,
-        largest_stable_lr_at_start=2 / edges.start if edges.start > 0 else math.inf,
-        largest_stable_lr_at_flattest_end=2 / edges.flattest,
+        end=end.kind,
+        largest_stable_lr=2 / course.edges.end,
+        largest_stable_lr_at_start=2 / course.edges.start if course.edges.start > 0 else math.inf,
+        largest_stable_lr_at_flattest_end=2 / course.edges.flattest,
         outcome=verdict.outcome,
         explanation=verdict.explanation,
         modes_mix=None if verdict.mix is None else When(verdict.mix * lr, verdict.mix),
-        fit=_fit(clock, told, lr, settles),
-        stop=_stop(clock, signal, lr) if signal is not None and settles else None,
-        theory=_sources(frame, clock, float(np.max(lr * modes.curvature * kernel))),
+        fit=clock.when(clock.fit(FIT)) if settles else NEVER,
+        learned=clock.when(clock.predictor(LEARNED)) if settles else NEVER,
+        stop=_stop(clock, signal) if signal is not None and settles else None,
+        theory=_sources(frame, plan, course),
         frame=frame,
         problem=small,
         state=state,
@@ -111,85 +120,72 @@ def network(situation: Situation, *, problem: Regression | None = None) -> Netwo
     )
 
 
-def _modes(
-    frame: Frame, clock: Clock, verdict: Verdict, ends: np.ndarray, kernel: np.ndarray, lr: float
-) -> tuple[NetworkMode, ...]:
-    """What is told of every mode; `kernel` is the largest on its way."""
-    modes, plan, growth = clock.modes, clock.plan, clock.growth
-    bounds = certain(frame, modes, plan)
-    # a kernel that shrinks has changed as well; of deep Gaussian layers only the least that it grows is known
-    changed = growth if plan.guess else np.maximum(growth, 1 / np.maximum(growth, 1e-300))
-    settles = verdict.outcome is NetworkOutcome.CONVERGES
-    told = []
-    for i, value in enumerate(modes.value):
-        time = clock.reached(i, HALF)
-        half = When(
-            time,
-            time / lr,
-            clock.error(i, lr * modes.curvature[i] * kernel[i]) if settles else None,
-            None if bounds is None else float(bounds.least[i]),
-            None if bounds is None else float(bounds.most[i]),
+def _modes(course: Course) -> tuple[NetworkMode, ...]:
+    """What is told of every mode."""
+    modes, verdict, end = course.clock.modes, course.verdict, course.end
+    # a kernel that shrinks has changed as well; of deep layers at an unknown end only the least that it grows is known
+    growth = course.growth
+    changed = growth if end.kind is NetworkEnd.BALANCED else np.maximum(growth, 1 / np.maximum(growth, 1e-300))
+    return tuple(
+        NetworkMode(
+            value=float(value),
+            regime=Regime.of_growth(changed[i]),
+            kernel_growth=float(growth[i]),
+            crosstalk=float(modes.crosstalk[i]),
+            half_learned=course.clock.half(i),
+            layers=None if end.kind is NetworkEnd.BALANCED else tuple(map(float, end.layers[:, i])),
+            fate=verdict.modes[i].fate,
+            period=verdict.modes[i].period,
+            between=verdict.between[i],
         )
-        told.append(
-            NetworkMode(
-                value=float(value),
-                regime=Regime.of_growth(changed[i]),
-                kernel_growth=float(growth[i]),
-                crosstalk=float(modes.crosstalk[i]),
-                half_learned=half,
-                layers=None if plan.guess else tuple(map(float, ends[:, i])),
-                fate=verdict.modes[i].fate,
-                period=verdict.modes[i].period,
-                between=verdict.between[i],
-            )
-        )
-    return tuple(told)
+        for i, value in enumerate(modes.value)
+    )
 
 
-def _fit(clock: Clock, modes: tuple[NetworkMode, ...], lr: float, settles: bool) -> When:
-    """When 1 % of the excess loss is left, as sure as the least sure of the modes."""
-    time = clock.fit(FIT) if settles else math.nan
-    errors = [mode.half_learned.error for mode in modes]
-    known = [error for error in errors if error is not None]
-    return When(time, time / lr, max(known) if len(known) == len(errors) else None)
-
-
-def _stop(clock: Clock, signal: int, lr: float) -> StopWindow:
+def _stop(clock: Clock | Path, signal: int) -> StopWindow:
     """Between signal and noise, where the user says which modes are signal."""
     learned = float(np.max([clock.learned(i, SIGNAL) for i in range(signal)]))
     noise = [clock.reached(i, NOISE) for i in range(signal, clock.modes.value.size)]
     begins = float(np.min(noise, initial=math.inf))
     return StopWindow(
         signal=signal,
-        signal_learned=When(learned, learned / lr),
-        noise_begins=When(begins, begins / lr),
+        signal_learned=clock.when(learned),
+        noise_begins=clock.when(begins) if noise else When(math.inf, math.inf),
         open=None if math.isnan(learned + begins) else learned < begins,
     )
 
 
-def _sources(frame: Frame, clock: Clock, steps: float) -> tuple[Source, ...]:
+def _sources(frame: Frame, plan: Plan, course: Course) -> tuple[Source, ...]:
     """For each figure where it is from, and how far what it needs is true here."""
-    modes, plan = clock.modes, clock.plan
+    least = " of balanced layers, the least there is" if course.end.kind is NetworkEnd.BALANCED else ""
+    words = f"lazy below {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}"
+    return (
+        Source("regimes", f"growth of each mode's kernel{least}: {words}"),
+        _times(frame, plan, course),
+        Source("step sizes", f"2 over the sharpness {_WHERE[course.end.kind]}", ("spectral/C25", "stability/C1")),
+        Source("the end", "the best fit of the rank that the widths allow", ("nonlocal/C1", "nonlocal/C4")),
+    )
+
+
+def _times(frame: Frame, plan: Plan, course: Course) -> Source:
+    """Where times and layers are from."""
+    clock = course.clock
+    if isinstance(clock, Path):
+        followed = f"descent itself, step by step up to step {clock.way.exact:,}"
+        if clock.last > clock.way.exact:
+            followed += f", then integrated as the flow that it follows, up to step {clock.last:,.0f}"
+        return Source("times and layers", followed)
+    modes = clock.modes
     off = frame.scales[:, None] ** 2 * modes.right - modes.curvature * modes.right
     apart = float(np.max(np.linalg.norm(off, axis=0) / modes.curvature))
     needs = [Hypothesis.of("modes are principal axes of the inputs", apart)]
-    wide: tuple[Hypothesis, ...] = ()
     if plan.drawn:
         needs.append(Hypothesis.of("modes share no neurons", float(np.max(modes.crosstalk))))
-        crowd = (frame.scales.size + frame.limit.shape[0]) / plan.hidden[0]
-        wide = (Hypothesis.of("layers are wide (inputs + outputs over width)", crowd),)
     if plan.guess:
         needs.append(Hypothesis.of("the kernel stays as drawn", float(np.max(clock.growth))))
+    steps = float(np.max(clock.lr * modes.curvature * clock.kernel))
     needs.append(Hypothesis.of("steps are short (lr times curvature)", steps))
-    least = " of balanced layers, the least there is" if plan.guess else ""
-    words = f"lazy below {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}"
-    curvature = f"2 over the largest curvature, at the end{least}"
-    return (
-        Source("regimes", f"growth of each mode's kernel{least}: {words}"),
-        Source("times and layers", *_times_from(plan), tuple(needs)),
-        Source("step sizes", curvature, ("spectral/C25", "stability/C1"), wide),
-        Source("the end", "the best fit of the rank that the widths allow", ("nonlocal/C1", "nonlocal/C4")),
-    )
+    return Source("times and layers", *_times_from(plan), tuple(needs))
 
 
 def _times_from(plan: Plan) -> tuple[str, tuple[str, ...]]:

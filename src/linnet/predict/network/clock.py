@@ -1,4 +1,4 @@
-"""When modes are learned, and how far that can be trusted."""
+"""When modes are learned by closed forms, and how far those can be trusted."""
 
 import math
 from typing import Any, NamedTuple
@@ -6,28 +6,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from linnet.predict.answer import When
 from linnet.predict.frame import Frame
-from linnet.predict.network.modes import Modes
+from linnet.predict.network.modes import HALF, Curve, Modes
 from linnet.predict.network.plan import Plan
 from linnet.theory import mixed, spectral
 from linnet.theory import stability as edge
 from linnet.theory.regime import RICH_ABOVE
 
-HALF = 0.5  # of its target: a mode is half learned
+_OVER = 0.01  # of the excess loss is left
 _SHARED = 0.5  # of a mode's kernel may be crosstalk
-
-Table = tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]
 
 
 class Clock(NamedTuple):
     """When each mode passes which value, in the time of gradient flow; NaN where no theory says.
 
-    `growth` is what each mode's kernel grows by until the mode is learned.
+    `growth` is what each mode's kernel grows by until the mode is learned, `kernel` the largest on its way.
     """
 
     modes: Modes
     plan: Plan
     growth: Float[np.ndarray, " modes"]
+    kernel: Float[np.ndarray, " modes"]
+    lr: float
+    frame: Frame
 
     def times(self, i: int, ends: Any, larger: float = 1.0) -> Float[np.ndarray, " values"]:
         """The times at which mode i passes the values `ends` on its way from its start to its target, 0 for others.
@@ -71,7 +73,7 @@ class Clock(NamedTuple):
             times = np.full(ends.shape, math.nan)
         return np.asarray(times / k)
 
-    def table(self, i: int) -> Table:
+    def curve(self, i: int) -> Curve:
         """Values on the way of mode i from its start to its target, and their times."""
         s, begin = self.modes.value[i], self.modes.begin[i]
         if begin < s:  # dense at both ends, in logarithms
@@ -85,18 +87,27 @@ class Clock(NamedTuple):
         return values, np.concatenate([[0.0], self.times(i, values[1:])])
 
     def fit(self, share: float) -> float:
-        """When the excess loss 1/2 sum k_i (s_i - a_i)^2 is down to a share of its start; NaN where nobody knows."""
+        """When the excess loss 1/2 sum k_i (s_i - a_i)^2 is down to a share of its start."""
+        return self._down(self.modes.curvature, self.modes.rest, share)
+
+    def predictor(self, share: float) -> float:
+        """When |A - A_end| is down to a share of its start."""
+        rest = self.modes.rest / np.mean(self.modes.curvature)
+        return self._down(np.ones_like(self.modes.curvature), rest, share**2)
+
+    def _down(self, weights: Float[np.ndarray, " modes"], rest: float, share: float) -> float:
+        """When sum w_i (s_i - a_i)^2 is down to a share of its start; NaN where nobody knows."""
         modes = self.modes
-        tables = [self.table(i) for i in range(modes.value.size)]
-        if any(np.isnan(times).any() for _, times in tables):
+        curves = [self.curve(i) for i in range(modes.value.size)]
+        if any(np.isnan(times).any() for _, times in curves):
             return math.nan
-        moments = np.unique(np.concatenate([times[np.isfinite(times)] for _, times in tables]))
+        moments = np.unique(np.concatenate([times[np.isfinite(times)] for _, times in curves]))
         left = np.zeros(moments.size)
-        for i, (values, times) in enumerate(tables):
+        for i, (values, times) in enumerate(curves):
             now = np.interp(moments, times, values)
-            left += modes.curvature[i] * (modes.value[i] - now) ** 2
+            left += weights[i] * (modes.value[i] - now) ** 2
         # the rest has no target and decays by the kernel that it starts with
-        left += modes.rest * np.exp(-2 * np.mean(modes.curvature) * np.mean(np.sum(modes.grams, axis=0)) * moments)
+        left += rest * np.exp(-2 * np.mean(modes.curvature) * np.mean(np.sum(modes.grams, axis=0)) * moments)
         if left[0] == 0:
             return 0.0
         if left[-1] > share * left[0]:
@@ -106,14 +117,15 @@ class Clock(NamedTuple):
         a, b = math.log(left[k]), math.log(max(left[k + 1], 1e-300))
         return float(moments[k] + (moments[k + 1] - moments[k]) * (a - math.log(share * left[0])) / (a - b))
 
-    def error(self, i: int, step: float) -> float | None:
+    def error(self, i: int) -> float | None:
         """The relative error to expect of a time in steps, None where nothing is known about it.
 
-        Descent in place of flow: what closes its gap by a share `step` in each step needs -step / ln(1 - step) of the
-        time. Neurons that modes share: as if the mode's kernel at the start were larger by the crosstalk, unless that
-        is large beside the kernel of the half learned mode, too.
+        Descent in place of flow: what closes its gap by a share x = lr k_i kernel_i in each step needs -x / ln(1 - x)
+        of the time. Neurons that modes share: as if the mode's kernel at the start were larger by the crosstalk, unless
+        that is large beside the kernel of the half learned mode, too.
         """
         modes = self.modes
+        step = self.lr * modes.curvature[i] * self.kernel[i]
         if not modes.alone.all() or self.plan.guess or step >= 1:
             return None
         descent = float(-math.log1p(-step) / step - 1) if step > 0 else 0.0
@@ -126,9 +138,35 @@ class Clock(NamedTuple):
         time, less = float(self.times(i, half)[0]), float(self.times(i, half, 1 + modes.crosstalk[i])[0])
         return descent + (1 - less / time if time > 0 else 0.0)
 
+    @property
+    def errors(self) -> list[float | None]:
+        """Of all modes."""
+        return [self.error(i) for i in range(self.modes.value.size)]
 
-def certain(frame: Frame, modes: Modes, plan: Plan) -> spectral.Activation | None:
-    """What is certain on data whose axes are not the modes': two layers from one-zero, which is I_gamma."""
-    if modes.alone.all() or plan.kind != "one-zero" or plan.depth != 2:
-        return None
-    return spectral.activation(HALF, np.diag(frame.scales), frame.limit, plan.scale[0] ** 2 / 2)
+    def half(self, i: int) -> When:
+        """When mode i is half learned, unknown where no error can be stated; what is certain is told in any case."""
+        bounds, error, time = self._certain(), self.error(i), self.reached(i, HALF)
+        if error is None and time > 0:
+            time = math.nan
+        if bounds is None:
+            return When(time, time / self.lr, error)
+        return When(time, time / self.lr, error, float(bounds.least[i]), float(bounds.most[i]))
+
+    def when(self, time: float) -> When:
+        """A moment that all modes have a part in, as sure as the least sure of them."""
+        known = [error for error in self.errors if error is not None]
+        if len(known) < len(self.errors):
+            return When(math.nan, math.nan)
+        return When(time, time / self.lr, max(known))
+
+    @property
+    def last(self) -> float:
+        """The step at which all is over; NaN where nobody knows."""
+        times = [self.fit(_OVER), *(self.reached(i, HALF) for i in range(self.modes.value.size))]
+        return 20 * float(np.max(times)) / self.lr
+
+    def _certain(self) -> spectral.Activation | None:
+        """What is certain on data whose axes are not the modes': two layers from one-zero, which is I_gamma."""
+        if self.modes.alone.all() or self.plan.kind != "one-zero" or self.plan.depth != 2:
+            return None
+        return spectral.activation(HALF, np.diag(self.frame.scales), self.frame.limit, self.plan.scale[0] ** 2 / 2)

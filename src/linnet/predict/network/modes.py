@@ -1,6 +1,7 @@
 """The modes of a network, what their kernels are at the start and in the end, and how sharp it is there."""
 
 import operator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +14,10 @@ from linnet.states import Weights
 from linnet.theory import mixed
 from linnet.theory import stability as edge
 
+HALF = 0.5  # of its target: a mode is half learned
 ALONE = 1e-9  # an axis is a principal one to this accuracy
 Grams = list[tuple[np.ndarray, np.ndarray]]
+Curve = tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]  # values, times
 
 
 class Modes(NamedTuple):
@@ -40,8 +43,7 @@ class Modes(NamedTuple):
 
 def modes_of(frame: Frame, state: Weights, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Modes:
     """What decides how the modes s_i u_i v_i^T move from this start."""
-    below, above = below_and_above([np.asarray(w) for w in state.layers], v, u.T)
-    grams = np.stack([np.sum(b**2, axis=0) * np.sum(a**2, axis=1) for b, a in zip(below, above, strict=True)])
+    grams = mode_grams([np.asarray(w) for w in state.layers], u, v)
     pairs = state_grams(state)
     crosstalk = np.empty(s.size)
     for i in range(s.size):
@@ -55,6 +57,21 @@ def modes_of(frame: Frame, state: Weights, u: np.ndarray, s: np.ndarray, v: np.n
     begin = np.einsum("oi,oj,ji->i", u, np.asarray(state.matrix), v)
     rest = float(np.sum(((np.asarray(state.matrix) - (u * begin) @ v.T) * frame.scales) ** 2))
     return Modes(s, u, v, curvature, alone, begin, grams, rest, crosstalk)
+
+
+def mode_grams(layers: Sequence[np.ndarray], u: np.ndarray, v: np.ndarray) -> Float[np.ndarray, "layers modes"]:
+    """|W_{l-1} ... W_1 v_i|^2 |u_i^T W_L ... W_{l+1}|^2 of each layer and mode; their sum is a mode's kernel."""
+    below, above = below_and_above(layers, v, u.T)
+    return np.stack([np.sum(b**2, axis=0) * np.sum(a**2, axis=1) for b, a in zip(below, above, strict=True)])
+
+
+def layer_values(layers: Sequence[np.ndarray], u: np.ndarray, v: np.ndarray) -> Float[np.ndarray, "layers modes"]:
+    """What each layer does to each mode: |W_1 v_i|, |u_i^T W_L|, and between what v_i grows by from layer to layer."""
+    below = below_and_above(layers, v, u.T)[0]
+    sizes = np.stack([np.linalg.norm(b, axis=0) for b in below])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        grown = sizes[1:] / sizes[:-1]
+    return np.concatenate([grown, np.linalg.norm(u.T @ layers[-1], axis=1)[None]])
 
 
 def state_grams(state: Weights) -> Grams:

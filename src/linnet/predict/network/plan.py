@@ -36,6 +36,11 @@ class Plan(NamedTuple):
         return self.depth == 2 and self.kind == "gaussian"
 
     @property
+    def aligned(self) -> bool:
+        """Whether its layers are aligned with the modes, so that each moves alone where it is a principal axis."""
+        return self.depth == 1 or self.kind != "gaussian"
+
+    @property
     def guess(self) -> bool:
         """Whether no theory follows the modes: deep Gaussian layers."""
         return self.depth > 2 and self.kind == "gaussian"

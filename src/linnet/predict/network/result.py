@@ -1,5 +1,6 @@
 """What is told about a network: the prediction, and the exact descent beside it."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +12,8 @@ from linnet.predict import answer
 from linnet.predict.answer import Loss, Measured, Prediction, Progress, Source, When
 from linnet.predict.frame import Frame
 from linnet.predict.network.clock import Clock
+from linnet.predict.network.end import NetworkEnd
+from linnet.predict.network.path import Path
 from linnet.predict.network.step import Between, NetworkOutcome
 from linnet.problems import Regression
 from linnet.states import Weights
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-FIT, SIGNAL, NOISE = 0.01, 0.9, 0.1
+FIT, LEARNED, SIGNAL, NOISE = 0.01, 0.01, 0.9, 0.1
+NEVER = When(math.nan, math.nan)  # it does not settle
 _LARGEST_RUN = 600
 _MOVES = 1e-6  # of its target: a mode that goes to and fro by less is at rest
 
@@ -95,19 +99,21 @@ class NetworkPrediction(Prediction):
     predictor_norm: float  # |A| in the end, on the span of the samples
     lr: float
     lr_chosen: bool  # here: a tenth of the largest that start and end allow
-    largest_stable_lr: float  # 2 over the sharpness where the flow ends
-    largest_stable_lr_at_start: float  # 2 over the largest curvature of the start's kernel
+    end: NetworkEnd  # whose end it is that regimes, layers and the largest stable lr are told of
+    largest_stable_lr: float  # 2 over the sharpness (of the whole Hessian) where it ends
+    largest_stable_lr_at_start: float  # 2 over the sharpness of the start
     largest_stable_lr_at_flattest_end: float  # no end allows more
     outcome: NetworkOutcome  # at this step size
     explanation: str
     modes_mix: When | None  # when entries of A between modes become visible at this step size, out of rounding
     fit: When  # 1 % of the excess loss is left; NaN where it does not settle
+    learned: When  # 99 % of what can be learned is: |A - A_end| is 1 % of what it was, on the span of the samples
     stop: StopWindow | None
     theory: tuple[Source, ...]
     frame: Frame = answer.hidden()
     problem: Regression = answer.hidden()  # in the frame of the samples
     state: Weights = answer.hidden()  # the start, there
-    clock: Clock = answer.hidden()
+    clock: Clock | Path = answer.hidden()
 
     @property
     def settles(self) -> bool:
@@ -116,7 +122,7 @@ class NetworkPrediction(Prediction):
 
     def curve(self, i: int) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
         """Steps, and what u_i^T A v_i of mode i (from 0) is there."""
-        values, times = self.clock.table(i)
+        values, times = self.clock.curve(i)
         return times / self.lr, values
 
     def measure(self, *, progress: Progress | None = None) -> "NetworkMeasured":
@@ -163,6 +169,7 @@ class NetworkMeasured(Measured):
     steps: int
     modes: tuple[MeasuredMode, ...]
     fit: When  # 1 % of the excess loss is left
+    learned: When  # |A - A_end| is 1 % of what it was
     excess_loss_left: float  # in the end, over that of the start
     predictor_error: float  # |A - predicted| / |predicted| in the end
     layer_error: float | None  # largest relative error of the layers' singular values; None: not converged or not told

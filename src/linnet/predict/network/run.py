@@ -1,17 +1,16 @@
 """The exact descent of a network, beside its prediction."""
 
 import math
-from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from linnet import observe
 from linnet.curves import crossing
 from linnet.motion import GradientDescent, loss_below
 from linnet.predict.answer import Progress, When
-from linnet.predict.network.clock import HALF
-from linnet.predict.network.result import FIT, Curves, MeasuredMode, NetworkMeasured, NetworkPrediction
+from linnet.predict.network.modes import HALF, Modes, layer_values
+from linnet.predict.network.result import FIT, LEARNED, Curves, MeasuredMode, NetworkMeasured, NetworkPrediction
 from linnet.predict.network.step import Between
 from linnet.record import at, every
 from linnet.simulation import simulate
@@ -19,6 +18,7 @@ from linnet.states import Weights
 
 LATE = 128  # steps over which the range of what goes on moving is told
 _MOST_STEPS, _RECORDS, _CLOSELY = 300_000, 300, 8
+_ENTRIES = 10_000_000  # of the matrices that are kept
 
 
 def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasured:
@@ -26,36 +26,33 @@ def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasu
     modes, problem, lr = said.clock.modes, said.problem, said.lr
     floor = float(problem.optimum(said.bottleneck).cost)
     begin = max(float(problem.cost(said.state.matrix)) - floor, 1e-300)
-    halves = [mode.half_learned.time / lr for mode in said.modes]
-    steps = _horizon(said, halves)
-
-    def along(state: Any, _: Any) -> Any:
-        return jnp.einsum("oi,oj,ji->i", modes.left, state.matrix, modes.right)
-
+    steps = _horizon(said)
+    start = said.state.compress()
+    assert isinstance(start, Weights)
     result = simulate(
         problem,
-        said.state.compress(),
+        start,
         GradientDescent(lr),
         steps=steps,
-        observe={"loss": observe.loss, "modes": along},
-        record=at(_moments(halves, steps)),
+        observe=[observe.loss, observe.matrix],
+        record=at(_moments(said, steps)),
         stop=loss_below(floor + 1e-12 * begin),
         progress=progress,
     )
-    clock, seen, loss = (np.asarray(x) for x in (result.times, result["modes"], result["loss"]))
+    clock, seen, loss = (np.asarray(x) for x in (result.times, result["matrix"], result["loss"]))
     clock = clock / lr
     final = result.final
     assert isinstance(final, Weights)
+    shares = _along(modes, seen) / modes.value
     ranges: list[Between | None] = [None] * modes.value.size
     if result.status == "horizon" and not said.settles:  # where it goes on moving
         late = simulate(
-            problem, final, GradientDescent(lr), steps=LATE, observe={"modes": along}, record=every(1), blowup=1e300
+            problem, final, GradientDescent(lr), steps=LATE, observe=[observe.matrix], record=every(1), blowup=1e300
         )
-        found = np.asarray(late["modes"])
-        ranges = [Between(float(x.min()), float(x.max())) for x in found.T]
+        ranges = [Between(float(x.min()), float(x.max())) for x in _along(modes, np.asarray(late["matrix"])).T]
     rising = modes.begin < HALF * modes.value
-    crossed = [crossing(clock, seen[:, i] / s, HALF) if rising[i] else 0.0 for i, s in enumerate(modes.value)]
-    fit = crossing(clock, -np.log(np.maximum((loss - floor) / begin, 1e-300)), -math.log(FIT))
+    crossed = [crossing(clock, shares[:, i], HALF) if rising[i] else 0.0 for i in range(modes.value.size)]
+    away = np.linalg.norm(seen - modes.matrix, axis=(1, 2))
     return NetworkMeasured(
         prediction=said,
         status=result.status,
@@ -64,39 +61,57 @@ def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasu
             MeasuredMode(half_learned=_at(step, lr), between=range_)
             for step, range_ in zip(crossed, ranges, strict=True)
         ),
-        fit=_at(fit, lr),
+        fit=_at(_down(clock, (loss - floor) / begin, FIT), lr),
+        learned=_at(_down(clock, away / max(away[0], 1e-300), LEARNED), lr),
         excess_loss_left=float(max(loss[-1] - floor, 0.0) / begin),
-        predictor_error=float(np.linalg.norm(final.matrix - modes.matrix) / np.linalg.norm(modes.value)),
+        predictor_error=float(away[-1] / np.linalg.norm(modes.value)),
         layer_error=_layer_error(said, final) if result.status == "converged" else None,
-        curves=Curves(np.rint(clock).astype(int), seen),
+        curves=Curves(np.rint(clock).astype(int), shares * modes.value),
     )
+
+
+def _along(modes: Modes, matrices: Float[np.ndarray, "records d_out rank"]) -> Float[np.ndarray, "records modes"]:
+    return np.einsum("oi,toj,ji->ti", modes.left, matrices, modes.right, optimize=True)
+
+
+def _down(clock: Float[np.ndarray, " records"], left: Float[np.ndarray, " records"], share: float) -> float:
+    """The step at which a share is left."""
+    return crossing(clock, -np.log(np.maximum(left, 1e-300)), -math.log(share))
 
 
 def _at(step: float, lr: float) -> When:
     return When(step * lr, step, 0.0)
 
 
-def _horizon(said: NetworkPrediction, halves: list[float]) -> int:
+def _horizon(said: NetworkPrediction) -> int:
     """Far enough to settle; where no theory knows how far that is, the loss says when to stop."""
-    known = [x for x in (said.fit.time / said.lr, *halves) if not math.isnan(x)]
-    far = math.inf if any(math.isnan(x) for x in halves) else 20 * max(known)
-    return int(min(max(far, 2000), _MOST_STEPS))
+    far = 1.5 * said.clock.last if said.settles else math.nan
+    return int(min(max(far, 2000), _MOST_STEPS)) if not math.isnan(far) else _unknown(said)
 
 
-def _moments(halves: list[float], steps: int) -> list[int]:
-    """Steps to look at: evenly in the logarithm, and closely where modes are expected to be half learned."""
-    wide = np.geomspace(1, steps, _RECORDS)
-    near = [half * np.linspace(0.7, 1.5, 60) for half in halves[:_CLOSELY] if math.isfinite(half)]
-    every_one = np.unique(np.rint(np.concatenate([[0], wide, *near])))
+def _unknown(said: NetworkPrediction) -> int:
+    """What is unknown may take long; what goes on moving shows soon what it does."""
+    times = [mode.half_learned.step for mode in said.modes]
+    known = [time for time in times if time is not None and math.isfinite(time)]
+    return _MOST_STEPS if said.settles or len(known) < len(times) else int(min(max(20 * max(known), 2000), _MOST_STEPS))
+
+
+def _moments(said: NetworkPrediction, steps: int) -> list[int]:
+    """Steps to look at: evenly in the logarithm, and closely where something is expected to happen."""
+    entries = said.outputs * said.rank
+    count = int(min(_RECORDS, max(_ENTRIES / entries, 20)))
+    halves = [mode.half_learned.step for mode in said.modes[:_CLOSELY]]
+    moments = [x for x in (*halves, said.fit.step, said.learned.step) if x is not None and math.isfinite(x)]
+    near = [moment * np.linspace(0.7, 1.5, count // 5) for moment in moments]
+    every_one = np.unique(np.rint(np.concatenate([[0], np.geomspace(1, steps, count), *near])))
     return [int(step) for step in every_one if step <= steps]
 
 
 def _layer_error(said: NetworkPrediction, final: Weights) -> float | None:
+    """Of what each layer does to each mode."""
     told = [mode.layers for mode in said.modes if mode.layers is not None]
     if not told or final.depth == 1:
         return None
-    errors = []
-    for predicted, weights in zip(np.array(told).T, final.layers, strict=True):
-        values = np.linalg.svd(np.asarray(weights), compute_uv=False)[: predicted.size]
-        errors.append(float(np.max(np.abs(values / np.sort(predicted)[::-1] - 1))))
-    return max(errors)
+    modes = said.clock.modes
+    found = layer_values([np.asarray(w) for w in final.layers], modes.left, modes.right)
+    return float(np.max(np.abs(found / np.array(told).T - 1)))

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from linnet.predict.frame import Frame
-from linnet.predict.network.modes import ALONE, Grams, Modes, sharpness
+from linnet.predict.network.modes import ALONE, Modes
+from linnet.predict.network.path import Way
 from linnet.predict.network.plan import Plan
 from linnet.theory import mode_fate
 from linnet.theory import stability as edge
@@ -49,7 +50,7 @@ class Verdict:
 
 
 class Edges(NamedTuple):
-    """Largest curvatures: of the kernel at the start, where the flow ends, and at the flattest end there is."""
+    """The sharpness at the start, where it ends, and at the flattest end there is."""
 
     start: float
     end: float
@@ -60,12 +61,9 @@ class Edges(NamedTuple):
         return _CHOSEN * 2 / max(self.start, self.end) if isinstance(asked, str) else float(asked)
 
 
-def edges_of(frame: Frame, modes: Modes, depth: int, start: Grams, end: Grams) -> Edges:
-    """The curvatures that limit steps."""
-    sharpest = sharpness(frame, end)
-    # with one layer all ends are alike; else no end is flatter, and on whitened data one is as flat
-    flattest = float(np.max(modes.curvature * edge.curvature(modes.value, depth))) if depth > 1 else sharpest
-    return Edges(sharpness(frame, start), sharpest, flattest)
+def flattest(modes: Modes, depth: int, end: float) -> float:
+    """No end is flatter, and on whitened data one is as flat; with one layer all ends are alike."""
+    return float(np.max(modes.curvature * edge.curvature(modes.value, depth))) if depth > 1 else end
 
 
 def judged(frame: Frame, modes: Modes, plan: Plan, edges: Edges, lr: float) -> Verdict:
@@ -74,15 +72,15 @@ def judged(frame: Frame, modes: Modes, plan: Plan, edges: Edges, lr: float) -> V
     count = modes.value.size
     calm, nowhere = [Outcome(Fate.CONVERGES, 1)] * count, [None] * count
     if at_end < 2 and (at_start < 2 or plan.depth == 1):
-        text = f"lr times the sharpness is {at_end:.3g} in the end, below 2, and by the kernel at the start"
+        text = f"lr times the sharpness is {at_start:.3g} at the start and {at_end:.3g} in the end, both below 2"
         return Verdict(NetworkOutcome.CONVERGES, text, calm, [*nowhere])
     if at_end < 2:
-        text = f"the start's kernel is too sharp for it (lr times curvature {at_start:.3g}, above 2): it jumps first"
+        text = f"the start is too sharp for it (lr times sharpness {at_start:.3g}, above 2): it jumps first"
         return Verdict(NetworkOutcome.SURVIVES, text, calm, [*nowhere])
     if plan.depth == 1:
         text = f"lr times the curvature is {at_end:.3g}, above 2"
         return Verdict(NetworkOutcome.DIVERGES, text, [Outcome(Fate.DIVERGES)] * count, [*nowhere])
-    text = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} at the flattest end"
+    text = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} or more at the flattest end"
     kappas = lr * modes.curvature * edge.curvature(modes.value, plan.depth)
     alike = bool(np.all(frame.scales >= (1 - ALONE) * frame.scales[0]))
     if alike and plan.kind != "gaussian":
@@ -111,3 +109,20 @@ def _chains(
     between = [None if one.low is None or one.high is None else Between(one.low, one.high) for one in found]
     outcomes = [one.outcome for one in found]
     return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix)
+
+
+def seen(verdict: Verdict, way: Way, lr: float, sharpness: float) -> Verdict:
+    """What becomes of a verdict when descent itself was followed; `sharpness` is that of the predicted end."""
+    count, settles = len(verdict.modes), verdict.outcome is NetworkOutcome.CONVERGES
+    if way.lost:
+        text = f"descent leaves at step {way.exact:,}" + (
+            "" if not settles else ", though start and end allow the step"
+        )
+        return Verdict(NetworkOutcome.DIVERGES, text, [Outcome(Fate.DIVERGES)] * count, [None] * count)
+    if way.arrived and not settles:
+        text = f"descent itself arrives after {way.exact:,} steps, though {verdict.explanation}"
+        return Verdict(NetworkOutcome.CONVERGES, text, [Outcome(Fate.CONVERGES, 1)] * count, [None] * count)
+    if settles and lr * max(way.peak, sharpness) >= 2:
+        text = f"lr times the sharpness comes to {lr * max(way.peak, sharpness):.3g} on the way, above 2"
+        return Verdict(NetworkOutcome.ELSEWHERE, text, [Outcome(Fate.UNKNOWN)] * count, [None] * count)
+    return verdict

@@ -6,9 +6,10 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from linnet.predict.answer import Holds, Source, plural
+from linnet.predict.answer import Holds, Source, When, plural
+from linnet.predict.network.end import NetworkEnd
 from linnet.predict.network.plan import WHITENED
-from linnet.predict.network.result import FIT, NOISE, SIGNAL, NetworkMeasured, NetworkPrediction
+from linnet.predict.network.result import FIT, LEARNED, NOISE, SIGNAL, NetworkMeasured, NetworkPrediction
 from linnet.predict.network.run import LATE
 from linnet.predict.network.step import NetworkOutcome
 from linnet.theory.mode_fate import worst
@@ -16,12 +17,18 @@ from linnet.theory.regime import Regime
 
 _SHOWN = 8  # modes in the table; JSON has all
 _COLOURS = {Holds.EXACTLY: "green", Holds.ROUGHLY: "yellow", Holds.NOT: "red"}
+_WHERE = {
+    NetworkEnd.REACHED: "where this start ends",
+    NetworkEnd.ESTIMATED: "where this start should end",
+    NetworkEnd.BALANCED: "where balanced layers end",
+}
 _LOSSES = {"sum": "1/2 sum of squares", "mean": "1/(2n) sum of squares", WHITENED: f"{WHITENED} (whitened)"}
 
 
 def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> RenderableType:
     """The setting, a table of the modes, step sizes, the end, and where each figure is from."""
     parts: list[RenderableType] = [f"[bold]{escape(said.title)}[/]"] if said.title else []
+    parts += [_advice(said)]
     regimes = [mode.regime for mode in said.modes]
     counts = ", ".join(f"{regimes.count(one)} {one}" for one in Regime if one in regimes)
     beyond = said.modes_out_of_reach
@@ -37,18 +44,58 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
     if bound.not_before is not None and bound.not_after is not None and said.settles:
         first, last = (_step(time / said.lr) for time in (bound.not_before, bound.not_after))
         parts.append(f"Certain of mode 1: half learned between steps {first} and {last}.")
-    who = "a tenth of the largest" if said.lr_chosen else "given"
     parts += [
-        f"lr = {said.lr:.4g} ({who}): [bold]{_outcome(said)}[/]; {said.explanation}.",
-        f"Largest stable lr: {said.largest_stable_lr:.4g} at the end, at most "
-        f"{said.largest_stable_lr_at_flattest_end:.4g} at any end; by the kernel "
-        f"{said.largest_stable_lr_at_start:.4g} at the start.",
+        f"lr = {said.lr:.4g}: [bold]{_outcome(said)}[/]; {said.explanation}.",
+        f"Largest stable lr: {said.largest_stable_lr:.4g} {_WHERE[said.end]}, "
+        f"{said.largest_stable_lr_at_start:.4g} at the start, at most "
+        f"{said.largest_stable_lr_at_flattest_end:.4g} at any end.",
         *(_end(said, seen) if said.settles else ()),
         *map(_source, said.theory),
     ]
     if seen is not None:
         parts.append(_run(said, seen))
     return Group(*parts)
+
+
+def _advice(said: NetworkPrediction) -> str:
+    """What to do: learning rate, initial scale, number of steps, and why."""
+    safe = 0.5 * min(said.largest_stable_lr, said.largest_stable_lr_at_start)
+    scale = ", ".join(f"{x:.3g}" for x in _scales(said))
+    if not said.settles:
+        return (
+            f"[bold]Lower the learning rate[/]: at {said.lr:.4g} it {_doing(said)}; {safe:.3g} is half of what start "
+            "and end bear."
+        )
+    enough = said.learned.step
+    if enough is None or not math.isfinite(enough):
+        count = "an unknown number of steps"
+    else:
+        count = f"{_step(math.ceil(enough))} steps"
+    bears = f"up to {2 * safe:.3g} is stable" if said.lr <= 2 * safe else "more than its start bears"
+    kind = {Regime.LAZY: "features stay as they start", Regime.RICH: "features are learned"}.get(
+        said.regime, "features are learned in part"
+    )
+    return (
+        f"[bold]Train with lr = {said.lr:.3g} for {count}[/] ({1 - LEARNED:.0%} learned; {bears}), "
+        f"initial scale {scale}: {said.regime}, {kind}."
+    )
+
+
+def _doing(said: NetworkPrediction) -> str:
+    """The outcome as a verb."""
+    word = _outcome(said)
+    if said.outcome is NetworkOutcome.CYCLE:
+        return f"oscillates ({word})"
+    return {
+        NetworkOutcome.CHAOS: "moves on in chaos",
+        NetworkOutcome.FLIPS: "flips to and fro",
+        NetworkOutcome.TRAPPED: "is trapped at a saddle",
+        NetworkOutcome.SURVIVES: "may not survive its start",
+    }.get(said.outcome, word)
+
+
+def _scales(said: NetworkPrediction) -> tuple[float, ...]:
+    return said.start.scale[:1] if len(set(said.start.scale)) == 1 else said.start.scale
 
 
 def _setting(said: NetworkPrediction) -> str:
@@ -59,8 +106,7 @@ def _setting(said: NetworkPrediction) -> str:
     widths = said.hidden[:1] if len(set(said.hidden)) == 1 else said.hidden
     if widths:
         layers += f", width{'s' * (len(widths) > 1)} " + ", ".join(f"{w:,}" for w in widths)
-    sizes = said.start.scale[:1] if len(set(said.start.scale)) == 1 else said.start.scale
-    scales = ", ".join(f"{x:.4g}" for x in sizes)
+    scales = ", ".join(f"{x:.4g}" for x in _scales(said))
     loss = _LOSSES.get(said.normalisation, said.normalisation)
     return f"{told}; loss {loss}; {layers}, {said.start.kind} start of scale {scales}."
 
@@ -95,11 +141,14 @@ def _outcome(said: NetworkPrediction) -> str:
 def _end(said: NetworkPrediction, seen: NetworkMeasured | None) -> list[str]:
     """The loss, the fit, and when to stop."""
     where = " on the span of the samples" if said.rank < said.inputs else ""
-    when = _step(said.fit.step) + (", rough" if said.fit.error is None else f" +- {_percent(said.fit.error)}")
-    when += f" (measured {_step(seen.fit.step)})" if seen else ""
+    fit, learned = (
+        f"{_moment(ours)}{f' (measured {_step(theirs.step)})' if theirs else ''}"
+        for ours, theirs in ((said.fit, seen and seen.fit), (said.learned, seen and seen.learned))
+    )
     told = [
-        f"The loss falls from {said.loss.start:.4g} to {said.loss.end:.4g}; {FIT:.0%} of the way is left at step "
-        f"{when}; the predictor ends with norm {said.predictor_norm:.4g}{where}."
+        f"The loss falls from {said.loss.start:.4g} to {said.loss.end:.4g}; at step {fit} {FIT:.0%} of that is left.",
+        f"The predictor ends with norm {said.predictor_norm:.4g}{where}; it is {1 - LEARNED:.0%} learned at step "
+        f"{learned}.",
     ]
     stop = said.stop
     if stop is not None and stop.open is None:
@@ -121,8 +170,18 @@ def _source(source: Source) -> str:
     return f"[dim]{source.figure}:[/] {source.origin}{claims}" + (f"\n  {needs}" if needs else "")
 
 
+def _moment(when: When) -> str:
+    """A step with how sure it is, or how far it is known."""
+    if when.step is None or not math.isnan(when.step):
+        return _step(when.step) + ("" if when.error is None or not when.step else f" +- {_percent(when.error)}")
+    return "?" if when.not_before is None else f"? (time {when.not_before:.3g} or later)"
+
+
 def _run(said: NetworkPrediction, seen: NetworkMeasured) -> str:
     far = ""
+    if said.settles and seen.status == "horizon":
+        way = max(0.0, 1 - math.sqrt(seen.excess_loss_left))
+        return f"Exact descent: stopped at the horizon of {seen.steps:,} steps, {way:.1%} of the way."
     if said.settles:
         far = f"; relative distance from the predicted end: predictor {seen.predictor_error:.1e}"
         far += "" if seen.layer_error is None else f", layers {seen.layer_error:.1e}"
@@ -137,7 +196,7 @@ def _growth(factor: float) -> str:
 
 
 def _percent(error: float | None) -> str:
-    return "rough" if error is None else f"{100 * error:.2g}%"
+    return "?" if error is None else "0" if error == 0 else f"{max(100 * error, 0.1):.2g}%"
 
 
 def _step(step: float | None) -> str:

@@ -1,0 +1,107 @@
+"""A deep linear network in the frame of its samples, in NumPy: gradient, Hessian and sharpness without a compiler."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from linnet.linalg import below_and_above
+from linnet.predict.frame import Frame
+
+Flat = Float[np.ndarray, " weights"]
+_DENSE = 200  # weights up to which the Hessian is a matrix
+
+
+class Chain:
+    """1/2 |(W_L ... W_1 - A_inf) X^T|^2 and its derivatives in all weights.
+
+    `hidden` are the widths of the network itself: where it has more neurons than `layers` (a compressed start), those
+    have no weights, but a curvature.
+    """
+
+    def __init__(self, frame: Frame, layers: Sequence[Float[np.ndarray, "rows columns"]], hidden: Sequence[int]):
+        self.gram, self.limit = frame.scales**2, frame.limit
+        self.shapes = [w.shape for w in layers]
+        self.start = flat(layers)
+        self.hidden = tuple(hidden)
+        # multiplications of a gradient
+        self.operations = 6 * self.start.size * min(self.limit.shape)
+
+    def layers(self, weights: Float[np.ndarray, "*many weights"]) -> list[Float[np.ndarray, "*many rows columns"]]:
+        """The matrices that the weights stand for, or stacks of them."""
+        out, at = [], 0
+        for rows, columns in self.shapes:
+            out.append(weights[..., at : at + rows * columns].reshape(*weights.shape[:-1], rows, columns))
+            at += rows * columns
+        return out
+
+    def matrix(self, weights: Flat) -> Float[np.ndarray, "d_out rank"]:
+        """The end-to-end matrix."""
+        return _products(self.layers(weights))[-1]
+
+    def force(self, matrix: Float[np.ndarray, "d_out rank"]) -> Float[np.ndarray, "d_out rank"]:
+        """The gradient of the loss in the matrix."""
+        return (matrix - self.limit) * self.gram
+
+    def gradient(self, weights: Flat) -> Flat:
+        """The gradient of the loss in all weights."""
+        layers = self.layers(weights)
+        below = _products(layers)
+        force, out = self.force(below[-1]), []
+        for layer in range(len(layers) - 1, 0, -1):
+            out.append(force @ below[layer - 1].T)
+            force = layers[layer].T @ force
+        return flat([force, *out[::-1]])
+
+    def curve(self, weights: Flat, direction: Float[np.ndarray, "*many weights"]) -> Float[np.ndarray, "*many weights"]:
+        """The Hessian times a direction, or many: what the gradient changes by."""
+        layers, turns = self.layers(weights), self.layers(direction)
+        below, turned = _products(layers), [turns[0]]
+        for w, turn, product in zip(layers[1:], turns[1:], below, strict=False):
+            turned.append(turn @ product + w @ turned[-1])
+        force, forced, out = self.force(below[-1]), turned[-1] * self.gram, []
+        for layer in range(len(layers) - 1, 0, -1):
+            out.append(forced @ below[layer - 1].T + force @ turned[layer - 1].swapaxes(-1, -2))
+            forced = turns[layer].swapaxes(-1, -2) @ force + layers[layer].T @ forced
+            force = layers[layer].T @ force
+        return np.concatenate([part.reshape(*direction.shape[:-1], -1) for part in (forced, *out[::-1])], axis=-1)
+
+    def hessian(self, weights: Flat) -> Float[np.ndarray, "weights weights"]:
+        """The whole Hessian."""
+        return self.curve(weights, np.eye(weights.size))
+
+    def sharpness(self, weights: Flat) -> float:
+        """The largest eigenvalue of the whole Hessian."""
+        size = weights.size
+        if len(self.shapes) == 1:
+            return float(np.max(self.gram))
+        if size <= _DENSE:
+            top = float(np.linalg.eigvalsh(self.hessian(weights))[-1])
+        else:
+            operator = LinearOperator((size, size), matvec=lambda v: self.curve(weights, np.ravel(v)), dtype=float)
+            begin = np.random.default_rng(0).normal(size=size)  # fixed: the answer must not depend on a seed
+            top = float(eigsh(operator, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-9)[0])
+        layers = self.layers(weights)
+        if all(w.shape[0] == width for w, width in zip(layers, self.hidden, strict=False)):
+            return top
+        # a neuron without weights: its two vectors turn together, with the force between them as curvature
+        below, above = below_and_above(layers, np.eye(self.shapes[0][1]), np.eye(self.shapes[-1][0]))
+        force = self.force(layers[-1] @ below[-1])
+        for layer, width in enumerate(self.hidden):
+            if layers[layer].shape[0] < width:
+                top = max(top, float(np.linalg.norm(above[layer + 1].T @ force @ below[layer].T, 2)))
+        return top
+
+
+def flat(layers: Sequence[np.ndarray]) -> Flat:
+    """All weights in a row."""
+    return np.concatenate([np.ravel(w) for w in layers])
+
+
+def _products(layers: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """W_1, W_2 W_1, ..., W_L ... W_1."""
+    out = [layers[0]]
+    for w in layers[1:]:
+        out.append(w @ out[-1])
+    return out

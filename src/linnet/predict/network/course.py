@@ -1,0 +1,64 @@
+"""What happens to a network, in the order in which it can be known: where it ends, which steps that bears, and when."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from linnet.predict.frame import Frame
+from linnet.predict.network.chain import Chain
+from linnet.predict.network.clock import Clock
+from linnet.predict.network.end import End, expected, reached
+from linnet.predict.network.modes import Modes
+from linnet.predict.network.path import Path, descended, feasible, flowed
+from linnet.predict.network.plan import Plan
+from linnet.predict.network.step import Edges, NetworkOutcome, Verdict, flattest, judged, seen
+from linnet.states import Weights
+
+
+class Course(NamedTuple):
+    """A learning rate, what becomes of the network at it, when, and where it ends."""
+
+    lr: float
+    edges: Edges
+    verdict: Verdict
+    clock: Clock | Path
+    end: End
+    growth: Float[np.ndarray, " modes"]  # of each mode's kernel, from the start to the end
+
+
+def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float | str) -> Course:
+    """By closed forms where they are exact; else the network itself is followed, as long as that costs little."""
+    chain = Chain(frame, [np.asarray(w) for w in state.compress().layers], plan.hidden)
+    follow = feasible(chain)
+    exact = plan.aligned and bool(modes.alone.all())
+    end = expected(frame, chain, state, modes, plan)
+    if follow and not exact:
+        flow = flowed(chain, modes)
+        end = reached(chain, modes, flow.end) if flow.arrived else end
+    begin = chain.sharpness(chain.start)
+    edges = Edges(begin, end.sharpness, flattest(modes, plan.depth, end.sharpness))
+    lr = edges.step(asked)
+    verdict = judged(frame, modes, plan, edges, lr)
+    closed = _closed(frame, modes, plan, end, lr)
+    clock: Clock | Path = closed
+    settles = verdict.outcome is NetworkOutcome.CONVERGES
+    if follow and not (exact and settles and None not in closed.errors):
+        way = descended(chain, modes, lr, settles)
+        clock = Path(modes, way, lr)
+        if way.arrived:
+            end = reached(chain, modes, way.end)
+            edges = edges._replace(end=end.sharpness)
+        if not exact or settles:  # else each mode was iterated for itself
+            verdict = seen(verdict, way, lr, end.sharpness)
+    return Course(lr, edges, verdict, clock, end, _growth(modes, end))
+
+
+def _closed(frame: Frame, modes: Modes, plan: Plan, end: End, lr: float) -> Clock:
+    begin = np.sum(modes.grams, axis=0)
+    return Clock(modes, plan, _growth(modes, end), np.maximum(end.kernel, begin), lr, frame)
+
+
+def _growth(modes: Modes, end: End) -> Float[np.ndarray, " modes"]:
+    begin = np.sum(modes.grams, axis=0)
+    return np.divide(end.kernel, begin, out=np.full(begin.size, np.inf), where=begin > 0)

@@ -1,0 +1,212 @@
+"""The way of a given start where no closed form knows it: exact steps first, then the flow that descent follows."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.integrate import BDF, DOP853, OdeSolver
+
+from linnet.curves import crossing
+from linnet.predict.answer import When
+from linnet.predict.network.chain import Chain, Flat
+from linnet.predict.network.modes import HALF, Curve, Modes
+
+EXACT = 4096  # steps of descent that are made one by one
+_OPERATIONS = 2e9  # multiplications that a part of the way may cost
+_FEWEST = 64  # steps that must be possible at that price
+_STIFF = 800  # weights up to which implicit steps are cheap
+_SOLVER_STEPS = 20_000
+_INSIDE = np.array([0.25, 0.5, 0.75, 1.0])  # where a step of the solver is looked at
+_ARRIVED = 1e-6  # of the way is left
+_LOST = 1e6  # times the size of start and end: descent has left for good
+_TOLERANCE = 1e-8
+_OFTEN = 16  # steps of the solver between two looks at the sharpness
+_READING, _BETWEEN = 1e-3, 0.1  # relative, and in steps: what is read off between two steps
+_MOMENTS = 2000  # at which the way of a single layer is told
+
+Look = Callable[[Float[np.ndarray, "d_out rank"]], Float[np.ndarray, " seen"]]
+
+
+class Way(NamedTuple):
+    """Where a network was when, and how it ended.
+
+    A row of `seen` is u_i^T A v_i of every mode, |A - A_end| and the excess loss.
+    """
+
+    steps: Float[np.ndarray, " points"]
+    seen: Float[np.ndarray, "points seen"]
+    end: Flat
+    exact: int  # steps that were made one by one
+    arrived: bool
+    lost: bool = False  # descent left for good
+    peak: float = 0.0  # the largest sharpness that was seen where the flow stands for descent
+
+
+def feasible(chain: Chain) -> bool:
+    """Whether the way can be followed at a price nobody minds."""
+    return len(chain.shapes) == 1 or _FEWEST * chain.operations <= _OPERATIONS
+
+
+def flowed(chain: Chain, modes: Modes) -> Way:
+    """Gradient flow from the start until it arrives or has cost too much; a step is a unit of time."""
+    return _integrated(chain, modes, lambda weights: -chain.gradient(weights), 0.0, chain.start, 0.0)
+
+
+def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
+    """Gradient descent: step by step, and if it settles, from there on the flow that it follows to second order in lr.
+
+    That is dtheta/dt = -(g + lr/2 H g), where g - lr/2 H g is the gradient half a step further.
+    """
+    if len(chain.shapes) == 1:
+        return _one_layer(chain, modes, lr)
+    first = _stepped(chain, modes, lr)
+    if first.arrived or first.lost or not settles:
+        return first
+
+    def velocity(weights: Flat) -> Flat:
+        here = chain.gradient(weights)
+        return lr * (chain.gradient(weights - lr / 2 * here) - 2 * here)
+
+    then = _integrated(chain, modes, velocity, lr, first.end, first.steps[-1])
+    steps, seen = (np.concatenate(both) for both in ((first.steps, then.steps[1:]), (first.seen, then.seen[1:])))
+    return Way(steps, seen, then.end, first.exact, then.arrived, peak=then.peak)
+
+
+def _look(chain: Chain, modes: Modes) -> Look:
+    """What is kept of a matrix."""
+    goal = modes.matrix
+    pull = chain.force(goal)  # where the widths allow no better, it is not zero
+
+    def look(matrix: np.ndarray) -> np.ndarray:
+        away = matrix - goal
+        excess = np.sum(away * (away * chain.gram / 2 + pull))
+        along = np.einsum("oi,oj,ji->i", modes.left, matrix, modes.right, optimize=modes.value.size > 1)
+        return np.concatenate([along, [np.linalg.norm(away), excess]])
+
+    return look
+
+
+def _one_layer(chain: Chain, modes: Modes, lr: float) -> Way:
+    """A_n = A_inf + (A_0 - A_inf) (1 - lr K)^n with K = X^T X, at any step."""
+    look, begin = _look(chain, modes), chain.matrix(chain.start) - chain.limit
+    share = 1 - lr * chain.gram
+    if np.max(np.abs(share)) >= 1:
+        return Way(np.zeros(1), look(chain.matrix(chain.start))[None], chain.start, 0, False, True)
+    last = math.log(_ARRIVED) / math.log(max(float(np.max(np.abs(share))), _ARRIVED))
+    steps = np.unique(np.rint(np.concatenate([[0.0], np.geomspace(1, max(last, 1), _MOMENTS)])))
+    seen = np.array([look(chain.limit + begin * share**step) for step in steps])
+    return Way(steps, seen, np.ravel(chain.limit), int(steps[-1]), True)
+
+
+def _stepped(chain: Chain, modes: Modes, lr: float) -> Way:
+    """The steps that are made one by one."""
+    look = _look(chain, modes)
+    count = min(EXACT, int(_OPERATIONS / chain.operations))
+    most = _LOST * max(float(np.max(np.abs(chain.start))), float(np.max(modes.value)))
+    weights, seen = chain.start, [look(chain.matrix(chain.start))]
+    near = _ARRIVED * seen[0][-2]
+    with np.errstate(over="ignore", invalid="ignore"):
+        while len(seen) <= count and seen[-1][-2] > near:
+            weights = weights - lr * chain.gradient(weights)
+            seen.append(look(chain.matrix(weights)))
+            if not np.max(np.abs(weights)) <= most:
+                break
+    lost = not np.max(np.abs(weights)) <= most
+    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, bool(seen[-1][-2] <= near), lost)
+
+
+def _integrated(
+    chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float
+) -> Way:
+    """The flow of a field from these weights on until it arrives."""
+    look = _look(chain, modes)
+    size = float(np.max(np.abs(chain.start)))
+    unit = lr or 1.0
+    far = begin + 1e15 / (unit * float(np.max(chain.gram)) * max(size, 1e-3))
+
+    def turn(_: float, weights: Flat) -> Float[np.ndarray, "weights weights"]:
+        hessian = chain.hessian(weights)
+        return -unit * (hessian + lr / 2 * hessian @ hessian)
+
+    solver: OdeSolver
+    if weights.size <= _STIFF:
+        solver = BDF(lambda _, y: field(y), begin, weights, far, rtol=_TOLERANCE, atol=_TOLERANCE * size, jac=turn)
+    else:
+        solver = DOP853(lambda _, y: field(y), begin, weights, far, rtol=_TOLERANCE, atol=_TOLERANCE * size)
+    near = _ARRIVED * look(chain.matrix(chain.start))[-2]
+    steps, seen, peak = [begin], [look(chain.matrix(weights))], 0.0
+    for index in range(_SOLVER_STEPS):
+        if seen[-1][-2] <= near or solver.status != "running" or solver.nfev * chain.operations > _OPERATIONS:
+            break
+        if lr and index % _OFTEN == 0:
+            peak = max(peak, chain.sharpness(solver.y))
+        before = solver.t
+        solver.step()
+        if solver.status == "failed":
+            break
+        inside = solver.dense_output()
+        for moment in before + _INSIDE * (solver.t - before):
+            steps.append(float(moment))
+            seen.append(look(chain.matrix(inside(moment))))
+    return Way(np.array(steps), np.array(seen), solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+
+
+class Path(NamedTuple):
+    """When each mode passes which value, read off the way of the network itself; NaN where it was not followed so far.
+
+    Times are those of gradient flow, the learning rate times the steps.
+    """
+
+    modes: Modes
+    way: Way
+    lr: float
+
+    def curve(self, i: int) -> Curve:
+        """Values of mode i on its way, and their times."""
+        return self.way.seen[:, i], self.lr * self.way.steps
+
+    def reached(self, i: int, share: float) -> float:
+        """When mode i is at this share of its target."""
+        s = self.modes.value[i]
+        return 0.0 if self.modes.begin[i] >= share * s else self._when(self.way.seen[:, i] / s, share)
+
+    def learned(self, i: int, share: float) -> float:
+        """When mode i has come to its target up to 1 - share of it, from below or from above."""
+        s = self.modes.value[i]
+        if self.modes.begin[i] < s:
+            return self.reached(i, share)
+        return self._when(-self.way.seen[:, i] / s, share - 2)
+
+    def fit(self, share: float) -> float:
+        """When the excess loss is down to a share of its start."""
+        return self._down(self.way.seen[:, -1], share)
+
+    def predictor(self, share: float) -> float:
+        """When |A - A_end| is down to a share of its start."""
+        return self._down(self.way.seen[:, -2], share)
+
+    def half(self, i: int) -> When:
+        """When mode i is half learned; what was not followed so far comes later."""
+        return self.when(self.reached(i, HALF))
+
+    def when(self, time: float) -> When:
+        """A moment on the way, and how sure it is: it is read off between steps."""
+        step = time / self.lr
+        if math.isnan(step):
+            return When(step, step, not_before=float(self.lr * self.way.steps[-1]))
+        return When(time, step, max(_READING, _BETWEEN / step) if step > 0 else 0.0)
+
+    @property
+    def last(self) -> float:
+        """The step up to which it was followed."""
+        return float(self.way.steps[-1])
+
+    def _down(self, curve: Float[np.ndarray, " points"], share: float) -> float:
+        if curve[0] <= 0:
+            return 0.0
+        return self._when(-np.log(np.maximum(curve / curve[0], 1e-300)), -math.log(share))
+
+    def _when(self, curve: Float[np.ndarray, " points"], level: float) -> float:
+        return self.lr * crossing(self.way.steps, curve, level)
