@@ -8,6 +8,7 @@ import pytest
 
 import linnet as ln
 from linnet import predict
+from linnet._files import dumps
 from linnet.predict.data import read_regression
 
 COMMAND = ("predict", "bias")
@@ -65,6 +66,30 @@ def test_text_and_picture(typed, tmp_path):
     told = " ".join(typed("--gamma", 1, "--spectrum", many, "--plot", "p.pdf")[1].split())
     assert "4 more" in told
     assert "~" not in told
+
+
+def test_every_topic_reads_columns_by_name_and_tells_what_was_done(typed, tmp_path, request, monkeypatch):
+    x, y = samples(n=9, d_in=3, d_out=1)
+    (tmp_path / "d.tsv").write_text(
+        "y\ta\tb\tc\n" + "\n".join("\t".join(map(repr, row)) for row in np.hstack([y, x]).tolist())
+    )
+    own = predict.read_regression(tmp_path / "d.tsv", outputs="y", standardise=True, center=True)
+    flags = ("--data", "d.tsv", "--outputs", "y", "--standardise", "--center")
+    for command, more, said in (
+        ("bias", ("--gamma", "1e-1", "--width", "1e3"), predict.bias(own, gamma=0.1, width=1000)),
+        ("landscape", ("--width", "2e0"), predict.landscape(own, (2,))),
+        ("rates", ("--depth", "3e0"), predict.rates(own, depth=3)),
+        (
+            "features",
+            ("--width", "1e2", "--v0", 0.1, "--sigma0", 0.1),
+            predict.features(own, width=100, v0=0.1, sigma0=0.1),
+        ),
+    ):
+        monkeypatch.setattr(request.module, "COMMAND", ("predict", command))
+        told = json.loads(typed(*flags, *more, "--json")[1])
+        assert told == json.loads(dumps(said.to_dict()))
+        assert told["prepared"] == ["inputs standardised", "labels centred"]
+        assert "Inputs standardised; labels centred." in typed(*flags, *more)[1]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -202,6 +227,11 @@ def test_bad_files_are_one_sentence(name, words, typed, tmp_path):
         (("--gamma", "1", "--data", "good.csv", "--outputs", "2"), "2 columns, and 2 for labels leaves none"),
         (("--gamma", "1", "--data", "good.npz", "--outputs", "1"), "the file itself names its labels"),
         (("--gamma", "1", "--data", "large.npz", "--run"), "rank 3 cannot be measured"),
+        (("--gamma", "1", "--data", "good.csv", "--outputs", "price"), "'good.csv' has no names of columns"),
+        (("--gamma", "1", "--data", "good.csv", "--inputs", "3"), "inputs = 3 is not allowed with --data: give names"),
+        (("--gamma", "1", "--data", "good.csv", "--center", "--intercept"), "intercept is not allowed with center"),
+        (("--gamma", "1", "--spectrum", "1", "--center"), "center is not allowed with --spectrum"),
+        (("--gamma", "1", "--spectrum", "1", "--outputs", "price"), "outputs = 'price' is not allowed without --data"),
     ],
 )
 def test_bad_options_are_one_sentence(arguments, words, typed, tmp_path, monkeypatch):
