@@ -8,6 +8,7 @@ import pytest
 
 import linnet as ln
 from linnet import predict
+from linnet._files import dumps
 from linnet.predict.data import read_regression
 
 COMMAND = ("predict", "bias")
@@ -20,7 +21,13 @@ def samples(n=4, d_in=12, d_out=2):
 
 
 def write(path, x, y):
-    np.savetxt(path, np.hstack([x, y]), delimiter=",", header="a,b,c", comments="")
+    np.savetxt(
+        path,
+        np.hstack([x, y]),
+        delimiter=",",
+        header=",".join(f"c{i}" for i in range(x.shape[1] + y.shape[1])),
+        comments="",
+    )
 
 
 def test_the_command_says_what_python_says(typed, close, tmp_path):
@@ -61,6 +68,30 @@ def test_text_and_picture(typed, tmp_path):
     assert "~" not in told
 
 
+def test_every_topic_reads_columns_by_name_and_tells_what_was_done(typed, tmp_path, request, monkeypatch):
+    x, y = samples(n=9, d_in=3, d_out=1)
+    (tmp_path / "d.tsv").write_text(
+        "y\ta\tb\tc\n" + "\n".join("\t".join(map(repr, row)) for row in np.hstack([y, x]).tolist())
+    )
+    own = predict.read_regression(tmp_path / "d.tsv", outputs="y", standardise=True, center=True)
+    flags = ("--data", "d.tsv", "--outputs", "y", "--standardise", "--center")
+    for command, more, said in (
+        ("bias", ("--gamma", "1e-1", "--width", "1e3"), predict.bias(own, gamma=0.1, width=1000)),
+        ("landscape", ("--width", "2e0"), predict.landscape(own, (2,))),
+        ("rates", ("--depth", "3e0"), predict.rates(own, depth=3)),
+        (
+            "features",
+            ("--width", "1e2", "--v0", 0.1, "--sigma0", 0.1),
+            predict.features(own, width=100, v0=0.1, sigma0=0.1),
+        ),
+    ):
+        monkeypatch.setattr(request.module, "COMMAND", ("predict", command))
+        told = json.loads(typed(*flags, *more, "--json")[1])
+        assert told == json.loads(dumps(said.to_dict()))
+        assert told["prepared"] == ["inputs standardised", "labels centred"]
+        assert "Inputs standardised; labels centred." in typed(*flags, *more)[1]
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -74,13 +105,13 @@ def test_files_say_the_same(tmp_path):
     (tmp_path / "e.csv").write_bytes(b"\xef\xbb\xbf" + names.encode() + b"\r\n\r\n" + (tmp_path / "d.csv").read_bytes())
     for name in ("a.npz", "b.npz", "c.npy", "d.csv", "e.csv"):
         found = read_regression(tmp_path / name, outputs=None if name.endswith("npz") else 2)
-        np.testing.assert_array_equal(found[0], x)
-        np.testing.assert_array_equal(found[1], y)
+        np.testing.assert_array_equal(found.inputs, x)
+        np.testing.assert_array_equal(found.labels, y)
     inputs, labels = read_regression(tmp_path / "d.csv")
     assert inputs.shape == (4, 13)
     assert labels.shape == (4, 1)
     np.savez(tmp_path / "f.npz", X=np.arange(6).reshape(3, 2), Y=np.array([True, False, True]))
-    assert read_regression(tmp_path / "f.npz")[1].tolist() == [[1.0], [0.0], [1.0]]
+    assert read_regression(tmp_path / "f.npz").labels.tolist() == [[1.0], [0.0], [1.0]]
 
 
 BAD = {
@@ -109,8 +140,8 @@ BAD = {
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nan.csv", "inputs hold 1 NaN or infinite"),
-        ("inf.csv", "labels hold 1 NaN or infinite"),
+        ("nan.csv", "line 2, column 1 holds nan, and a finite number is needed"),
+        ("inf.csv", "line 2, column 2 holds inf, and a finite number is needed"),
         ("ragged.csv", "line 2 has 2 cells and the first row of numbers 3"),
         ("text.csv", "line 2, column 2 holds 'red'"),
         ("hole.csv", "line 2, column 2 is empty"),
@@ -121,8 +152,8 @@ BAD = {
         ("binary.csv", "cannot be used"),
         ("zeros.csv", "inputs are all zero"),
         ("flat.csv", "labels are all zero"),
-        ("orthogonal.csv", "labels are orthogonal to its inputs"),
-        ("huge.csv", "inputs reach 1e+80"),
+        ("orthogonal.csv", "labels that are zero or orthogonal to its inputs"),
+        ("huge.csv", "line 1, column 1 holds 1e+80: give units that keep numbers below 1e+50"),
         ("empty.npy", "empty, damaged"),
         ("empty.npz", "empty, damaged"),
         ("broken.npz", "empty, damaged"),
@@ -135,13 +166,16 @@ BAD = {
         ("rows.npy", "shape (0, 3)"),
         ("complex.npz", "X is of type complex128"),
         ("words.npz", "Y is of type <U1"),
-        ("names.npz", "inputs and labels, or X and Y, and has A, Y"),
+        (
+            "names.npz",
+            "one array called inputs or x or data, and one called labels or y or targets or target, and has A, Y",
+        ),
         ("mismatch.npz", "inputs have 3 rows and labels 2"),
         ("really_npy.npz", "not a .npz file"),
         ("really_npz.npy", "not a .npy file"),
         ("missing.csv", "there is no such file"),
         ("folder.csv", "it is a folder"),
-        ("data.txt", "it must end in .npz, .npy, .csv"),
+        ("data.xlsx", "it must end in .csv, .tsv, .txt, .dat, .npz, .npy, .parquet"),
     ],
 )
 def test_bad_files_are_one_sentence(name, words, typed, tmp_path):
@@ -181,8 +215,8 @@ def test_bad_files_are_one_sentence(name, words, typed, tmp_path):
         (("--gamma", "1", "--spectrum", ""), "spectrum = ''"),
         (("--gamma", "1", "--spectrum", "0,0"), "one must be positive"),
         (("--gamma", "1", "--spectrum", "1,-2"), "must not be negative"),
-        (("--gamma", "1", "--spectrum", "inf"), "give numbers with commas"),
-        (("--gamma", "1", "--spectrum", "1e60"), "keep numbers between 1e-50 and 1e+50"),
+        (("--gamma", "1", "--spectrum", "inf"), "spectrum holds 1 NaN or infinite entries"),
+        (("--gamma", "1", "--spectrum", "1e60"), "keep its values between 1e-50 and 1e+50"),
         (("--gamma", "1", "--spectrum", "1,2,3", "--width", "2"), "width = 2 is not allowed"),
         (("--gamma", "1", "--spectrum", "2,1", "--outputs", "1"), "outputs = 1 is not allowed"),
         (("--gamma", "1", "--spectrum", "1", "--average"), "average is not allowed with --spectrum"),
@@ -193,6 +227,11 @@ def test_bad_files_are_one_sentence(name, words, typed, tmp_path):
         (("--gamma", "1", "--data", "good.csv", "--outputs", "2"), "2 columns, and 2 for labels leaves none"),
         (("--gamma", "1", "--data", "good.npz", "--outputs", "1"), "the file itself names its labels"),
         (("--gamma", "1", "--data", "large.npz", "--run"), "rank 3 cannot be measured"),
+        (("--gamma", "1", "--data", "good.csv", "--outputs", "price"), "'good.csv' has no names of columns"),
+        (("--gamma", "1", "--data", "good.csv", "--inputs", "3"), "inputs = 3 is not allowed with --data: give names"),
+        (("--gamma", "1", "--data", "good.csv", "--center", "--intercept"), "intercept is not allowed with center"),
+        (("--gamma", "1", "--spectrum", "1", "--center"), "center is not allowed with --spectrum"),
+        (("--gamma", "1", "--spectrum", "1", "--outputs", "price"), "outputs = 'price' is not allowed without --data"),
     ],
 )
 def test_bad_options_are_one_sentence(arguments, words, typed, tmp_path, monkeypatch):

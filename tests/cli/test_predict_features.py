@@ -107,9 +107,12 @@ def test_other_words(typed, tmp_path):
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--samples", 9), "'d.csv' holds 3 samples"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--inputs", 2), "inputs = 2 is not allowed with"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "d.csv", "--samples", 1), "are all zero"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "its labels are orthogonal to its inputs"),
+        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "o.csv"), "labels must not be orthogonal to the inputs"),
         (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "two.npz"), "labels has 2 columns"),
-        (("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "long.npz"), "its inputs hold 6 NaN or infinite"),
+        (
+            ("--width", 8, "--v0", 1, "--sigma0", 1, "--data", "long.npz"),
+            "row 1, column 1 of X holds inf, and a finite number is needed",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, words, typed, tmp_path):

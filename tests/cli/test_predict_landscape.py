@@ -73,11 +73,11 @@ def test_the_command_says_what_python_says(typed, close, tmp_path):
     [
         (("--width", "2"), "data or spectrum: give one of them"),
         (("--width", "0", "--spectrum", "1"), "width = 0"),
-        (("--width", "1.5", "--spectrum", "1"), "width = 1.5"),
+        (("--width", "1.5", "--spectrum", "1"), "width = '1.5' is not allowed: give whole numbers"),
         (("--width", "a", "--spectrum", "1"), "width = 'a'"),
         (("--width", "2", "--spectrum", "1,x"), "spectrum = '1,x'"),
         (("--width", "2", "--spectrum", "1,-2"), "must not be negative"),
-        (("--width", "2", "--spectrum", "1,nan"), "spectrum = '1,nan'"),
+        (("--width", "2", "--spectrum", "1,nan"), "spectrum holds 1 NaN or infinite entries"),
         (("--width", "2", "--spectrum", "1,2", "--samples", "1"), "whitened data need n >= d_in"),
         (("--width", "2", "--spectrum", "1,2", "--inputs", "1"), "inputs = 1"),
         (("--width", "2,3", "--spectrum", "1,2", "--depth", "2"), "has 1 hidden width;"),

@@ -50,6 +50,50 @@ def test_sum_is_the_default_and_average_the_mean(typed, tmp_path):
         assert answer["lr"] == pytest.approx(said.lr, rel=1e-12)
 
 
+def test_samples_are_read_as_the_options_say(typed, tmp_path):
+    rng = np.random.default_rng(1)
+    table, frozen = rng.normal(size=(12, 5)) + 3, rng.normal(size=(2, 3))
+    np.savetxt(tmp_path / "d.csv", table, delimiter=";", header="p;a;q;b;c", comments="", fmt="%.17g")
+    np.save(tmp_path / "w0.npy", frozen)
+    both = {"outputs": ["p", "q"]}
+    for options, how in (
+        (("--outputs", "p,q"), both),
+        (("--outputs", 2), {"outputs": 2}),
+        (("--outputs", "p", "--inputs", "a,b"), {"outputs": "p", "inputs": ["a", "b"]}),
+        (("--outputs", "p,q", "--standardise", "--center"), both | {"standardise": True, "center": True}),
+        (("--outputs", "p,q", "--intercept"), both | {"intercept": True}),
+        (("--outputs", "p,q", "--frozen", "w0.npy"), both | {"frozen": frozen}),
+    ):
+        code, out, _ = typed("--data", "d.csv", *options, "--width", 5, "--scale", 0.1, "--average", "--json")
+        assert code == 0
+        own = predict.read_regression(tmp_path / "d.csv", **how, average=True)
+        said = predict.network(predict.Situation(network={"width": 5}, start={"scale": 0.1}), problem=own)
+        assert json.loads(out) == json.loads(dumps(said.to_dict()))
+
+
+def test_counts_are_typed_as_people_write_them(typed):
+    answers = [
+        json.loads(typed("--spectrum", "3,1", "--width", width, "--seed", seed, "--scale", 0.001, "--json")[1])
+        for width, seed in (("1000000", "20"), ("1e6", "2e1"), ("1_000_000", "2_0"))
+    ]
+    assert answers[0]["hidden"] == [1_000_000]
+    assert answers[0]["start"]["seed"] == 20
+    assert answers[1] == answers[2] == answers[0]
+
+
+def test_adapters_as_engineers_write_them(typed):
+    flags = ("--spectrum", "4,2,1", "--inputs", 64, "--outputs", 32, "--width", 16, "--alpha", 32, "--start", "lora")
+    said = predict.network(
+        predict.Situation(
+            data={"spectrum": [4, 2, 1], "inputs": 64, "outputs": 32},
+            network={"width": 16, "alpha": 32},
+            start={"kind": "lora"},
+        )
+    )
+    assert json.loads(typed(*flags, "--json")[1]) == json.loads(dumps(said.to_dict()))
+    assert "loss 1/2 |2 A - A*|^2; 2 layers, width 16, lora start of scale 0.07217, 0." in typed(*flags)[1]
+
+
 def test_words_are_those_of_the_answer(typed):
     code, out, _ = typed("lora")
     assert code == 0
@@ -115,6 +159,23 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
         (("--spectrum", "3,1", "--width", 5, "--scale", "1e-300"), "start.scale = 1e-300"),
         (("--spectrum", "3,1", "--width", 5, "--scale", "1,2,3"), "start.scale has 3 numbers"),
         (("--spectrum", "3,1", "--width", 5, "--scale", 0), "never moves"),
+        (("--spectrum", "3,1", "--width", "1e0,2.5", "--depth", 3), "width = '1e0,2.5' is not allowed: give whole"),
+        (("--spectrum", "3,1", "--width", "1e400"), "give whole numbers"),
+        (("--spectrum", "3,1", "--depth", "2.5"), "'2.5' is not a whole number"),
+        (("--spectrum", "3,1", "--outputs", "price"), "data.outputs = 'price' is not allowed with spectrum"),
+        (("--spectrum", "3,1", "--center"), "data.center is not allowed with spectrum"),
+        (("--spectrum", "3,1", "--frozen", "w.npy"), "data.frozen is not allowed with spectrum"),
+        (("--spectrum", "3,1", "--alpha", 2), "network.alpha needs depth 2 and a width"),
+        (("--spectrum", "3,1", "--start", "lora", "--depth", 3, "--width", 4), "an adapter has two factors"),
+        (
+            ("--data", "named.csv", "--outputs", "pirce", "--width", 5),
+            "(did you mean 'price'?): data = 'named.csv' has",
+        ),
+        (("--data", "named.csv", "--inputs", 2, "--width", 5), "data.inputs = 2 is not allowed with file"),
+        (
+            ("--data", "named.csv", "--frozen", "one.csv", "--width", 5),
+            "frozen = 'one.csv' cannot be used: it has shape",
+        ),
         (("edge", "--lr", 0), "training.lr = 0.0"),
         (("edge", "--lr", "nan"), "training.lr = nan"),
         (("edge", "--lr", "-1"), "training.lr = -1.0"),
@@ -133,6 +194,7 @@ def test_mistakes_get_one_sentence(arguments, said, typed, tmp_path):
     (tmp_path / "latin.csv").write_bytes(b"\xff\xfe,1\n2,3\n")
     (tmp_path / "zero.csv").write_text("1,0\n2,0\n")
     (tmp_path / "one.csv").write_text("1,2,3\n")
+    (tmp_path / "named.csv").write_text("area,age,price\n1,2,3\n2,1,3\n")
     code, out, err = typed(*arguments)
     assert code == 2
     assert said in err

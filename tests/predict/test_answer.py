@@ -60,6 +60,7 @@ def made():
 def test_results_tell_their_fields_as_plain_python():
     told = made().to_dict()
     assert told == {
+        "prepared": [],
         "regime": "rich",
         "when": {"time": 1.5, "step": None, "error": 0.0, "not_before": None, "not_after": None},
         "values": [1.0, math.inf],

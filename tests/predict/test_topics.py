@@ -79,6 +79,7 @@ MEANINGS = {
     "largest_stable_lr": lambda v: isinstance(v, NUMBER),
     "loss": lambda v: isinstance(v, NUMBER) or set(v) == {"start", "end"},
     "seed": lambda v: isinstance(v, WHOLE),
+    "prepared": lambda v: all(isinstance(done, str) for done in v),
     "notes": lambda v: all(isinstance(note, str) for note in v),
     "theory": lambda v: len(v) > 0 and all(set(source) == fields(Source) for source in v),
     "needs": lambda v: all(set(need) == fields(Hypothesis) for need in v),

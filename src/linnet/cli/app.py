@@ -7,6 +7,7 @@ import typer
 
 from linnet._files import dumps
 from linnet._version import __version__
+from linnet.cli import typed
 
 if TYPE_CHECKING:
     from linnet.predict import Answer, Prediction
@@ -21,23 +22,42 @@ app = typer.Typer(
 )
 
 
+def _count(text: str) -> Any:
+    """An option for a whole number, typed as 1000000, 1_000_000 or 1e6."""
+    return typer.Option(help=text, parser=typed.count, metavar="INTEGER")
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")]
-Data = Annotated[Path | None, typer.Option(help="Samples as rows: .npz (inputs and labels, or X and Y), .npy or .csv.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Samples as rows: .csv, .tsv, .txt or .dat, .npz (X and y, inputs and labels), .npy, .parquet."),
+]
 Spectrum = Annotated[
     str | None, typer.Option(help="Or whitened inputs and a target of these singular values, such as 3,2,1.")
 ]
-Inputs = Annotated[int | None, typer.Option(help="Input dimension with --spectrum; default the number of modes.")]
-Outputs = Annotated[
-    int | None,
+Inputs = Annotated[
+    str | None,
     typer.Option(
-        help="Output dimension with --spectrum, default the number of modes; of a .npy or .csv how many last columns "
-        "are labels, default 1."
+        help="Input dimension with --spectrum, default the number of modes; of a file names of columns, default all "
+        "that are not labels."
+    ),
+]
+Outputs = Annotated[
+    str | None,
+    typer.Option(
+        help="Output dimension with --spectrum, default the number of modes; of a file how many last columns are "
+        "labels, default 1, or their names, such as price,area."
     ),
 ]
 Samples = Annotated[
-    int | None, typer.Option(help="Samples n with --spectrum, so that X^T X = n I; default X = I: loss 1/2 |A - Z|^2.")
+    int | None, _count("Samples n with --spectrum, so that X^T X = n I; default X = I: loss 1/2 |A - Z|^2.")
 ]
+Standardise = Annotated[
+    bool, typer.Option("--standardise", help="Give each input column mean 0 and variance 1; constant ones become 0.")
+]
+Center = Annotated[bool, typer.Option("--center", help="Subtract the column means of inputs and labels.")]
+Intercept = Annotated[bool, typer.Option("--intercept", help="Append a column of ones to the inputs.")]
 Average = Annotated[
     bool, typer.Option("--average", help="Loss 1/(2n) sum of squares instead of 1/2 sum of squares, with --data.")
 ]
@@ -83,12 +103,12 @@ def root(
 
 @app.command()
 def demo(
-    d: Annotated[int, typer.Option(help="Dimension of the matrix to recover.")] = 300,
-    rank: Annotated[int, typer.Option(help="Rank of the signal.")] = 5,
+    d: Annotated[int, _count("Dimension of the matrix to recover.")] = 300,
+    rank: Annotated[int, _count("Rank of the signal.")] = 5,
     gamma_w: Annotated[float, typer.Option(help="The network has d^gamma_w hidden neurons.")] = 2.25,
     gamma_sigma2: Annotated[float, typer.Option(help="Weights start with variance d^gamma_sigma2.")] = -1.85,
-    steps: Annotated[int, typer.Option(help="Steps of gradient descent.")] = 420,
-    seed: Annotated[int, typer.Option(help="Seed of the target, the noise and the start.")] = 0,
+    steps: Annotated[int, _count("Steps of gradient descent.")] = 420,
+    seed: Annotated[int, _count("Seed of the target, the noise and the start.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path("linnet-demo.png"),
     as_json: Json = False,
 ) -> None:
@@ -223,13 +243,13 @@ app.add_typer(predict, name="predict")
 def phase(
     gamma_w: Annotated[float, typer.Option(help="The network has d^gamma_w hidden neurons.")],
     gamma_sigma2: Annotated[float, typer.Option(help="Weights start with variance d^gamma_sigma2.")],
-    d: Annotated[int, typer.Option(help="Dimension of the matrix to recover.")],
-    rank: Annotated[int, typer.Option(help="Rank of the signal.")] = 5,
+    d: Annotated[int, _count("Dimension of the matrix to recover.")],
+    rank: Annotated[int, _count("Rank of the signal.")] = 5,
     levels: Annotated[
         str | None, typer.Option(help="Singular values of the signal over d, such as 1,0.8; default those of the seed.")
     ] = None,
     c_lr: Annotated[float, typer.Option(help="A step is 1/c_lr of the fastest mode's time.")] = 50.0,
-    seed: Annotated[int, typer.Option(help="Seed of the target, the noise and the start.")] = 0,
+    seed: Annotated[int, _count("Seed of the target, the noise and the start.")] = 0,
     run: Annotated[bool, typer.Option("--run", help="Make the exact run too and show the errors.")] = False,
     plot: Plot = None,
     as_json: Json = False,
@@ -238,11 +258,10 @@ def phase(
 
     The setting is noisy low-rank recovery: A* + E with d x d entries of unit variance each, loss |A - A* - E|^2 / d^2.
     """
-    from linnet.cli.typed import numbers, picture
     from linnet.predict import phase as ask
 
-    picture(plot)
-    given = None if levels is None else numbers("levels", levels, example="1,0.8")
+    typed.picture(plot)
+    given = None if levels is None else typed.numbers("levels", levels, example="1,0.8")
     found = ask(d=d, gamma_w=gamma_w, gamma_sigma2=gamma_sigma2, rank=rank, levels=given, c_lr=c_lr, seed=seed)
     _answer(found, run, plot, as_json)
 
@@ -255,9 +274,10 @@ def bias(
     inputs: Inputs = None,
     outputs: Outputs = None,
     samples: Samples = None,
-    width: Annotated[
-        int | None, typer.Option(help="Hidden neurons, at least d_in: nothing else depends on them.")
-    ] = None,
+    standardise: Standardise = False,
+    center: Center = False,
+    intercept: Intercept = False,
+    width: Annotated[int | None, _count("Hidden neurons, at least d_in: nothing else depends on them.")] = None,
     average: Average = False,
     run: Annotated[bool, typer.Option("--run", help="Make the exact flow too and show the errors.")] = False,
     plot: Plot = None,
@@ -267,13 +287,13 @@ def bias(
 
     A two-layer network from W_1 = sqrt(2 gamma) Q, Q of orthonormal columns, and W_2 = 0. Its predictor is the one of
     minimum norm whatever gamma is; its first layer has low rank if gamma is small. Times are those of gradient flow:
-    learning rate times steps. There is no intercept: centre the columns, or give one of ones.
+    learning rate times steps. There is no intercept of itself: --center, or --intercept.
     """
-    from linnet.cli import typed
     from linnet.predict import bias as ask
 
     typed.picture(plot)
-    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    how = {"standardise": standardise, "center": center, "intercept": intercept, "average": average}
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, **how)
     _answer(ask(problem, gamma=gamma, width=width), run, plot, as_json, "exact flow")
 
 
@@ -282,16 +302,15 @@ def landscape(
     width: Annotated[str, typer.Option(help="Hidden neurons, such as 3 or 3,4; one number serves all hidden layers.")],
     data: Data = None,
     spectrum: Spectrum = None,
-    depth: Annotated[
-        int | None, typer.Option(help="Layers of the network; default one more than the hidden ones.")
-    ] = None,
+    depth: Annotated[int | None, _count("Layers of the network; default one more than the hidden ones.")] = None,
     inputs: Inputs = None,
     outputs: Outputs = None,
     samples: Samples = None,
+    standardise: Standardise = False,
+    center: Center = False,
+    intercept: Intercept = False,
     average: Average = False,
-    most: Annotated[
-        int, typer.Option(help="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
-    ] = 64,
+    most: Annotated[int, _count("Show all sets of modes up to so many, else 1 ... k and those of least loss.")] = 64,
     run: Annotated[
         bool, typer.Option("--run", help="Build every point as weights too and show what its whole Hessian says.")
     ] = False,
@@ -303,17 +322,17 @@ def landscape(
     The loss is 1/2 |X A^T - Y|^2 summed over samples. A set of modes stands for its balanced critical point and what
     changes of basis between layers make of it: they share loss, kind and index; lambda_min is the balanced one's.
     """
-    from linnet.cli import typed
     from linnet.predict import landscape as ask
 
     typed.picture(plot)
-    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    how = {"standardise": standardise, "center": center, "intercept": intercept, "average": average}
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, **how)
     _answer(ask(problem, typed.hidden_widths(depth, width), most=most), run, plot, as_json, "whole Hessians")
 
 
 @predict.command()
 def rates(
-    depth: Annotated[int, typer.Option(help="Layers of the network, 2 or more.")],
+    depth: Annotated[int, _count("Layers of the network, 2 or more.")],
     data: Data = None,
     spectrum: Spectrum = None,
     scale: Annotated[float, typer.Option(help="Size of the start over that of the target.")] = 0.01,
@@ -324,8 +343,11 @@ def rates(
     inputs: Inputs = None,
     outputs: Outputs = None,
     samples: Samples = None,
+    standardise: Standardise = False,
+    center: Center = False,
+    intercept: Intercept = False,
     average: Average = False,
-    seed: Annotated[int, typer.Option(help="Seed of the start's directions.")] = 0,
+    seed: Annotated[int, _count("Seed of the start's directions.")] = 0,
     run: Annotated[
         bool, typer.Option("--run", help="Make the exact flow of the layers too and show the errors.")
     ] = False,
@@ -337,18 +359,18 @@ def rates(
     For a balanced network of any widths with a start of rank one, on whitened data (others are whitened first); loss
     1/2 |X A^T - Y|^2 summed over samples. Times are those of gradient flow: learning rate times steps.
     """
-    from linnet.cli import typed
     from linnet.predict import rates as ask
 
     typed.picture(plot)
-    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, average)
+    how = {"standardise": standardise, "center": center, "intercept": intercept, "average": average}
+    problem = typed.regression_of(data, spectrum, inputs, outputs, samples, **how)
     said = ask(problem, depth=depth, scale=scale, alignment=alignment, seed=seed)
     _answer(said, run, plot, as_json, "exact flow")
 
 
 @predict.command()
 def stability(
-    depth: Annotated[int, typer.Option(help="Layers of the network, 1 to 100.")],
+    depth: Annotated[int, _count("Layers of the network, 1 to 100.")],
     spectrum: Annotated[str, typer.Option(help="Singular values of the target, such as 10,9,6; zeros left out.")],
     lr: Annotated[
         float | None, typer.Option(help="Step size; default one between the edge of stability and what comes next.")
@@ -363,8 +385,8 @@ def stability(
     alpha: Annotated[
         float | None, typer.Option(help="Scale of the start, below the smallest singular value; default a small one.")
     ] = None,
-    d: Annotated[int | None, typer.Option(help="Dimension of the matrices in --run; default the modes.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the singular vectors in --run.")] = 0,
+    d: Annotated[int | None, _count("Dimension of the matrices in --run; default the modes.")] = None,
+    seed: Annotated[int, _count("Seed of the singular vectors in --run.")] = 0,
     half: Annotated[
         bool, typer.Option("--half/--whole", help="Loss 1/2 |A - A*|^2, or |A - A*|^2 as in the paper's figures.")
     ] = True,
@@ -382,60 +404,71 @@ def stability(
     modes mix and when rounding shows it; whether the layers balance; the largest step that is stable.
     """
     from linnet import predict
-    from linnet.cli.typed import numbers, picture
 
-    picture(plot)
-    values = numbers("spectrum", spectrum, example="10,9,6")
+    typed.picture(plot)
+    values = typed.numbers("spectrum", spectrum, example="10,9,6")
     said = predict.stability(values, depth=depth, lr=lr, start=start, alpha=alpha, d=d, seed=seed, half=half)
     _answer(said, run, plot, as_json)
 
 
-@predict.command()
-def features(
-    width: Annotated[int, typer.Option(help="Hidden neurons.")],
+@predict.command("features")
+def features_(
+    width: Annotated[int, _count("Hidden neurons.")],
     v0: Annotated[float, typer.Option(help="Size of the second layer's start, +-v0.")],
     sigma0: Annotated[float, typer.Option(help="Standard deviation of the first layer's start.")],
-    samples: Annotated[int | None, typer.Option(help="Samples n; with --data the first n of the file.")] = None,
-    inputs: Annotated[int | None, typer.Option(help="Input dimension.")] = None,
+    samples: Annotated[int | None, _count("Samples n; with --data the first n of the file.")] = None,
+    inputs: Annotated[
+        str | None, typer.Option(help="Input dimension; with --data names of columns, default all but the label.")
+    ] = None,
+    outputs: Annotated[
+        str | None, typer.Option(help="With --data the name of the label; default the last column.")
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Step size; default a tenth of the largest stable one.")] = None,
     noise2: Annotated[float | None, typer.Option(help="Variance of the noise on labels; default 0.")] = None,
     teacher: Annotated[
         float | None, typer.Option(help="Norm of the teacher; default that of as many normal numbers as inputs.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Samples of your own as rows: .npz (inputs, labels), .npy or .csv.")
-    ] = None,
+    data: Data = None,
+    standardise: Standardise = False,
+    center: Center = False,
     eps: Annotated[
         float | None, typer.Option(help="Loss to be reached, for the paper's assumption; default 1% of the start.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the data and the start.")] = 0,
+    seed: Annotated[int, _count("Seed of the data and the start.")] = 0,
     run: Annotated[bool, typer.Option("--run", help="Make the exact descent too and show it beside.")] = False,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Does a two-layer network learn features, in which stages and when? Before training, on Gaussian or your own data.
 
-    f = (1/width) X W_1^T v with one output and loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Subtract
-    the column means of your inputs first.
+    f = (1/width) X W_1^T v with one output and loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Your own
+    inputs should be centred: --center.
     """
     from linnet._check import InputError
-    from linnet.cli.typed import first_samples, picture, refuse
-    from linnet.predict import features as own
-    from linnet.predict import gaussian_features as drawn
+    from linnet.predict import features, gaussian_features, read_regression
 
-    picture(plot)
+    typed.picture(plot)
     if data is not None:
-        refuse("--data: the file has its own", inputs=inputs, noise2=noise2, teacher=teacher)
-        x, y = first_samples(data, samples)
-        found = own(x, y, width=width, v0=v0, sigma0=sigma0, lr=lr, eps=eps, seed=seed)
-    elif samples is None or inputs is None:
+        typed.refuse("--data: the file has its own", noise2=noise2, teacher=teacher)
+        own = read_regression(
+            data,
+            inputs=typed.names("inputs", inputs),
+            outputs=typed.columns(outputs),
+            samples=samples,
+            standardise=standardise,
+            center=center,
+        )
+        found = features(own, width=width, v0=v0, sigma0=sigma0, lr=lr, eps=eps, seed=seed)
+    elif samples is None or (size := typed.dimension("inputs", inputs)) is None:
         raise InputError(
             "samples and inputs are missing: give --samples and --inputs, or samples of your own with --data FILE."
         )
     else:
-        found = drawn(
+        why = "Gaussian samples: give --data too"
+        typed.refuse(why, outputs=outputs, standardise=standardise or None, center=center or None)
+        found = gaussian_features(
             samples=samples,
-            inputs=inputs,
+            inputs=size,
             width=width,
             v0=v0,
             sigma0=sigma0,
@@ -454,19 +487,34 @@ def network(
         str | None,
         typer.Argument(help="A TOML file, or an example: edge, lazy, lora, own-data, small-start."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Samples as rows: .npz (inputs, labels), .npy or .csv.")] = None,
-    spectrum: Annotated[
-        str | None, typer.Option(help="Or whitened inputs and a target of these singular values, such as 3,1,0.5.")
+    data: Data = None,
+    spectrum: Spectrum = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    standardise: Standardise = False,
+    center: Center = False,
+    intercept: Intercept = False,
+    frozen: Annotated[
+        Path | None, typer.Option(help="With --data a frozen W_0 beside the network: labels become Y - X W_0^T.")
     ] = None,
-    depth: Annotated[int | None, typer.Option(help="Layers; default 2.")] = None,
+    depth: Annotated[int | None, _count("Layers; default 2.")] = None,
     width: Annotated[str | None, typer.Option(help="Hidden neurons: one number, or one a hidden layer.")] = None,
-    start: Annotated[str | None, typer.Option(help="gaussian (default), one-zero or balanced.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Of an adapter of rank r = width: the product is multiplied by alpha/r.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="gaussian (default), one-zero or balanced; or as PyTorch has it kaiming_uniform, kaiming_normal, "
+            "xavier_uniform, xavier_normal, torch_linear (what nn.Linear does), lora (that, and a second factor zero)."
+        ),
+    ] = None,
     scale: Annotated[
         str | None, typer.Option(help="Standard deviation of gaussian weights (one, or one a layer), or alpha.")
     ] = None,
     lr: Annotated[str | None, typer.Option(help="Step size, or auto (default): a tenth of the largest stable.")] = None,
-    signal: Annotated[int | None, typer.Option(help="How many modes are signal: when to stop before noise.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of a gaussian start.")] = None,
+    signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
+    seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[
         bool | None, typer.Option("--average/--sum", help="Loss 1/(2n) sum of squares or 1/2 sum of squares (default).")
     ] = None,
@@ -481,7 +529,6 @@ def network(
     gaussian layers, one-zero (orthonormal layers times the scale, the last one zero) or balanced (all layers equal,
     along the modes of the target). Every figure comes with the theory it is from and how far its hypotheses hold.
     """
-    from linnet.cli.typed import listed, picture
     from linnet.predict import network as answer
     from linnet.predict import read_situation
     from linnet.predict.situation import situation_text
@@ -489,17 +536,22 @@ def network(
     if show:
         typer.echo(situation_text(file), nl=False)
         return
-    picture(plot)
-    values = listed("spectrum", spectrum)
+    typed.picture(plot)
     situation = read_situation(
         file,
         data={
             "file": data,
-            "spectrum": [values] if isinstance(values, float) else values,
+            "spectrum": None if spectrum is None else typed.numbers("spectrum", spectrum),
+            "inputs": typed.columns(inputs),
+            "outputs": typed.columns(outputs),
+            "standardise": standardise or None,
+            "center": center or None,
+            "intercept": intercept or None,
+            "frozen": frozen,
             "loss": None if average is None else "mean" if average else "sum",
         },
-        network={"depth": depth, "width": listed("width", width, whole=True)},
-        start={"kind": start, "scale": listed("scale", scale), "seed": seed},
-        training={"lr": lr if lr == "auto" else listed("lr", lr), "signal": signal},
+        network={"depth": depth, "width": typed.listed("width", width, whole=True), "alpha": alpha},
+        start={"kind": start, "scale": typed.listed("scale", scale), "seed": seed},
+        training={"lr": lr if lr == "auto" else typed.listed("lr", lr), "signal": signal},
     )
     _answer(answer(situation), run, plot, as_json, "exact descent")

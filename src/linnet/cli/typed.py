@@ -1,63 +1,119 @@
-"""What topics of `predict` accept on the command line."""
+"""What topics of `predict` accept on the command line; what is heavy loads when it is needed."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import typer
 
-from linnet import _check
-from linnet._check import InputError
-from linnet.predict import whitened
-from linnet.predict.asked import LARGEST, SMALLEST
-from linnet.predict.data import read_regression
-from linnet.problems import Regression, regression
+if TYPE_CHECKING:
+    from linnet.predict.data import OwnSamples
+    from linnet.problems import Regression
 
 _PICTURES = (".png", ".svg", ".pdf")
 
 
-def numbers(name: str, text: str, *, example: str = "3,2,1") -> np.ndarray:
-    """Numbers with commas between them, as they stand: 0, or of a size from 1e-50 to 1e50."""
+def numbers(name: str, text: str, *, whole: bool = False, example: str = "3,2,1") -> list[Any]:
+    """Numbers with commas between them; whole ones may be typed as 1000000, 1_000_000 or 1e6."""
     try:
-        values = np.array([float(part) for part in text.split(",")])
+        return [_whole(part) if whole else float(part) for part in text.split(",")]
     except ValueError:
-        values = np.array([np.nan])
-    if not np.all(np.isfinite(values)):
-        raise InputError(f"{name} = {text!r} is not allowed: give numbers with commas, such as {example}.")
-    sizes = np.abs(values[values != 0])
-    if np.any(sizes < SMALLEST) or np.any(sizes > LARGEST):
-        raise InputError(
-            f"{name} = {text!r} is not allowed: keep numbers between {SMALLEST:g} and {LARGEST:g} in size."
-        )
-    return values
+        from linnet._check import InputError
+
+        kind = "whole numbers" if whole else "numbers"
+        raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as {example}.") from None
+
+
+def listed(name: str, text: str | None, *, whole: bool = False) -> Any:
+    """One number, or several as a list; None for what was not typed."""
+    if text is None:
+        return None
+    values = numbers(name, text, whole=whole)
+    return values[0] if len(values) == 1 else values
+
+
+def count(text: Any) -> int:
+    """A whole number as an option has it."""
+    try:
+        return _whole(str(text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number, such as 1000000 or 1e6.") from None
+
+
+def columns(text: str | None) -> int | str | None:
+    """How many columns, or their names."""
+    try:
+        return None if text is None else _whole(text)
+    except ValueError:
+        return text
+
+
+def dimension(name: str, text: str | None) -> int | None:
+    """How many columns."""
+    given = columns(text)
+    if isinstance(given, str):
+        from linnet._check import InputError
+
+        raise InputError(f"{name} = {given!r} is not allowed without --data: give a dimension.")
+    return given
+
+
+def names(name: str, text: str | None) -> str | None:
+    """Names of columns."""
+    given = columns(text)
+    if isinstance(given, int):
+        from linnet._check import InputError
+
+        raise InputError(f"{name} = {given} is not allowed with --data: give names of its columns.")
+    return given
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+        if not value.is_integer():  # infinity and NaN are not either
+            raise
+        return int(value)
 
 
 def regression_of(
-    data: Path | None, spectrum: str | None, inputs: int | None, outputs: int | None, samples: int | None, average: bool
-) -> Regression:
-    """The user's own data, or whitened data with a given spectrum."""
+    data: Path | None,
+    spectrum: str | None,
+    inputs: str | None,
+    outputs: str | None,
+    samples: int | None,
+    **reading: bool,
+) -> "Regression | OwnSamples":
+    """The user's own data, read as asked, or whitened data with a given spectrum."""
+    from linnet._check import InputError
+    from linnet.predict import read_regression, whitened
+
     if (data is None) == (spectrum is None):
         raise InputError("data or spectrum: give one of them, --data FILE or --spectrum 3,2,1.")
     if spectrum is not None:
-        if average:
-            raise InputError("average is not allowed with --spectrum: there are no samples to average over.")
-        return whitened(numbers("spectrum", spectrum), inputs=inputs, outputs=outputs, samples=samples)
-    assert data is not None
-    for name, value in (("inputs", inputs), ("samples", samples)):
-        if value is not None:
-            raise InputError(f"{name} = {value} is not allowed with --data: the file has its own.")
-    return regression(*read_regression(data, outputs=outputs), average=average)
+        for name, value in reading.items():
+            if value:
+                raise InputError(f"{name} is not allowed with --spectrum: there are no samples.")
+        sizes = {"inputs": dimension("inputs", inputs), "outputs": dimension("outputs", outputs), "samples": samples}
+        return whitened(numbers("spectrum", spectrum), **sizes)
+    if samples is not None:
+        raise InputError(f"samples = {samples} is not allowed with --data: the file has its own.")
+    return read_regression(data, inputs=names("inputs", inputs), outputs=columns(outputs), **reading)
 
 
 def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
     """The hidden widths from what was typed: one number for all of them, or one for each."""
-    given = [_check.integer("width", w, least=1) for w in numbers("width", width).tolist()]
+    from linnet import _check
+
+    given = [_check.integer("width", w, least=1) for w in numbers("width", width, whole=True)]
     if depth is None:
         return tuple(given)
     depth = _check.integer("depth", depth, least=2, most=1000)
     if len(given) == 1:
         return tuple(given * (depth - 1))
     if len(given) != depth - 1:
-        raise InputError(
+        raise _check.InputError(
             f"width = {width!r} is not allowed: a network of depth {depth} has {depth - 1} hidden "
             f"width{'s' if depth > 2 else ''}; give that many, or one for all."
         )
@@ -67,36 +123,18 @@ def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
 def picture(plot: Path | None, *, name: str = "plot") -> None:
     """Refuses a file that no picture can be written to, before anything is computed."""
     if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir()):
+        from linnet._check import InputError
+
         ends = ", ".join(_PICTURES)
         raise InputError(
             f"{name} = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists."
         )
 
 
-def first_samples(data: Path, count: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels of a file, or of its first samples."""
-    inputs, labels = read_regression(data)
-    if count is None:
-        return inputs, labels
-    if not 1 <= count <= len(inputs):
-        raise InputError(f"samples = {count} is not allowed: {str(data)!r} holds {len(inputs)} samples.")
-    return inputs[:count], labels[:count]
-
-
 def refuse(why: str, **given: object) -> None:
     """Refuses options that contradict another one."""
+    from linnet._check import InputError
+
     for name, value in given.items():
         if value is not None:
             raise InputError(f"{name} = {value} is not allowed with {why}.")
-
-
-def listed(name: str, text: str | None, *, whole: bool = False) -> Any:
-    """One number, or several with commas between them, as they stand; None for what was not typed."""
-    if text is None:
-        return None
-    try:
-        values = [int(part) if whole else float(part) for part in text.split(",")]
-    except ValueError:
-        kind = "whole numbers" if whole else "numbers"
-        raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as 3,2.") from None
-    return values[0] if len(values) == 1 else values

@@ -5,7 +5,7 @@ Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--j
 
 from linnet.predict.answer import Answer, Holds, Hypothesis, Loss, Measured, Prediction, Source, When
 from linnet.predict.bias import BiasMeasured, BiasPrediction, bias
-from linnet.predict.data import read_regression
+from linnet.predict.data import OwnSamples, read_regression
 from linnet.predict.features import features, gaussian_features
 from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
 from linnet.predict.given import whitened
@@ -34,6 +34,7 @@ __all__ = [
     "NetworkMeasured",
     "NetworkOutcome",
     "NetworkPrediction",
+    "OwnSamples",
     "PhaseMeasured",
     "PhasePrediction",
     "Prediction",

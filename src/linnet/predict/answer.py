@@ -54,8 +54,11 @@ class Answer(abc.ABC):
         return console.export_html(inline_styles=True, code_format=_PAGE)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Prediction(Answer):
     """What theory says before anyone trains; `measure` puts the exact run beside it."""
+
+    prepared: tuple[str, ...] = ()  # what was done to users' samples first, in words
 
     @abc.abstractmethod
     def measure(self, *, progress: Progress | None = None) -> "Measured":
@@ -157,6 +160,14 @@ def _told(value: Any) -> Any:
     if isinstance(value, str | bool | int | float) or value is None:
         return value
     return np.asarray(value).tolist()
+
+
+def preparation(said: Prediction) -> list[str]:
+    """What was done to users' samples, as a line of text where there was anything."""
+    from rich.markup import escape
+
+    text = "; ".join(said.prepared)
+    return [escape(f"{text[:1].upper()}{text[1:]}.")] if text else []
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -243,6 +243,7 @@ def bias(problem: Any, *, gamma: float, width: int | None = None) -> BiasPredict
     ends = spectral.fit_time(FIT, inputs, limit, gamma)
     lr = spectral.largest_lr(inputs, limit, gamma)
     return BiasPrediction(
+        prepared=given.prepared(problem),
         gamma=gamma,
         samples=asked.samples,
         inputs=frame.d_in,

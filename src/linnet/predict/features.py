@@ -1,7 +1,7 @@
 """Does a two-layer network of one output learn features, in which stages and when?"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from linnet.linalg import RANK_TOLERANCE
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Loss, Source
 from linnet.predict.asked import LARGEST, SMALLEST
+from linnet.predict.data import OwnSamples
 from linnet.predict.features_result import Curves, Data, FeaturesPrediction, PredictedEnd, stages
 from linnet.problems import Regression, gaussian_samples, mean_field_regression
 from linnet.theory import feature
@@ -25,7 +26,7 @@ _SAMPLES = 2000  # the most samples whose kernel is formed
 
 def features(
     inputs: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     width: int,
     v0: float,
@@ -36,11 +37,15 @@ def features(
 ) -> FeaturesPrediction:
     """Does a two-layer network learn features of these samples, in which stages and when?
 
-    Samples are rows, with one label each; subtract the column means of the inputs first. f = (1/width) X W_1^T v with
+    Samples are rows, with one label each, or what `read_regression` returns in place of both; subtract the column means
+    of the inputs first (`center`). f = (1/width) X W_1^T v with
     loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Without `lr` a tenth of the largest stable step is
     taken. `eps` is a loss to be reached, for the paper's assumption, by default 1 % of the start's. The seed is that of
     the start.
     """
+    prepared: tuple[str, ...] = ()
+    if isinstance(inputs, OwnSamples):
+        prepared, (inputs, labels) = inputs.prepared, inputs
     x, y = (
         np.asarray(_check.double("inputs", inputs, ndim=2)),
         np.asarray(_check.double("labels", labels, ndim=(1, 2))),
@@ -77,7 +82,7 @@ def features(
         noise2=0.0,
         notes=tuple(notes),
     )
-    return _predict(given, width, v0, sigma0, lr, eps, asked.seed(seed))
+    return replace(_predict(given, width, v0, sigma0, lr, eps, asked.seed(seed)), prepared=prepared)
 
 
 def gaussian_features(

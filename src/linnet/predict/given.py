@@ -6,10 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from linnet import _check
+from linnet import _check, problems
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
 from linnet.predict import asked
+from linnet.predict.data import OwnSamples
 from linnet.problems import Problem, Regression
 
 
@@ -38,7 +39,11 @@ def whitened(
 
 
 def regression(problem: Any) -> Regression:
-    """The regression that was given, by itself or as a spectrum (see `whitened`), with something to learn in it."""
+    """The regression that was given, with something to learn in it: by itself, as users' samples (`read_regression`) or
+    as a spectrum (`whitened`).
+    """
+    if isinstance(problem, OwnSamples):
+        problem = problems.regression(*problem, average=problem.average)
     if not isinstance(problem, Problem):
         return whitened(problem)
     if not isinstance(problem, Regression) or len(problem.shape) != 2:
@@ -58,6 +63,11 @@ def regression(problem: Any) -> Regression:
     if seen <= RANK_TOLERANCE * math.sqrt(float(problem.square)):
         raise InputError("problem has labels that are zero or orthogonal to its inputs: there is nothing to learn.")
     return problem
+
+
+def prepared(problem: Any) -> tuple[str, ...]:
+    """What was done to users' samples before they came here."""
+    return problem.prepared if isinstance(problem, OwnSamples) else ()
 
 
 def white(problem: Regression) -> tuple[Regression, float]:

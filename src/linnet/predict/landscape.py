@@ -164,6 +164,7 @@ def landscape(problem: Any, hidden: Sequence[int], *, most: int = 64) -> Landsca
         for point in found.points
     )
     return LandscapePrediction(
+        prepared=given.prepared(problem),
         widths=widths,
         depth=len(hidden) + 1,
         bottleneck=found.bottleneck,

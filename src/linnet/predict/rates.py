@@ -211,16 +211,16 @@ def rates(
     target = np.asarray(white.target)
     values = np.linalg.svd(target, compute_uv=False)
     start, u, v = _start(target, scale, alignment, key)
-    z1 = float(values[0])
+    z1, ab = float(values[0]), float(start.a[0] * start.b[0])
     ratio = float(values[1] / z1) if len(values) > 1 else 0.0
     goal = convergence.limit(start)
     reaches = bool(abs(float(goal.s) - z1) <= 1e-9 * z1)
-    ab = float(start.a[0] * start.b[0])
     near, more = (_slowest(start, layers, c) if reaches else None for layers in (depth, depth + 1))
     here = float(_gap(start, goal, ratio)) / z1
     grows, leaves = reaches and scale < 0.5, reaches and scale < _SMALL and depth > 2
     ends = float(convergence.transition_time(start, depth, c, FAR)) if scale > FAR else 0.0
     return RatesPrediction(
+        prepared=given.prepared(problem),
         depth=depth,
         inputs=target.shape[1],
         outputs=target.shape[0],

@@ -12,11 +12,14 @@ from linnet._check import InputError
 from linnet._part import Part, sentence
 from linnet.predict import asked
 from linnet.predict.asked import LARGEST, SMALLEST
+from linnet.predict.initialisers import INITIALISERS, Initialiser
 
-StartKind = Literal["gaussian", "one-zero", "balanced"]
+StartKind = Literal["gaussian", "one-zero", "balanced", Initialiser]
 Table = Mapping[str, Any]
 _WIDEST = 10**15
 Scale = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Dimension = Annotated[StrictInt, Field(ge=1, le=2000)]
+Names = str | list[str]
 
 
 class Data(Part):
@@ -24,34 +27,45 @@ class Data(Part):
 
     file: str | None = None
     spectrum: list[float] | None = Field(default=None, min_length=1, max_length=1000)
-    inputs: int | None = Field(default=None, ge=1, le=2000)
-    outputs: int | None = Field(default=None, ge=1, le=2000)
+    inputs: Dimension | Names | None = None
+    outputs: Dimension | Names | None = None
     loss: Literal["mean", "sum"] | None = None
+    standardise: bool = False
+    center: bool = False
+    intercept: bool = False
+    frozen: str | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Data":
         if (self.file is None) == (self.spectrum is None):
             raise ValueError("data needs one of file and spectrum")
-        if self.file is not None and self.inputs is not None:
-            raise ValueError("data.inputs is not allowed with file: its columns say it")
+        if isinstance(self.inputs, int) and self.file is not None:
+            raise ValueError(f"data.inputs = {self.inputs} is not allowed with file: give names of its columns")
         if self.spectrum is not None:
-            if self.loss is not None:
-                raise ValueError("data.loss is not allowed with spectrum: there are no samples")
+            told = {"loss": self.loss, "standardise": self.standardise, "center": self.center}
+            for name, value in (told | {"intercept": self.intercept}).items():
+                if value:
+                    raise ValueError(f"data.{name} is not allowed with spectrum: there are no samples")
+            if self.frozen is not None:
+                raise ValueError("data.frozen is not allowed with spectrum: that is the spectrum of the change alone")
             try:
                 asked.spectrum(self.spectrum, name="data.spectrum", zeros=True, ratio=1e12)
             except InputError as error:
                 raise ValueError(str(error).removesuffix(".")) from None
             for name, size in (("inputs", self.inputs), ("outputs", self.outputs)):
+                if isinstance(size, str | list):
+                    raise ValueError(f"data.{name} = {size!r} is not allowed with spectrum: give a dimension")
                 if size is not None and size < len(self.spectrum):
                     raise ValueError(f"data.{name} = {size} is less than the {len(self.spectrum)} singular values")
         return self
 
 
 class Layers(Part):
-    """How many layers, and hidden neurons in each (one number, or one a hidden layer)."""
+    """How many layers, and hidden neurons in each (one number, or one a hidden layer); alpha of an adapter."""
 
     depth: int = Field(default=2, ge=1, le=100)
     width: StrictInt | list[StrictInt] | None = None
+    alpha: float | None = Field(default=None, ge=1e-10, le=1e10, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _fits(self) -> "Layers":
@@ -63,7 +77,14 @@ class Layers(Part):
             raise ValueError(f"network.width has {len(widths)} numbers, and depth {self.depth} has {self.depth - 1}")
         if self.width is not None and self.depth == 1:
             raise ValueError("network.width is not allowed with depth 1: one layer has no hidden neurons")
+        if self.alpha is not None and (self.depth != 2 or self.width is None):
+            raise ValueError("network.alpha needs depth 2 and a width, the rank r: the product is scaled by alpha/r")
         return self
+
+    @property
+    def scaling(self) -> float:
+        """What the product of the layers is multiplied by: alpha/r of an adapter, else 1."""
+        return 1.0 if self.alpha is None else self.alpha / self.hidden(1)[0]
 
     def hidden(self, default: int) -> list[int]:
         """The hidden widths."""
@@ -81,6 +102,8 @@ class Start(Part):
 
     @model_validator(mode="after")
     def _sized(self) -> "Start":
+        if self.kind in INITIALISERS and self.scale is not None:
+            raise ValueError(f"start.scale is not allowed with start.kind = {self.kind!r}: the name says the scales")
         scales = self.scale if isinstance(self.scale, list) else [] if self.scale is None else [self.scale]
         if any(0 < x < SMALLEST for x in scales):
             raise ValueError(f"start.scale = {self.scale} is not allowed: give scales from {SMALLEST:g} to {LARGEST:g}")
@@ -89,6 +112,11 @@ class Start(Part):
         if scales and not any(scales):
             raise ValueError("start.scale is zero, and a network of zeros never moves")
         return self
+
+    @property
+    def family(self) -> str:
+        """gaussian, one-zero or balanced: PyTorch's starts are Gaussian ones of known scales."""
+        return "gaussian" if self.kind in INITIALISERS else self.kind
 
 
 class Training(Part):
@@ -108,11 +136,14 @@ class Situation(Part):
     """All that `network` needs to know, in four tables; only what differs from the defaults has to be said.
 
     - `data`: `spectrum` (singular values of the target on whitened inputs, with `inputs` and `outputs` for more
-      dimensions), or `file` (.npz with inputs and labels, .npy or .csv, whose last `outputs` columns are labels) with
-      `loss` "sum", 1/2 sum of squares (default), or "mean", 1/(2n) of it. Nothing where a problem is given.
-    - `network`: `depth` (2), `width` (hidden neurons: one number, or one a hidden layer).
-    - `start`: `kind` ("gaussian", "one-zero" or "balanced"), `scale` (standard deviation of gaussian weights, one or
-      one a layer; alpha of the others), `seed`.
+      dimensions), or `file` with `inputs`, `outputs`, `standardise`, `center`, `intercept` and `frozen` as
+      `read_regression` has them, and `loss` "sum", 1/2 sum of squares (default), or "mean", 1/(2n) of it. Nothing where
+      a problem is given.
+    - `network`: `depth` (2), `width` (hidden neurons: one number, or one a hidden layer), `alpha` (of an adapter of
+      rank r = width: the product of its two factors is multiplied by alpha/r).
+    - `start`: `kind` ("gaussian", "one-zero" or "balanced"; or kaiming_uniform, kaiming_normal, xavier_uniform,
+      xavier_normal, torch_linear, lora: gaussian with the variances of PyTorch's initialisers), `scale` (standard
+      deviation of gaussian weights, one or one a layer; alpha of one-zero and balanced), `seed`.
     - `training`: `lr` ("auto": a tenth of the largest stable), `signal` (how many modes are signal: when to stop).
 
         Situation(data={"spectrum": [3, 1]}, network={"depth": 2, "width": 64}, start={"scale": 0.1})
@@ -190,10 +221,11 @@ def read_situation(file: str | Path | None = None, **changes: Table) -> Situatio
         if not tables:
             raise InputError(f"{_path(file)} is empty: give at least [data] with a file or a spectrum.")
         data = tables.get("data")
-        if isinstance(data, dict) and isinstance(data.get("file"), str):
-            data["file"] = str(_path(file).parent / data["file"])
+        for field in ("file", "frozen"):
+            if isinstance(data, dict) and isinstance(data.get(field), str):
+                data[field] = str(_path(file).parent / data[field])
     for name, changed in changes.items():
-        fresh = {field: value for field, value in changed.items() if value is not None}
+        fresh = {key: value for key, value in changed.items() if value is not None}
         if fresh:
             old = tables.get(name, {})
             if name == "data" and {"file", "spectrum"} & set(fresh):

@@ -11,6 +11,7 @@ import numpy as np
 
 from linnet._check import InputError
 from linnet.predict.answer import Hypothesis, Loss, Source, When
+from linnet.predict.data import OwnSamples
 from linnet.predict.frame import Frame
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.course import Course, coursed
@@ -57,15 +58,16 @@ _WHERE = {
 _ROUNDING = 1e-12  # of the largest singular value: less is no mode
 
 
-def network(situation: Situation, *, problem: Regression | None = None) -> NetworkPrediction:
+def network(situation: Situation, *, problem: Regression | OwnSamples | None = None) -> NetworkPrediction:
     """What becomes of this network: which modes are lazy or rich, when each is learned, which steps are stable, when to
     stop and where it ends, each figure with the theory it is from and how far what that needs is true here.
 
-    `problem` is a regression in place of the situation's data: `ln.regression(inputs, labels)`.
+    `problem` is a regression in place of the situation's data: `ln.regression(inputs, labels)`, or samples that
+    `read_regression` read.
     """
     if not isinstance(situation, Situation):
         raise InputError("situation must be a Situation, such as predict.read_situation('lora').")
-    frame, normalisation = framed(situation, problem)
+    frame, normalisation, prepared = framed(situation, problem)
     small = regression(np.diag(frame.scales), (frame.limit * frame.scales).T)
     hidden = hidden_widths(situation, frame)
     bottleneck = min([*hidden, *frame.limit.shape])
@@ -84,6 +86,7 @@ def network(situation: Situation, *, problem: Regression | None = None) -> Netwo
     told = _modes(course)
     cost, floor = float(small.cost(state.matrix)), float(best.cost)
     return NetworkPrediction(
+        prepared=prepared,
         title=situation.title,
         samples=frame.samples,
         inputs=frame.d_in,
@@ -94,7 +97,7 @@ def network(situation: Situation, *, problem: Regression | None = None) -> Netwo
         depth=plan.depth,
         hidden=hidden,
         bottleneck=bottleneck,
-        start=NetworkStart(kind=plan.kind, scale=plan.scale, seed=situation.start.seed),
+        start=NetworkStart(kind=situation.start.kind, scale=plan.scale, seed=situation.start.seed),
         loss=Loss(cost + frame.unexplained, (floor if floor > 1e-20 * cost else 0.0) + frame.unexplained),
         regime=Regime.of_all([mode.regime for mode in told]),
         modes=told,

@@ -1,8 +1,8 @@
 """What is asked of a network: its data, widths, scales and where it starts."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +11,11 @@ import numpy as np
 from linnet import initial
 from linnet._check import InputError
 from linnet.predict import given
-from linnet.predict.data import read_regression
+from linnet.predict.data import OwnSamples, read_regression
 from linnet.predict.frame import Frame, of_samples, whitened
+from linnet.predict.initialisers import INITIALISERS, deviations
 from linnet.predict.situation import Situation
-from linnet.problems import Regression, regression
+from linnet.problems import Regression
 from linnet.states import Weights
 
 WHITENED = "1/2 |A - A*|^2"
@@ -46,26 +47,31 @@ class Plan(NamedTuple):
         return self.depth > 2 and self.kind == "gaussian"
 
 
-def framed(situation: Situation, problem: Regression | None) -> tuple[Frame, str]:
-    """The data in the frame of their samples, and the normalisation of the loss."""
-    data = situation.data
+def framed(situation: Situation, problem: Regression | OwnSamples | None) -> tuple[Frame, str, tuple[str, ...]]:
+    """The data in the frame of their samples, the normalisation of the loss, and what was done to the samples first."""
+    data, c = situation.data, situation.network.scaling
     if problem is not None:
         if data is not None:
             raise InputError("data and problem: give one of them.")
-        problem = given.regression(problem)
+        asked: Regression | OwnSamples = problem
     elif data is None:
         raise InputError("data is missing: give a spectrum, such as 3,1,0.5, or a file (or, in Python, a problem).")
     elif data.spectrum is not None:
-        return whitened(np.sort(np.array(data.spectrum))[::-1], data.outputs, data.inputs), WHITENED
+        d_in, d_out = (size if isinstance(size, int) else None for size in (data.inputs, data.outputs))
+        frame = whitened(np.sort(np.array(data.spectrum))[::-1], d_out, d_in)
+        loss = WHITENED if c == 1 else f"1/2 |{c:.4g} A - A*|^2"
+        return frame._replace(scales=c * frame.scales, limit=frame.limit / c), loss, ()
     else:
-        inputs, labels = read_regression(Path(data.file or ""), outputs=data.outputs)
-        problem = regression(inputs, labels, average=data.loss == "mean")
-    return of_samples(problem), given.normalisation(problem)
+        table = data.model_dump(exclude={"file", "spectrum", "loss"})
+        asked = read_regression(data.file, **table, average=data.loss == "mean")
+    problem = given.regression(asked)
+    problem = replace(problem, output_scale=c * problem.output_scale)
+    return of_samples(problem), given.normalisation(problem), given.prepared(asked)
 
 
 def hidden_widths(situation: Situation, frame: Frame) -> tuple[int, ...]:
     """Hidden neurons of every layer, as many as its start needs and no more than can be drawn."""
-    kind, depth = situation.start.kind, situation.network.depth
+    kind, depth = situation.start.family, situation.network.depth
     if kind == "gaussian" and depth > 1 and situation.network.width is None:
         raise InputError("network.width is missing: a gaussian start depends on it.")
     hidden = situation.network.hidden(max(frame.d_in, frame.limit.shape[0]))
@@ -87,8 +93,10 @@ def hidden_widths(situation: Situation, frame: Frame) -> tuple[int, ...]:
 
 def planned(situation: Situation, frame: Frame, hidden: tuple[int, ...], top: float) -> Plan:
     """The scales of all layers; `top` is the largest singular value that the network shall learn."""
-    told, depth, kind = situation.start.scale, situation.network.depth, situation.start.kind
-    if isinstance(told, list):
+    told, depth, kind = situation.start.scale, situation.network.depth, situation.start.family
+    if situation.start.kind in INITIALISERS:
+        scale = deviations(situation.start.kind, (frame.d_in, *hidden, frame.limit.shape[0]))
+    elif isinstance(told, list):
         if len(told) != depth:
             raise InputError(f"start.scale has {len(told)} numbers: give one, or one for each of the {depth} layers.")
         scale = told

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from linnet.outcome import Status
-from linnet.predict.answer import plural
+from linnet.predict.answer import plural, preparation
 from linnet.predict.bias import FIT, GROWN, STEPS, BiasMeasured, BiasPrediction
 from linnet.theory.regime import Regime
 
@@ -16,7 +16,7 @@ _SHOWN = 10  # modes in the table; JSON has all
 def words(said: BiasPrediction, seen: BiasMeasured | None = None) -> RenderableType:
     """Regime, predictor, modes in a table, times and step size; measured times beside predicted ones."""
     layer, modes, exact = said.first_layer, said.modes, all(mode.half_learned.exact for mode in said.modes)
-    parts: list[RenderableType] = [*_setting(said), _table(said, seen, exact)]
+    parts: list[RenderableType] = [*_setting(said), *preparation(said), _table(said, seen, exact)]
     if len(modes) > _SHOWN:
         parts.append(f"… and {len(modes) - _SHOWN} more: --json lists them.")
     if layer.unmoved:

@@ -5,7 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from linnet.predict.answer import When
+from linnet.predict.answer import When, preparation
 from linnet.predict.features_result import ALIGNED, Data, FeaturesMeasured, FeaturesPrediction
 from linnet.theory.regime import Regime
 
@@ -26,6 +26,7 @@ def told(result: FeaturesPrediction | FeaturesMeasured) -> RenderableType:
         f"{_number(answer.kernel_growth)}-fold along the labels.",
         f"n = {answer.samples}, d = {answer.inputs}, width {answer.width}, v0 = {answer.v0:g}, "
         f"sigma0 = {answer.sigma0:g}, {_DATA[answer.data]}; v* = {answer.v_star:.4g}.",
+        *preparation(answer),
         f"lr = {answer.lr:.4g}{given}, dimensionless step x = {answer.x:.4g}.",
         _stages(answer),
     ]

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from linnet.observe.landscape import Kind
-from linnet.predict.answer import plural
+from linnet.predict.answer import plural, preparation
 from linnet.predict.landscape import LandscapeMeasured, LandscapePrediction
 
 _WORDS = {
@@ -24,6 +24,7 @@ def words(said: LandscapePrediction, seen: LandscapeMeasured | None = None) -> R
     parts: list[RenderableType] = [
         f"{_layers(said.widths)} neurons, bottleneck {said.bottleneck}: {plural(total, 'set')} of modes{which}",
         f"Modes: {', '.join(f'{z:.4g}' for z in modes[:12])}{' ...' if len(modes) > 12 else ''} ({what}).",
+        *preparation(said),
     ]
     table = Table(box=None, pad_edge=False)
     beside = () if seen is None else ("built: kind", "index ", "lambda_min ")

@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from linnet.predict.answer import When, number
+from linnet.predict.answer import When, number, preparation
 from linnet.predict.rates import NEAR, RatesMeasured, RatesPrediction
 
 
@@ -44,6 +44,7 @@ def words(said: RatesPrediction, seen: RatesMeasured | None = None) -> Renderabl
         f"{said.inputs} inputs, {said.outputs} outputs, {said.depth} balanced layers, {data}, loss "
         f"{said.curvature:.4g}/2 |A - Z|^2; start of rank one and size {start.size:.4g}, {start.scale:.3g} of the "
         f"target's, alignment {start.alignment:+.3f}.",
+        *preparation(said),
         table,
     ]
     more = said.near_rate_of_one_layer_more
