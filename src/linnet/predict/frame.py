@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from linnet.problems import Regression
+from linnet.problems import Regression, regression
 
 
 class Frame(NamedTuple):
@@ -14,6 +14,7 @@ class Frame(NamedTuple):
 
     `scales` are the nonzero singular values of X and `limit` is A_inf, in the frame of X's right singular vectors; X
     and Y already carry the normalisation of the loss. `basis` (orthonormal rows) leads back: A = limit @ basis.
+    `beyond` counts the inputs and outputs of whitened data that are left out, since nothing ever happens in them.
     """
 
     scales: Float[np.ndarray, " rank"]
@@ -21,19 +22,52 @@ class Frame(NamedTuple):
     unexplained: float
     samples: int | None
     basis: Float[np.ndarray, "rank d_in"]
+    beyond: tuple[int, int] = (0, 0)
 
     @property
     def d_in(self) -> int:
         """Inputs, those that the samples do not span included."""
-        return self.basis.shape[1]
+        return self.basis.shape[1] + self.beyond[0]
+
+    @property
+    def d_out(self) -> int:
+        """Outputs."""
+        return self.limit.shape[0] + self.beyond[1]
+
+    @property
+    def problem(self) -> Regression:
+        """The regression in this frame."""
+        return regression(np.diag(self.scales), (self.limit * self.scales).T)
+
+    def best(self, rank: int) -> tuple[Float[np.ndarray, "d_out rank"], float]:
+        """The best matrix of a rank, and its loss (Eckart and Young on the fitted labels)."""
+        u, t, vt = np.linalg.svd(self.limit * self.scales, full_matrices=False)
+        return (u[:, :rank] * t[:rank]) @ vt[:rank] / self.scales, float(np.sum(t[rank:] ** 2) / 2)
+
+    def loss(self, matrix: Float[np.ndarray, "d_out rank"]) -> float:
+        """1/2 |(A - A_inf) X^T|^2."""
+        return float(np.sum(((matrix - self.limit) * self.scales) ** 2) / 2)
 
 
-def whitened(spectrum: Float[np.ndarray, " modes"], d_out: int | None = None, d_in: int | None = None) -> Frame:
-    """Inputs with X^T X = I and a target of these singular values, by default square and of full rank."""
+def whitened(
+    spectrum: Float[np.ndarray, " modes"],
+    d_out: int | None = None,
+    d_in: int | None = None,
+    touched: tuple[int, int] | None = None,
+) -> Frame:
+    """Inputs with X^T X = I and a target of these singular values, by default square and of full rank.
+
+    `touched` says in how many inputs and outputs beside those of the modes a start has weights: it can be turned so
+    that it has none in the others, training never leads there, and the frame leaves them out.
+    """
     d_out, d_in = (spectrum.size if d is None else d for d in (d_out, d_in))
-    limit = np.zeros((d_out, d_in))
-    np.fill_diagonal(limit, np.pad(spectrum, (0, min(d_out, d_in) - spectrum.size)))
-    return Frame(np.ones(d_in), limit, 0.0, None, np.eye(d_in))
+    whole = spectrum.size
+    columns, rows = (
+        (d_in, d_out) if touched is None else (min(d_in, whole + touched[0]), min(d_out, whole + touched[1]))
+    )
+    limit = np.zeros((rows, columns))
+    np.fill_diagonal(limit, np.pad(spectrum, (0, min(rows, columns) - whole)))
+    return Frame(np.ones(columns), limit, 0.0, None, np.eye(columns), (d_in - columns, d_out - rows))
 
 
 def of_samples(problem: Regression) -> Frame:

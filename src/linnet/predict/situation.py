@@ -18,7 +18,7 @@ StartKind = Literal["gaussian", "one-zero", "balanced", Initialiser]
 Table = Mapping[str, Any]
 _WIDEST = 10**15
 Scale = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
-Dimension = Annotated[StrictInt, Field(ge=1, le=2000)]
+Dimension = Annotated[StrictInt, Field(ge=1, le=16_384)]
 Names = str | list[str]
 
 

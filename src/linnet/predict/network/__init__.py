@@ -34,7 +34,7 @@ from linnet.predict.network.result import (
 )
 from linnet.predict.network.step import Between, NetworkOutcome
 from linnet.predict.situation import Situation
-from linnet.problems import Regression, regression
+from linnet.problems import Regression
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 __all__ = [
@@ -68,30 +68,29 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     if not isinstance(situation, Situation):
         raise InputError("situation must be a Situation, such as predict.read_situation('lora').")
     frame, normalisation, prepared = framed(situation, problem)
-    small = regression(np.diag(frame.scales), (frame.limit * frame.scales).T)
     hidden = hidden_widths(situation, frame)
-    bottleneck = min([*hidden, *frame.limit.shape])
-    best = small.optimum(bottleneck)
-    u, s, vt = np.linalg.svd(np.asarray(best.matrix), full_matrices=False)
+    bottleneck = min([*hidden, frame.d_in, frame.d_out] if frame.samples is None else [*hidden, *frame.limit.shape])
+    best, floor = frame.best(bottleneck)
+    u, s, vt = np.linalg.svd(best, full_matrices=False)
     kept = int(np.sum(s > _ROUNDING * s[0]))
     signal = situation.training.signal
     if signal is not None and signal > kept:
         raise InputError(f"training.signal = {signal} is not allowed: there are {kept} modes to learn.")
     plan = planned(situation, frame, hidden, s[0])
-    state = begun(plan, situation.start.seed, small, u[:, :kept], vt[:kept])
+    state = begun(plan, situation.start.seed, frame, u[:, :kept], vt[:kept])
     modes = modes_of(frame, state, u[:, :kept], s[:kept], vt[:kept].T)
     course = coursed(frame, state, modes, plan, situation.training.lr)
     lr, verdict, clock, end = course.lr, course.verdict, course.clock, course.end
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(course)
-    cost, floor = float(small.cost(state.matrix)), float(best.cost)
+    cost = frame.loss(np.asarray(state.matrix))
     return NetworkPrediction(
         prepared=prepared,
         title=situation.title,
         samples=frame.samples,
         inputs=frame.d_in,
-        outputs=frame.limit.shape[0],
-        rank=frame.scales.size,
+        outputs=frame.d_out,
+        rank=frame.d_in if frame.samples is None else frame.scales.size,
         condition=float(frame.scales[0] / frame.scales[-1]),
         normalisation=normalisation,
         depth=plan.depth,
@@ -117,7 +116,6 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
         stop=_stop(clock, signal) if signal is not None and settles else None,
         theory=_sources(frame, plan, course),
         frame=frame,
-        problem=small,
         state=state,
         clock=clock,
     )

@@ -81,7 +81,7 @@ class Chain:
         else:
             operator = LinearOperator((size, size), matvec=lambda v: self.curve(weights, np.ravel(v)), dtype=float)
             begin = np.random.default_rng(0).normal(size=size)  # fixed: the answer must not depend on a seed
-            top = float(eigsh(operator, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-9)[0])
+            top = float(eigsh(operator, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-7)[0])
         layers = self.layers(weights)
         if all(w.shape[0] == width for w, width in zip(layers, self.hidden, strict=False)):
             return top

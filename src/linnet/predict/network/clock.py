@@ -110,8 +110,8 @@ class Clock(NamedTuple):
         left += rest * np.exp(-2 * np.mean(modes.curvature) * np.mean(np.sum(modes.grams, axis=0)) * moments)
         if left[0] == 0:
             return 0.0
-        if left[-1] > share * left[0]:
-            return math.inf
+        if left[-1] > share * left[0]:  # some mode never comes, or the rest outlives them all
+            return math.inf if any(np.isinf(times).any() for _, times in curves) else math.nan
         # the last moment at which it is above
         k = int(np.flatnonzero(left > share * left[0])[-1])
         a, b = math.log(left[k]), math.log(max(left[k + 1], 1e-300))

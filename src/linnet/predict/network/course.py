@@ -8,8 +8,8 @@ from jaxtyping import Float
 from linnet.predict.frame import Frame
 from linnet.predict.network.chain import Chain
 from linnet.predict.network.clock import Clock
-from linnet.predict.network.end import End, expected, reached
-from linnet.predict.network.modes import Modes
+from linnet.predict.network.end import End, at_most, expected, reached
+from linnet.predict.network.modes import Modes, state_grams
 from linnet.predict.network.path import Path, descended, feasible, flowed
 from linnet.predict.network.plan import Plan
 from linnet.predict.network.step import Edges, NetworkOutcome, Verdict, flattest, judged, seen
@@ -29,14 +29,14 @@ class Course(NamedTuple):
 
 def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float | str) -> Course:
     """By closed forms where they are exact; else the network itself is followed, as long as that costs little."""
-    chain = Chain(frame, [np.asarray(w) for w in state.compress().layers], plan.hidden)
+    chain = Chain(frame, [np.asarray(w) for w in state.layers], plan.hidden)
     follow = feasible(chain)
     exact = plan.aligned and bool(modes.alone.all())
     end = expected(frame, chain, state, modes, plan)
     if follow and not exact:
         flow = flowed(chain, modes)
         end = reached(chain, modes, flow.end) if flow.arrived else end
-    begin = chain.sharpness(chain.start)
+    begin = chain.sharpness(chain.start) if follow else at_most(frame, chain, state_grams(state), state.matrix)
     edges = Edges(begin, end.sharpness, flattest(modes, plan.depth, end.sharpness))
     lr = edges.step(asked)
     verdict = judged(frame, modes, plan, edges, lr)

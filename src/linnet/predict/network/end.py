@@ -1,14 +1,14 @@
 """Where a network ends: its layers there, its kernels and how sharp it is."""
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from linnet.predict.frame import Frame
 from linnet.predict.network.chain import Chain, Flat, flat
-from linnet.predict.network.modes import Modes, end_grams, ends_of, kernels, layer_values, mode_grams, sharpness
+from linnet.predict.network.modes import Grams, Modes, end_grams, ends_of, kernels, layer_values, mode_grams, sharpness
 from linnet.predict.network.path import feasible
 from linnet.predict.network.plan import Plan
 from linnet.states import Weights
@@ -44,14 +44,18 @@ def expected(frame: Frame, chain: Chain, state: Weights, modes: Modes, plan: Pla
     known = plan.aligned and (modes.alone.all() or (plan.kind == "one-zero" and plan.depth == 2))
     kind = NetworkEnd.REACHED if known else NetworkEnd.BALANCED if plan.guess else NetworkEnd.ESTIMATED
     if plan.drawn or not feasible(chain):
-        # the residual of narrow layers sharpens it by no more than its own size
-        left = float(np.linalg.norm(chain.force(modes.matrix), 2))
-        left = left if left > 1e-9 * float(np.linalg.norm(chain.force(0 * modes.matrix), 2)) else 0.0
-        top = sharpness(frame, end_grams(frame, state, modes, values, plan)) + left
+        top = at_most(frame, chain, end_grams(frame, state, modes, values, plan), modes.matrix)
     else:
         layers = _aligned(modes, plan, values)
         top = Chain(frame, layers, plan.hidden).sharpness(flat(layers))
     return End(kind, values, kernels(values), top)
+
+
+def at_most(frame: Frame, chain: Chain, grams: Grams, matrix: Any) -> float:
+    """The curvature of the kernel, and what the residual adds to it at most: its own size with two layers."""
+    left = float(np.linalg.norm(chain.force(np.asarray(matrix)), 2))
+    rounding = 1e-9 * float(np.linalg.norm(chain.limit * chain.gram))
+    return sharpness(frame, grams) + (left if left > rounding else 0.0)
 
 
 def _aligned(modes: Modes, plan: Plan, values: Float[np.ndarray, "layers modes"]) -> list[np.ndarray]:

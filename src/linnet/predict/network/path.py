@@ -14,7 +14,7 @@ from linnet.predict.network.chain import Chain, Flat
 from linnet.predict.network.modes import HALF, Curve, Modes
 
 EXACT = 4096  # steps of descent that are made one by one
-_OPERATIONS = 2e9  # multiplications that a part of the way may cost
+_OPERATIONS = 5e9  # multiplications that a part of the way may cost
 _FEWEST = 64  # steps that must be possible at that price
 _STIFF = 800  # weights up to which implicit steps are cheap
 _SOLVER_STEPS = 20_000

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from linnet import initial
 from linnet._check import InputError
+from linnet._random import bartlett, stream
 from linnet.predict import given
 from linnet.predict.data import OwnSamples, read_regression
 from linnet.predict.frame import Frame, of_samples, whitened
@@ -19,6 +21,8 @@ from linnet.problems import Regression
 from linnet.states import Weights
 
 WHITENED = "1/2 |A - A*|^2"
+_LARGEST = 2000  # inputs and outputs in which a start has weights
+_WIDEST = 10**15  # more than there are neurons
 _POWERS = 250  # decades that powers of a start may reach
 _ENTRIES = 20_000_000  # of the weights of a deep Gaussian network, which are drawn in full
 
@@ -58,7 +62,7 @@ def framed(situation: Situation, problem: Regression | OwnSamples | None) -> tup
         raise InputError("data is missing: give a spectrum, such as 3,1,0.5, or a file (or, in Python, a problem).")
     elif data.spectrum is not None:
         d_in, d_out = (size if isinstance(size, int) else None for size in (data.inputs, data.outputs))
-        frame = whitened(np.sort(np.array(data.spectrum))[::-1], d_out, d_in)
+        frame = whitened(np.sort(np.array(data.spectrum))[::-1], d_out, d_in, _touched(situation))
         loss = WHITENED if c == 1 else f"1/2 |{c:.4g} A - A*|^2"
         return frame._replace(scales=c * frame.scales, limit=frame.limit / c), loss, ()
     else:
@@ -69,12 +73,33 @@ def framed(situation: Situation, problem: Regression | OwnSamples | None) -> tup
     return of_samples(problem), given.normalisation(problem), given.prepared(asked)
 
 
+def _touched(situation: Situation) -> tuple[int, int]:
+    """In how many inputs and outputs beside those of the modes a start has weights, on whitened data.
+
+    Gaussian layers have them in as many as they have neurons. Aligned ones are alike in all of them: one is enough.
+    """
+    start, network = situation.start, situation.network
+    if start.family != "gaussian":
+        return 1, 1
+    if network.depth == 1 or network.width is None:
+        return _WIDEST, _WIDEST
+    hidden = network.hidden(1)
+    empty = start.kind == "lora" or (isinstance(start.scale, list) and start.scale[-1] == 0)
+    return hidden[0], 1 if empty else hidden[-1]
+
+
 def hidden_widths(situation: Situation, frame: Frame) -> tuple[int, ...]:
     """Hidden neurons of every layer, as many as its start needs and no more than can be drawn."""
     kind, depth = situation.start.family, situation.network.depth
     if kind == "gaussian" and depth > 1 and situation.network.width is None:
         raise InputError("network.width is missing: a gaussian start depends on it.")
-    hidden = situation.network.hidden(max(frame.d_in, frame.limit.shape[0]))
+    hidden = situation.network.hidden(max(frame.d_in, frame.d_out))
+    if max(frame.limit.shape) > _LARGEST:
+        largest, wide = max(frame.d_in, frame.d_out), max(hidden, default=1)
+        raise InputError(
+            f"data.inputs or data.outputs = {largest} is not allowed with {wide:,} neurons: a Gaussian start this wide "
+            f"has weights everywhere; give at most {_LARGEST} inputs and outputs, or fewer neurons (adapters)."
+        )
     if kind == "one-zero" and hidden and min(hidden) < frame.d_in:
         raise InputError(
             f"network.width = {min(hidden)} is not allowed with a one-zero start: its layers have orthonormal columns "
@@ -95,7 +120,7 @@ def planned(situation: Situation, frame: Frame, hidden: tuple[int, ...], top: fl
     """The scales of all layers; `top` is the largest singular value that the network shall learn."""
     told, depth, kind = situation.start.scale, situation.network.depth, situation.start.family
     if situation.start.kind in INITIALISERS:
-        scale = deviations(situation.start.kind, (frame.d_in, *hidden, frame.limit.shape[0]))
+        scale = deviations(situation.start.kind, (frame.d_in, *hidden, frame.d_out))
     elif isinstance(told, list):
         if len(told) != depth:
             raise InputError(f"start.scale has {len(told)} numbers: give one, or one for each of the {depth} layers.")
@@ -112,15 +137,42 @@ def planned(situation: Situation, frame: Frame, hidden: tuple[int, ...], top: fl
     return Plan(kind, depth, hidden, tuple(scale))
 
 
-def begun(plan: Plan, seed: int, problem: Regression, u: np.ndarray, vt: np.ndarray) -> Weights:
+def begun(plan: Plan, seed: int, frame: Frame, u: np.ndarray, vt: np.ndarray) -> Weights:
     """The layers at the start in the frame of the samples, compressed where that is exact."""
-    depth, (d_out, rank) = plan.depth, problem.shape
+    depth, (d_out, rank) = plan.depth, frame.limit.shape
+    if plan.kind == "gaussian" and any(frame.beyond):
+        return _turned(plan, jax.random.key(seed), frame, len(vt))
     if plan.kind == "gaussian":
         width: Any = plan.hidden[0] if depth == 2 else list(plan.hidden)
-        return initial.gaussian(jax.random.key(seed), problem, width, [x**2 for x in plan.scale])
+        drawn = initial.gaussian(jax.random.key(seed), frame.problem, width, [x**2 for x in plan.scale])
+        sizes = drawn.widths
+        return (
+            drawn.compress() if any(b > a + c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False)) else drawn
+        )
     alpha = plan.scale[0]
     if plan.kind == "one-zero":
         return Weights([*[alpha * np.eye(rank)] * (depth - 1), np.zeros((d_out, rank))])
     if depth == 1:
         return Weights([alpha * u @ vt])
     return Weights([alpha * vt, *[alpha * np.eye(len(vt))] * (depth - 2), alpha * u])
+
+
+def _turned(plan: Plan, key: Key[Array, ""], frame: Frame, modes: int) -> Weights:
+    """Gaussian layers in the frame of the modes, the other inputs and outputs turned so that few of them matter.
+
+    W_1 is R^T Q^T there with an R that is drawn directly (Bartlett), and Q turns away; W_L likewise.
+    """
+    rows, columns = frame.limit.shape
+    widths = [columns, *plan.hidden, rows]
+    names = [f"layer {i}" for i in range(plan.depth)]
+    layers = [
+        np.array(jax.random.normal(stream(key, name), (after, before)))
+        for name, (before, after) in zip(names, pairwise(widths), strict=True)
+    ]
+    if frame.beyond[0]:
+        r = bartlett(stream(key, "inputs"), float(frame.d_in - modes), columns - modes, widths[1])
+        layers[0][:, modes:] = np.asarray(r).T
+    if frame.beyond[1]:
+        r = bartlett(stream(key, "outputs"), float(frame.d_out - modes), rows - modes, widths[-2])
+        layers[-1][modes:] = np.asarray(r)
+    return Weights([scale * layer for scale, layer in zip(plan.scale, layers, strict=True)])

@@ -111,9 +111,13 @@ class NetworkPrediction(Prediction):
     stop: StopWindow | None
     theory: tuple[Source, ...]
     frame: Frame = answer.hidden()
-    problem: Regression = answer.hidden()  # in the frame of the samples
-    state: Weights = answer.hidden()  # the start, there
+    state: Weights = answer.hidden()  # the start, in the frame of the samples
     clock: Clock | Path = answer.hidden()
+
+    @property
+    def problem(self) -> Regression:
+        """The regression in the frame of the samples."""
+        return self.frame.problem
 
     @property
     def settles(self) -> bool:
@@ -129,8 +133,9 @@ class NetworkPrediction(Prediction):
         """The exact descent of the network itself beside the prediction."""
         from linnet.predict.network.run import measured
 
-        if self.rank > _LARGEST_RUN:
-            raise InputError(f"data of rank {self.rank} cannot be measured: exact runs need a rank <= {_LARGEST_RUN}.")
+        rank = self.frame.scales.size
+        if rank > _LARGEST_RUN:
+            raise InputError(f"data of rank {rank} cannot be measured: exact runs need a rank <= {_LARGEST_RUN}.")
         return measured(self, progress)
 
     def plot(self) -> "Figure":

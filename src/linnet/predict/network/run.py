@@ -24,14 +24,12 @@ _ENTRIES = 10_000_000  # of the matrices that are kept
 def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasured:
     """Gradient descent on the network itself, in the frame of the samples and compressed: exact."""
     modes, problem, lr = said.clock.modes, said.problem, said.lr
-    floor = float(problem.optimum(said.bottleneck).cost)
-    begin = max(float(problem.cost(said.state.matrix)) - floor, 1e-300)
+    floor = said.frame.best(said.bottleneck)[1]
+    begin = max(said.frame.loss(np.asarray(said.state.matrix)) - floor, 1e-300)
     steps = _horizon(said)
-    start = said.state.compress()
-    assert isinstance(start, Weights)
     result = simulate(
         problem,
-        start,
+        said.state,
         GradientDescent(lr),
         steps=steps,
         observe=[observe.loss, observe.matrix],
@@ -98,7 +96,7 @@ def _unknown(said: NetworkPrediction) -> int:
 
 def _moments(said: NetworkPrediction, steps: int) -> list[int]:
     """Steps to look at: evenly in the logarithm, and closely where something is expected to happen."""
-    entries = said.outputs * said.rank
+    entries = said.frame.limit.size
     count = int(min(_RECORDS, max(_ENTRIES / entries, 20)))
     halves = [mode.half_learned.step for mode in said.modes[:_CLOSELY]]
     moments = [x for x in (*halves, said.fit.step, said.learned.step) if x is not None and math.isfinite(x)]

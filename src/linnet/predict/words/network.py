@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from linnet.predict.answer import Holds, Source, When, plural
+from linnet.predict.answer import Holds, Source, When, plural, preparation
 from linnet.predict.network.end import NetworkEnd
 from linnet.predict.network.plan import WHITENED
 from linnet.predict.network.result import FIT, LEARNED, NOISE, SIGNAL, NetworkMeasured, NetworkPrediction
@@ -35,6 +35,7 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
     more = f"; {beyond} more need{'s' * (beyond == 1)} wider layers" if beyond else ""
     parts += [
         _setting(said),
+        *preparation(said),
         f"[bold]{said.regime.capitalize()}[/]: of {plural(len(regimes), 'mode')} {counts}{more}.",
         _table(said, seen),
     ]
