@@ -224,7 +224,10 @@ def _widths(widths: Sequence[int]) -> tuple[int, ...]:
 
 
 def _values(values: Any, widths: tuple[int, ...]) -> Float[np.ndarray, " k"]:
-    z = np.atleast_1d(np.asarray(values, dtype=float))
+    try:
+        z = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        z = np.array([np.nan])
     short = min(widths[0], widths[-1])
     if z.ndim != 1 or len(z) > short or not np.all(np.isfinite(z)) or np.any(z < 0) or np.any(np.diff(z) > 0):
         raise InputError(
