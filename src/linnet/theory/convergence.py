@@ -45,8 +45,8 @@ class _Terms(NamedTuple):
     g: Array
 
 
-def _terms(at: Coordinates) -> _Terms:
-    s, a, b, z = (jnp.asarray(x) for x in known(at))
+def _terms(at: Coordinates, name: str = "at") -> _Terms:
+    s, a, b, z = (jnp.asarray(x) for x in known(at, name))
     z1 = z[..., 0]
     second = z[..., 1] if z.shape[-1] > 1 else jnp.zeros_like(z1)
     gamma = second / jnp.where(z1 > 0, z1, 1.0)
@@ -72,8 +72,7 @@ def aligned_time(start: float, end: float, target: float, depth: int, samples: f
 
 def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve."""
-    given = {"z1": _check.numbers("z1", z1, above=0), **_network(depth, samples)}
-    _check.matching(**given)
+    given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
     t = leading(_check.numbers("time", time, least=0), *given.values())
     return given["samples"] * given["z1"] ** (2 - 2 / given["depth"]) * t
 
@@ -174,8 +173,9 @@ def parts(at: Coordinates) -> Parts:
 
 def excess(at: Coordinates, samples: Number = 1.0) -> Float[Array, "..."]:
     """The loss above the best of rank one: n (E_1 - s g)."""
-    n = _check.numbers("samples", samples, above=0)
-    return n * (distance(at) - jnp.asarray(at.s) * _terms(at).g)
+    x, n = _terms(at), _check.numbers("samples", samples, above=0)
+    _check.matching(at=x.g, samples=n)
+    return n * (distance(at) - x.s * x.g)
 
 
 def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
@@ -183,7 +183,8 @@ def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Floa
 
     -n s^e [L (s - f_1)^2 + z_1^2 (a^2 + b^2 - 2 a^2 b^2) - L (s - f_1) g - 2 f_1 g].
     """
-    x, (depth, n) = _terms(at), _network(depth, samples).values()
+    x = _terms(at)
+    depth, n = _network(depth, samples, at=x.g).values()
     gap = x.s - x.f1
     turn = x.less_a2 + x.less_b2 - 2 * x.less_a2 * x.less_b2  # a^2 + b^2 - 2 a^2 b^2
     inner = depth * gap**2 + x.z1**2 * turn - depth * gap * x.g - 2 * x.f1 * x.g
@@ -197,7 +198,8 @@ def distance_rate_bound(
 
     `sharp` has 2 gamma f_1 T_2 as its last term, where f_1 >= 0.
     """
-    x, (depth, n) = _terms(at), _network(depth, samples).values()
+    x = _terms(at)
+    depth, n = _network(depth, samples, at=x.g).values()
     size, direction = parts(at)
     last = jnp.where(x.f1 >= 0, x.gamma * x.f1, x.gamma * x.z1) if _check.flag("sharp", sharp) else x.gamma * x.z1
     inner = -2 * depth * size + direction * (-2 * x.f1 + jnp.sqrt(2 * size) * depth * x.gamma + 2 * last)
@@ -227,9 +229,9 @@ def envelope(
     last, so that beta drops out.
     """
     form = _check.choice("form", form, FORMS)
-    x, (depth, n) = _terms(start), _network(depth, samples).values()
+    x = _terms(start, "start")
     alpha, beta = _check.numbers("alpha", alpha, least=0, below=1), _check.numbers("beta", beta, above=1)
-    _check.matching(alpha=alpha, beta=beta, depth=depth, samples=n)
+    depth, n = _network(depth, samples, start=x.g, alpha=alpha, beta=beta).values()
     e, near = 2 - 2 / depth, jnp.maximum(alpha - x.gamma, 0.0)
     unit = n * x.z1**e
     level = jnp.full_like(alpha, np.sqrt(6)) if form == "theorem" else slow_level(alpha)
@@ -269,6 +271,7 @@ def in_set(at: Coordinates, alpha: Number, beta: Number = jnp.inf) -> Any:
     """Is A in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (eq. 28); beta: also s < beta z_1 (eq. 36)."""
     alpha, x = _check.numbers("alpha", alpha, least=0, below=1), _terms(at)
     high = _check.numbers("beta", beta, above=0, infinite=True)
+    _check.matching(at=x.g, alpha=alpha, beta=high)
     return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < high * x.z1)
 
 
@@ -331,8 +334,7 @@ def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 
 
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e)."""
-    given = {"z1": _check.numbers("z1", z1, above=0), **_network(depth, samples)}
-    _check.matching(**given)
+    given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
     return 2 / (given["samples"] * given["depth"] * given["z1"] ** (2 - 2 / given["depth"]))
 
 
@@ -396,8 +398,8 @@ def escape_time_one_output(
     return s ** (2 / depth - 1) * integral / (n * z)
 
 
-def _network(depth: Number, samples: Number) -> dict[str, Array]:
-    """Depth and samples, where they are known: any depth above 1, not only whole ones."""
+def _network(depth: Number, samples: Number, **others: Array) -> dict[str, Array]:
+    """Depth (any above 1, not only whole ones) and samples, which go together with the others."""
     given = {"depth": _check.numbers("depth", depth, above=1), "samples": _check.numbers("samples", samples, above=0)}
-    _check.matching(**given)
+    _check.matching(**others, **given)
     return given

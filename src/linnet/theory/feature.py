@@ -726,8 +726,8 @@ def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array
     """
     if end is not None and not isinstance(end, EndState):
         raise InputError(f"end = {_check.show(end)} is not allowed: end must be what end_state returns.")
-    values = (end_state(_task(task)) if end is None else end).values
-    shrink = jnp.abs(1 - _check.number("lr", lr, above=0) * values / task.samples)
+    values = (end_state(task) if end is None else end).values
+    shrink = jnp.abs(1 - _check.number("lr", lr, above=0) * values / _task(task).samples)
     return jnp.max(jnp.where(values > 0, shrink, 0.0))
 
 

@@ -146,11 +146,12 @@ def critical_points(problem: Factorisation | Regression, hidden: Sequence[int], 
             "regression."
         )
     fit = problem.fit()
-    if not isinstance(hidden, Sequence) or not hidden:
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str) or not hidden:
         raise InputError(
             f"hidden = {_check.show(hidden)} is not allowed: give at least one hidden width, such as (3,)."
         )
-    widths = _widths((problem.shape[1], *hidden, problem.shape[0]))
+    inner = (_check.integer("a hidden width", width, least=1) for width in hidden)
+    widths = (problem.shape[1], *inner, problem.shape[0])
     z, gains, floor = np.asarray(fit.values), np.asarray(fit.gains), float(fit.floor)
     count, r = _rank(z), min(widths)
     c = _curvature(problem)
@@ -216,7 +217,7 @@ def _curvature(problem: Factorisation | Regression) -> float | None:
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(widths, Sequence) or len(widths) < 3:
+    if not isinstance(widths, Sequence) or isinstance(widths, str) or len(widths) < 3:
         raise InputError(
             f"widths = {_check.show(widths)} is not allowed: give (d_in, hidden ..., d_out), two layers or more."
         )

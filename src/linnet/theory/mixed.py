@@ -244,7 +244,7 @@ def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 5
     `signal` is |A_star|, the largest signal; lazy is gamma_sigma2 + gamma_w > 1. One step is 1/c_lr of what the fastest
     mode bears. In NumPy; any of c, signal and lazy may be arrays.
     """
-    if np.asarray(lazy).dtype != bool:
+    if not all(isinstance(one, bool | np.bool_) for one in np.asarray(lazy, dtype=object).flat):
         raise InputError(f"lazy = {_check.show(lazy)} is not allowed: lazy must be True or False, or an array of them.")
     scales = {name: np.asarray(_check.numbers(name, x, above=0)) for name, x in (("c", c), ("signal", signal))}
     _check.matching(**scales, lazy=lazy)

@@ -292,7 +292,8 @@ def cross_fate(
     points = np.asarray(_check.double("points", points, ndim=3))
     if points.shape[1:] != (2, len(s)) or len(points) < 2:
         raise InputError(f"points has shape {points.shape}: points must be 2 or more points x 2 x {len(s)} modes.")
-    if len(fates) != len(s) or not all(isinstance(mode, ModeFate) for mode in fates):
+    told = isinstance(fates, Sequence) and all(isinstance(mode, ModeFate) for mode in fates)
+    if not told or len(fates) != len(s):
         raise InputError(f"fates = {_check.show(fates)} is not allowed: fates must be a ModeFate for each mode.")
     if (len(s) < 2 and not null) or depth == 1:
         return None

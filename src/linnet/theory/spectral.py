@@ -514,6 +514,8 @@ def _data(inputs: Any, limit: Any) -> tuple[np.ndarray, np.ndarray]:
     """X and A; one output may be a vector."""
     x = np.asarray(_check.double("inputs", inputs, ndim=2))
     a = np.atleast_2d(np.asarray(_check.double("limit", limit, ndim=(1, 2))))
+    if not np.any(x):
+        raise InputError("inputs is zero: inputs must hold something to learn from.")
     if a.shape[1] != x.shape[1]:
         raise InputError(f"limit has shape {a.shape}: limit must have the {x.shape[1]} columns of inputs.")
     return x, a

@@ -365,7 +365,10 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     if np.any(given < 0) or np.sum(given == 0) > 1:
         raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
     unit = goal ** (1 / given.size)  # squares of tiny numbers must not underflow
-    y, ends = given / unit, np.atleast_1d(np.asarray(_check.double("end", end, ndim=(0, 1)))) / goal
+    ends = np.atleast_1d(np.asarray(_check.numbers("end", end)))
+    if ends.ndim > 1:
+        raise InputError(f"end has shape {ends.shape}: end must be one value or a vector of them.")
+    y, ends = given / unit, ends / goal
     excess = (y**2 - np.min(y**2))[:, None]
 
     def clock(values: np.ndarray) -> np.ndarray:
@@ -587,7 +590,7 @@ def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndar
 
 def cross_edge(ratio: Any, depth: int) -> Float[np.ndarray, "..."]:
     """kappa at lr = 2 / lam_12, where the minimum itself becomes unstable in the cross directions."""
-    return 2 * curvature(1.0, depth) / cross_curvature(1.0, ratio, depth)
+    return 2 * curvature(1.0, depth) / cross_curvature(1.0, _positive("ratio", ratio), depth)
 
 
 def cross_threshold(ratio: float, depth: int) -> float:
