@@ -39,14 +39,16 @@ class Num:
     one: bool = False
     infinite: bool = False  # infinity is allowed
     time: bool = False  # it leads and pairs with nothing
+    none: bool = False  # there is a default
     large: float = 1e6
 
     def probes(self):
         for x in (math.nan, -1.0, 0.0, self.large, math.inf):
             inside = x > self.above and x >= self.least and x < self.below and x <= self.most
             yield x, (inside and math.isfinite(x)) or (self.infinite and x == math.inf)
-        for wrong in ("abc", RAGGED, None, 1j, True):
+        for wrong in ("abc", RAGGED, 1j, True):
             yield wrong, False
+        yield None, self.none
         if self.one:
             yield [self.good, self.good], False
             yield np.array([self.good, self.good]), False
@@ -150,6 +152,7 @@ CONDITIONS = {
     "noise2": nonnegative(0.1, **ONE),
     "sigma_x": positive(1.0, **ONE),
     "constants": Other({"c1": 2.0}, ({"c1": math.nan}, {"c1": "abc"}, {"c1": -1.0}, {"c1": 0.0})),
+    "variant": Other("printed"),
 }
 MODES = {"s": Tensor(VALUES, negative=False, zero=False), "depth": Count(3), "alpha": positive(0.1, **ONE)}
 ESCAPE, KAPPAS = Tensor(np.array([3.0, 8.0]), negative=False), Tensor(np.array([1.0, 0.5]), negative=False, zero=False)
@@ -360,6 +363,22 @@ TABLE = {
         "lazy": Other(True, (1, 0.0, RAGGED)),
         "c_lr": positive(50.0, **ONE),
     },
+    "mixed.descent_bound": {
+        "steps": nonnegative(3.0, time=True),
+        "lr": positive(0.1),
+        "force": nonnegative(1.0),
+        "slope": nonnegative(2.0),
+        "variant": Other("printed"),
+    },
+    "mixed.pair_rate": {
+        "target": nonnegative(1.0),
+        "other": nonnegative(0.5),
+        "value": Num(0.9, above=0.3),
+        "other_value": nonnegative(0.3, below=0.9),
+        "c": nonnegative(0.1),
+        "kappa": positive(2.0),
+    },
+    "mixed.alignment_rate": {"levels": LEVELS, "variant": Other("printed")},
     "mixed.phase": {"gamma_w": Num(2.0, **ONE), "gamma_sigma2": Num(-1.6, **ONE)},
     "mixed.transition": {"gamma_w": Num(2.0), "low_rank": Other(True, (1,))},
     "mixed.sandwich": {"matrix": Tensor(MATRIX), "imbalance": Tensor(MATRIX + MATRIX.T)},
@@ -518,6 +537,13 @@ TABLE = {
         "scales": Other(VALUES, (VALUES[:1], -VALUES, MATRIX)),
         "frozen": nonnegative(0.2),
     },
+    "spectral.commutator_mean": {
+        "time": nonnegative(0.7, time=True),
+        "first": Tensor(MATRIX),
+        "readout": Tensor(VECTOR),
+        "scales": Other(VALUES / 2, (VALUES[:1], -VALUES, MATRIX)),
+        "step": Num(0.1, **ONE, above=0.0, none=True),
+    },
     "spectral.commutator_growth": {"d": Count(3)},
     "spectral.commutator_moments": {
         "time": nonnegative(0.7, time=True, large=3.0),
@@ -618,6 +644,7 @@ TABLE = {
 UNKNOWN = {
     "convergence.escape_time_aligned": {"depth"},
     "feature.growth": {"steps"},
+    "mixed.descent_bound": {"steps"},
     "feature.flow_growth": {"theta"},
     "feature.cubic_map": {"u", "x"},
     "feature.aligned_time": {"share"},

@@ -635,3 +635,27 @@ def test_growth_of_a_step_above_one_needs_whole_powers():
 def test_the_slope_saturates_beyond_all_numbers():
     assert feature.slope(feature.flow_growth(1000.0), 0.1, 0.2) == 1
     assert feature.cubic_flow(1000.0, 0.0) == 0
+
+
+def test_the_assumption_as_printed_beside_the_corrected_one():
+    n, d, w, beta, eps, noise = 10, 10_000, 1024, 100.0, 0.05, 3.0
+    sigma = feature.covariance(d)
+    given = {"beta_bar": beta, "sigma0": 0.01, "v0": 0.001, "lr": 0.2, "eps": eps, "noise2": noise}
+    printed, corrected = (
+        {one.id: one for one in feature.assumptions(n, d, w, sigma, **given, variant=variant)}
+        for variant in ("printed", "corrected")
+    )
+    assert corrected.keys() - printed.keys() == {"extra"}
+    for name in ("c1", "c2a", "c2b", "c3", "c6b"):
+        assert printed[name] == corrected[name]
+    x = 0.2 * np.sqrt(d) * beta / (w * np.sqrt(n))
+    assert corrected["c4"].value == pytest.approx(x)
+    assert printed["c4"].value == pytest.approx(x * np.sqrt(w))
+    assert (printed["c5"].value, printed["c5"].limit) == (pytest.approx(noise / (n * beta**2)), 8.0)
+    assert (corrected["c5"].value, corrected["c5"].limit) == (pytest.approx(noise / beta**2), None)
+    spread = d / (n + np.sqrt(n * d))
+    assert printed["c6"].value == corrected["c6"].value == pytest.approx(spread)
+    assert printed["c6"].limit == pytest.approx(np.sqrt(eps) * beta)
+    assert corrected["c6"].limit == pytest.approx(beta / np.sqrt(eps))
+    assert corrected["c6"].holds is False
+    assert feature.assumptions(n, d, w, sigma, **given) == list(corrected.values())

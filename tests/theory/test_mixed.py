@@ -389,3 +389,55 @@ def test_the_closure_needs_as_many_neurons_as_inputs(heavy):
             right = two_layer_flow(*turned, 1.5)
             gap = np.max(np.abs(mixed.matrix(1.5, turned[1] @ turned[0], turned[2], c) - right))
             assert gap < 1e-9 if exact else gap > 0.1, (width, gap)
+
+
+def test_descent_bound_holds_and_the_printed_one_does_not():
+    """F(A) = -sin(A) entry by entry: |F| <= sqrt(entries) and |F'| <= 1; flow and descent side by side."""
+    start = np.array([0.3, 1.2, 2.9])
+
+    def force(a):
+        return -np.sin(a)
+
+    for lr in (0.3, 0.01):
+        flow = solve_ivp(lambda _, a: force(a), (0, 60 * lr), start, rtol=1e-12, atol=1e-14, dense_output=True).sol
+        now, gaps = start, []
+        for k in range(61):
+            gaps.append(np.linalg.norm(flow(k * lr) - now))
+            now = now + lr * force(now)
+        bound = np.asarray(mixed.descent_bound(np.arange(61), lr, 3**0.5, 1.0))
+        assert np.all(gaps <= bound)
+        assert bound[1] == pytest.approx(lr / 2 * 3**0.5 * lr)
+        printed = np.asarray(mixed.descent_bound(np.arange(61), lr, 3**0.5, 1.0, variant="printed"))
+        assert printed[1] == 0 < gaps[1]
+        np.testing.assert_allclose(printed[1:], bound[:-1], rtol=1e-12)
+
+
+def test_pair_rate_is_that_of_the_flow():
+    """Singular vectors of a small rotation, turned by the closed form of the whole matrix for a short time."""
+    turn, dt = 1e-6, 1e-5
+
+    def rotation(angle):
+        return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+    for a, s, c, kappa in (
+        ((2.0, 1.0), (1.5, 0.4), 0.0, 1.0),
+        ((2.0, 1.9), (1.5, 0.4), 0.3, 1.7),
+        ((0.5, 3.0), (1.5, 0.4), 0.2, 1.0),
+        ((1.0, 0.0), (0.9, 0.05), 0.01, 0.3),
+    ):
+        rates = []
+        for sign in (1, -1):  # both frames alike, and against each other
+            begin = rotation(turn) @ np.diag(s) @ rotation(sign * turn).T
+            end = np.asarray(mixed.matrix(dt, begin, np.diag(a), c, kappa))
+            u = np.linalg.svd(end)[0]
+            rates.append(-np.log(abs(u[1, 0] / u[0, 0]) / np.tan(turn)) / dt)
+        assert float(mixed.pair_rate(a[0], a[1], s[0], s[1], c, kappa)) == pytest.approx(min(rates), rel=1e-3, abs=1e-4)
+
+
+def test_alignment_rate_counts_the_noise():
+    levels = [1.0, 0.9]
+    assert mixed.alignment_rate(levels) == pytest.approx(0.1 * 0.81 / 1.0)
+    assert mixed.alignment_rate(levels, variant="printed") == pytest.approx(0.1 * 0.81 / 0.19)
+    assert mixed.recovery(levels, 2.0, -1.6, 100, 1.0).rate == mixed.alignment_rate(levels)
+    with pytest.raises(ln.InputError, match="two levels must differ"):
+        mixed.alignment_rate([1.0], variant="printed")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
 import linnet as ln
 from linnet import linalg
@@ -286,3 +287,27 @@ def test_whitened_and_hitting_time_refuse_what_has_no_meaning():
             spectral.hitting_time(share, 2.0, 0.1)
     with pytest.raises(ln.InputError, match=r"gamma = 0.0 is not allowed"):
         spectral.hitting_time(0.5, 2.0, 0.0)
+
+
+def test_mean_of_the_commutators():
+    """Against the second moments of all entries, dx = sum_j B_j x dB_j: E[x x^T]' = sum_j B_j E[x x^T] B_j^T."""
+    rng = np.random.default_rng(8)
+    w, d, scales = 3, 2, np.array([1.3, 0.6])
+    first, readout = rng.normal(size=(w, d)), rng.normal(size=w)
+    stack = np.concatenate([first.T, readout[None]]).ravel()  # c_1, c_2, a
+    generator = 0.0
+    for j in range(d):
+        move = np.zeros((d + 1, d + 1))
+        move[j, d] = move[d, j] = scales[j]
+        move = np.kron(move, np.eye(w))
+        generator = generator + np.kron(move, move)
+    steps, dt = 40, 0.02
+    moments = np.outer(stack, stack).ravel()
+    right = expm(steps * dt * generator) @ moments
+    euler = np.linalg.matrix_power(np.eye(len(generator)) + dt * generator, steps) @ moments
+    for found, step in ((right, None), (euler, dt)):
+        blocks = found.reshape(d + 1, w, d + 1, w)
+        expected = np.array([blocks[i, :, d] - blocks[i, :, d].T for i in range(d)])
+        got = spectral.commutator_mean(np.array([0.0, steps * dt]), first, readout, scales, step=step)
+        np.testing.assert_allclose(got[1], expected, rtol=1e-10, atol=1e-12)
+        assert got.shape == (2, d, w, w)

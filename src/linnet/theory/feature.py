@@ -881,14 +881,18 @@ def assumptions(
     noise2: float = 0.0,
     sigma_x: float = 1.0,
     constants: dict[str, float] | None = None,
+    variant: str = "corrected",
 ) -> list[Condition]:
     """The paper's assumption, condition by condition, with the constant that each would need.
 
-    The paper leaves its constants open, so a condition is judged only where theory knows the constant (c2b, `extra`) or
-    `constants` gives it by id. Corrected where the print is wrong: c5 has no n, c6 needs the larger of its constant and
-    beta_bar / sqrt(eps) (so that without the constant it can fail but not be known to hold), and `extra`, missing in
-    print, is what every statement about single neurons needs.
+    The paper leaves its constants open, so a condition is judged only where the constant is known (c2b, `extra`) or
+    `constants` gives it by id. "corrected" where the print is wrong: c4 has the width outside the root (`feature/E7`),
+    c5 has no n (`feature/E8`), c6 needs the larger of its constant and beta_bar / sqrt(eps) (`feature/E10`; so that
+    without the constant it can fail but not be known to hold), and `extra`, missing in print, is what every statement
+    about single neurons needs (`feature/E3`). "printed" is the letter: sqrt(n w) in c4, noise2 <= 8 n beta_bar^2 in c5,
+    sqrt(eps) beta_bar in c6, and no `extra`.
     """
+    printed = _check.choice("variant", variant, ("printed", "corrected")) == "printed"
     n, d = _check.integer("samples", samples, least=1), _check.integer("dimension", dimension, least=1)
     w, beta = _check.real("width", width, above=0), _check.real("beta_bar", beta_bar, above=0)
     s0, v = _check.real("sigma0", sigma0, least=0), _check.real("v0", v0, above=0)
@@ -899,18 +903,27 @@ def assumptions(
         raise InputError(f"constants = {_check.show(constants)} is not allowed: constants must be a dict by condition.")
     given = {name: _check.real(f"constants[{name!r}]", x, above=0) for name, x in (constants or {}).items()}
     spread = trace / spread_unit(n, sigma, sigma_x)
+    step = (
+        ("lr sqrt(tr) beta / sqrt(n w)", math.sqrt(n * w))
+        if printed
+        else ("lr sqrt(tr) beta / (w sqrt(n))", w * n**0.5)
+    )
+    dirt = ("noise2 / (n beta^2)", n, 8.0) if printed else ("noise2 / beta^2 (n removed)", 1, None)
+    even = beta * math.sqrt(target) if printed else beta / math.sqrt(target)
     # (id, what, value, sense, constant that is known)
     rows: list[tuple[str, str, float, str, float | None]] = [
         ("c1", "w / log(2n)", w / math.log(2 * n), ">=", None),
         ("c2a", "sigma0 sqrt(n d tr) beta", s0 * math.sqrt(n * d * trace) * beta, "<=", None),
         ("c2b", "sigma0 (n tr)^(1/4) sqrt(beta / eps)", s0 * (n * trace) ** 0.25 * math.sqrt(beta / target), "<=", 1.0),
         ("c3", "v0 sqrt(n tr) beta", v * math.sqrt(n * trace) * beta, "<=", None),
-        ("c4", "lr sqrt(tr) beta / (w sqrt(n))", eta * math.sqrt(trace) * beta / (w * math.sqrt(n)), "<=", None),
-        ("c5", "noise2 / beta^2 (n removed)", noise / beta**2, "<=", None),
-        ("c6", "tr / (sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F))", spread, ">=", beta / math.sqrt(target)),
+        ("c4", step[0], eta * math.sqrt(trace) * beta / step[1], "<=", None),
+        ("c5", dirt[0], noise / (dirt[1] * beta**2), "<=", dirt[2]),
+        ("c6", "tr / (sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F))", spread, ">=", even),
         ("c6b", "tr beta^2", trace * beta**2, ">=", None),
-        ("extra", "sigma0 sqrt(2 log(8 w n^2)) / v0", s0 * math.sqrt(2 * math.log(8 * w * n**2)) / v, "<=", 1.0),
     ]
+    if not printed:
+        neurons = s0 * math.sqrt(2 * math.log(8 * w * n**2)) / v
+        rows.append(("extra", "sigma0 sqrt(2 log(8 w n^2)) / v0", neurons, "<=", 1.0))
     unknown = sorted(set(given) - {row[0] for row in rows})
     if unknown:
         raise InputError(f"constants has {unknown[0]!r}: it must name conditions, {', '.join(row[0] for row in rows)}.")
@@ -918,7 +931,7 @@ def assumptions(
     for name, text, value, sense, known in rows:
         limit = given.get(name, known)
         if name == "c6" and name in given:
-            limit = max(given[name], beta / math.sqrt(target))
+            limit = max(given[name], even)
         holds = None if limit is None else bool(value >= limit if sense == ">=" else value <= limit)
         if name == "c6" and name not in given and holds:
             holds = None

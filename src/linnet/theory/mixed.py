@@ -252,6 +252,27 @@ def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 5
     return size**2 / (_check.real("c_lr", c_lr, above=0) * np.where(lazy, scales["c"], scales["signal"]))
 
 
+VARIANTS = ("printed", "derived")  # of what the paper prints with a mistake, and as its proof has it
+
+
+def descent_bound(
+    steps: Number, lr: Number, force: Number, slope: Number, *, variant: str = "derived"
+) -> Float[Array, "..."]:
+    """How far descent A <- A + lr F(A) can be from the flow dA/dt = F(A) after k steps from one start (Lemma F.1).
+
+    (lr C_0 / 2) [(1 + lr C_1)^k - 1], where `force` is C_0 >= |F| and `slope` is C_1 >= |dF/dA| in a norm with
+    |AB| <= |A| |B|, on all that both visit. Printed with the power k - 1, which has no error after the first step and
+    is no bound (`mixed/E26`); the true distance is linear in lr as well, with a smaller constant (`mixed/C24`).
+    """
+    power = _check.choice("variant", variant, VARIANTS) == "printed"
+    given = {"lr": _check.numbers("lr", lr, above=0)}
+    given |= {name: _check.numbers(name, x, least=0) for name, x in (("force", force), ("slope", slope))}
+    _check.matching(**given)
+    k = leading(_check.numbers("steps", steps, least=0), *given.values())
+    eta, size, bend = given.values()
+    return eta * size / 2 * jnp.expm1((jnp.maximum(k - 1, 0.0) if power else k) * jnp.log1p(eta * bend))
+
+
 class Phase(enum.StrEnum):
     """The phases of low-rank recovery as d grows. The paper calls RICH active."""
 
@@ -318,6 +339,47 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
 # Theorem 2 -----------------------------------------------------------------------------------------------------------
 
 
+def pair_rate(
+    target: Number, other: Number, value: Number, other_value: Number, c: Number = 0.0, kappa: Number = 1.0
+) -> Float[Array, "..."]:
+    """How fast the singular vectors of two modes turn to those of their targets a_k, a_j, at values s_k > s_j >= 0.
+
+    Near alignment the mixed flow turns the two frames together (as one rotation) and against each other, and the angles
+    decay at the rates kappa (h_k + h_j) (a_k - a_j) / (s_k - s_j) and kappa (h_k + h_j) (a_k + a_j) / (s_k + s_j), with
+    h = hypot(s, c); the smaller one is returned. For c << s it is that of Lemma C.6 (`mixed/E28`). Negative: they turn
+    away, for the larger mode has the smaller target. Noise is a mode with a_j = 0.
+    """
+    given = {name: _check.numbers(name, x, least=0) for name, x in (("target", target), ("other", other))}
+    given |= {"value": _check.numbers("value", value, above=0)}
+    given |= {name: _check.numbers(name, x, least=0) for name, x in (("other_value", other_value), ("c", c))}
+    given |= {"kappa": _check.numbers("kappa", kappa, above=0)}
+    _check.matching(**given)
+    a, b, s, r, c, kappa = given.values()
+    if not _check.traced((s, r)) and np.any(np.asarray(r) >= np.asarray(s)):
+        raise InputError(
+            f"other_value = {_check.show(other_value)} is not allowed: other_value must be below value = "
+            f"{_check.show(value)}; equal values have no vectors of their own."
+        )
+    pull = kappa * (jnp.hypot(s, c) + jnp.hypot(r, c))
+    return jnp.minimum(pull * (a - b) / (s - r), pull * (a + b) / (s + r))
+
+
+def alignment_rate(levels: Any, *, variant: str = "derived") -> float:
+    """c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, a_K the weakest signal (Theorem 2).
+
+    The noise level 0 is among them; "printed" has pairs of signals alone, which promises more than noise allows
+    (`mixed/E28`), and needs two distinct ones.
+    """
+    a = np.asarray(_levels(levels))
+    noise = () if _check.choice("variant", variant, VARIANTS) == "printed" else (0.0,)
+    distinct = np.unique([*a, *noise])
+    if len(distinct) < 2:
+        raise InputError(f"levels = {_check.show(levels)} is not allowed: as printed, two levels must differ.")
+    first, second = np.triu_indices(len(distinct), 1)
+    gaps, squares = distinct[second] - distinct[first], distinct[second] ** 2 - distinct[first] ** 2
+    return float(gaps.min() * a.min() ** 2 / squares.max())
+
+
 class Recovery(NamedTuple):
     """The quantities of Theorem 2 for targets with singular values a_i d, in steps of gradient descent."""
 
@@ -334,13 +396,12 @@ def recovery(
     """Delta, the alignment rate c(a), the steps T_star and the error terms of Theorem 2.
 
     T_star = [Delta/a_K + 2m/c(a) + m/(2 a_K)] d ln d / lr with m = max(1, 2 Delta) as printed, min(1, 2 Delta) as the
-    proof derives it (`mixed/E20`). c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, the noise
-    level 0 among them (`mixed/E28`). `leading_steps` is the truth for the weakest signal to leading order, Delta d
-    ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`). All of it is said of the rich phase alone, and
-    Delta > 0.
+    proof derives it (`mixed/E20`). c(a) is `alignment_rate`, with the noise level. `leading_steps` is the truth for the
+    weakest signal to leading order, Delta d ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`). All of it
+    is said of the rich phase alone, and Delta > 0.
     """
     a = np.asarray(_levels(levels))
-    _check.choice("variant", variant, ("printed", "derived"))
+    _check.choice("variant", variant, VARIANTS)
     d, lr = _check.real("d", d, above=1), _check.real("lr", lr, above=0)
     found, delta = phase(gamma_w, gamma_sigma2), 1 - gamma_sigma2 - gamma_w
     if found is not Phase.RICH or delta == 0:
@@ -349,11 +410,7 @@ def recovery(
             f"gamma_w = {gamma_w:g} with gamma_sigma2 = {gamma_sigma2:g} is not allowed: Theorem 2 speaks of the rich "
             f"phase, and this is the {where}."
         )
-    distinct = np.unique(np.append(a, 0.0))
-    differences = np.abs(distinct[:, None] - distinct[None, :])[np.triu_indices(len(distinct), 1)]
-    squares = np.abs(distinct[:, None] ** 2 - distinct[None, :] ** 2)[np.triu_indices(len(distinct), 1)]
-    weakest = float(a.min())
-    rate = float(differences.min() * weakest**2 / squares.max())
+    weakest, rate = float(a.min()), alignment_rate(a)
     m = max(1.0, 2 * delta) if variant == "printed" else min(1.0, 2 * delta)
     unit = d * np.log(d) / lr
     c = d ** (gamma_sigma2 + gamma_w)

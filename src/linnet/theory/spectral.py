@@ -401,6 +401,39 @@ def noise_moments(
     return Moments(first, v * cosh + u * sinh / kap)
 
 
+def commutator_mean(
+    time: Number,
+    first: Float[Values, "w d"],
+    readout: Float[Values, " w"],
+    scales: Any = None,
+    *,
+    step: float | None = None,
+) -> Float[Array, "... d w w"]:
+    """E K_i in time under pure noise: K_i(0) exp(-D_i^2 t), K_i = c_i a^T - a c_i^T (`spectral/C20`).
+
+    c_i are the columns of W_1 in the frame of the data's right singular vectors, a the readout and D the data's
+    singular values, 1 unless given. With `step` it is that of the Euler-Maruyama scheme, exactly: K_i(0) (1 - D_i^2
+    step)^k after k = t / step steps. The mean is signed: E|K_i| does not vanish (`commutator_limit`).
+    """
+    w1, a = _check.double("first", first, ndim=2), _check.double("readout", readout, ndim=1)
+    w, d = w1.shape
+    if a.shape != (w,):
+        raise InputError(f"readout has shape {a.shape}: readout must have an entry for each of {w} neurons.")
+    d2 = jnp.ones(d)
+    if scales is not None:
+        d2 = _check.numbers("scales", scales, ndim=1, least=0) ** 2
+        if d2.shape != (d,):
+            raise InputError(f"scales has shape {d2.shape}: scales must have an entry for each of {d} columns.")
+    outer = w1.T[:, :, None] * a
+    t = leading(_check.numbers("time", time, least=0), d2)
+    if step is None:
+        left = jnp.exp(-d2 * t)
+    else:
+        dt = _check.real("step", step, above=0)
+        left = (1 - d2 * dt) ** jnp.round(t / dt)
+    return left[..., None, None] * (outer - jnp.swapaxes(outer, 1, 2))
+
+
 def commutator_growth(d: int) -> float:
     """The growth rate of E sum_i |K_i|^2, K_i = c_i a^T - a c_i^T: -1 + sqrt(2d - 1), positive from d = 2 on."""
     return float(-1 + np.sqrt(2 * _check.integer("d", d, least=1) - 1))
