@@ -298,9 +298,8 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
 
 def transition(gamma_w: Number, *, low_rank: bool = True) -> Number:
     """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one."""
-    exponent = np.asarray(_check.numbers("gamma_w", gamma_w))
-    found = (1.0 if _check.flag("low_rank", low_rank) else 0.5) - exponent
-    return found if found.ndim else float(found)
+    found = (1.0 if _check.flag("low_rank", low_rank) else 0.5) - _check.numbers("gamma_w", gamma_w)
+    return found if found.ndim or _check.traced(found) else float(found)
 
 
 class Sandwich(NamedTuple):
