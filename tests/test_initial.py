@@ -193,6 +193,7 @@ def test_aligned_layers_are_modes():
         (lambda p, k: ln.gaussian(k, ln.factorisation(np.ones(3)), 4, 1.0), "needs a matrix problem"),
         (lambda p, k: ln.i_gamma(p, 0.0), "gamma = 0.0"),
         (lambda p, k: ln.i_gamma(p, 1.0, width=2), "width = 2"),
+        (lambda p, k: ln.i_gamma(p, 1.0, width=9), "width = 9 is not allowed: without a key there are d_in ="),
         (lambda p, k: ln.readout(k, p, 4, sigma0=1.0, v0=1.0), "d_out = 2"),
         (lambda p, k: ln.readout(k, ln.factorisation(np.ones((1, 3))), 4, sigma0=1.0, v0=0.0), "v0 = 0.0"),
         (lambda p, k: ln.balanced(np.eye(3), (2, 4)), "rank 3"),

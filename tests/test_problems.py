@@ -1,5 +1,6 @@
 """Costs, their gradients and normalisations, optima, projection and whitening."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,6 +171,20 @@ def test_single_precision_data_keep_their_rank():
     problem = ln.regression(x, RNG.normal(size=(30, 2)).astype(np.float32))
     assert problem.project().problem.shape == (2, 7)
     assert jnp.max(jnp.abs(problem.target)) < 10
+
+
+def test_label_noise_is_the_change_of_the_force():
+    """With noise e on the labels, -dC/dA changes by what `label_noise` says, sign included."""
+    rng, key = np.random.default_rng(4), jax.random.key(7)
+    matrix = jnp.asarray(rng.normal(size=(2, 3)))
+    plain = ln.factorisation(rng.normal(size=(2, 3)))
+    fitted = ln.regression(rng.normal(size=(6, 3)), rng.normal(size=(6, 2)), average=True, output_scale=0.5)
+    for problem, name in ((plain, "goal"), (fitted, "labels")):
+        labels = getattr(problem, name)
+        noise = jax.random.normal(key, labels.shape, dtype=labels.dtype)
+        noisy = eqx.tree_at(lambda problem, name=name: getattr(problem, name), problem, labels + noise)
+        change = problem.gradient(matrix) - noisy.gradient(matrix)
+        np.testing.assert_allclose(problem.label_noise(key), change, rtol=1e-12, atol=1e-14)
 
 
 def test_label_noise_has_the_covariance_of_the_data():

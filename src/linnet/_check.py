@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+_KINDS = {1: "a vector", 2: "a matrix"}
 _NUMBER = int | float | np.integer | np.floating | np.ndarray | jax.Array
 
 
@@ -34,32 +35,46 @@ def show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def _range(
+    value: Any, above: float | None, least: float | None, below: float | None, most: float | None
+) -> np.ndarray | bool:
+    """Where `value` is finite and inside the range."""
+    inside = np.isfinite(value)
+    for limit, holds in ((above, np.greater), (least, np.greater_equal), (below, np.less), (most, np.less_equal)):
+        if limit is not None:
+            inside = inside & holds(value, limit)
+    return inside
+
+
+def _allowed(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
+    """The range in words."""
+    bounds = ((above, "greater than"), (least, "of at least"), (below, "less than"), (most, "of at most"))
+    if least is not None and most is not None:
+        return f"a number from {least:g} to {most:g}"
+    return " ".join(["a finite number", " and ".join(f"{word} {x:g}" for x, word in bounds if x is not None)]).strip()
+
+
 def real(
     name: str,
     value: Any,
     *,
     above: float | None = None,
     least: float | None = None,
+    below: float | None = None,
     most: float | None = None,
 ) -> float:
     """`value` as a Python number inside the given range; it may not be traced."""
-    allowed = "a finite number"
-    if above is not None:
-        allowed = f"a finite number greater than {above:g}"
-    elif least is not None and most is not None:
-        allowed = f"a number from {least:g} to {most:g}"
-    elif least is not None:
-        allowed = f"a finite number of at least {least:g}"
-    refused = InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+    refused = InputError(
+        f"{name} = {show(value)} is not allowed: {name} must be {_allowed(above, least, below, most)}."
+    )
     truth = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
     if truth or traced(value) or not isinstance(value, _NUMBER) or jnp.ndim(value) != 0:
         raise refused
     try:
         x = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise refused from None
-    inside = (above is None or x > above) and (least is None or x >= least) and (most is None or x <= most)
-    if not (math.isfinite(x) and inside):
+    if not _range(x, above, least, below, most):
         raise refused
     return x
 
@@ -70,14 +85,58 @@ def number(
     *,
     above: float | None = None,
     least: float | None = None,
+    below: float | None = None,
     most: float | None = None,
 ) -> Array:
     """`value` as a double scalar, inside the given range unless it is traced and cannot be looked at."""
     if not traced(value):
-        value = real(name, value, above=above, least=least, most=most)
+        value = real(name, value, above=above, least=least, below=below, most=most)
     elif jnp.ndim(value) != 0:
         raise InputError(f"{name} has shape {jnp.shape(value)}: {name} must be one number; batch with jax.vmap.")
     return jnp.asarray(value, dtype=jnp.float64)  # one type for all: a weak or single scalar would compile again
+
+
+def numbers(
+    name: str,
+    value: Any,
+    *,
+    ndim: int | None = None,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    infinite: bool = False,
+) -> Array:
+    """`value` as doubles of any shape (or with `ndim` axes, not empty), each inside the given range unless traced.
+
+    With `infinite` it may be plus infinity.
+    """
+    allowed = _allowed(above, least, below, most)
+    if infinite:
+        allowed += " or infinite"
+    allowed = f"{allowed}, or an array of such" if ndim is None else f"{_KINDS[ndim]}, each entry {allowed}"
+    refused = InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
+    if not traced(value):
+        try:
+            value = np.asarray(value)
+        except (TypeError, ValueError):
+            raise refused from None
+        if value.dtype.kind not in "iuf":
+            raise refused
+        if not np.all(_range(value, above, least, below, most) | (infinite & (value == math.inf))):
+            raise refused
+    if ndim is not None and (np.ndim(value) != ndim or 0 in np.shape(value)):
+        raise refused
+    return jnp.asarray(value, dtype=jnp.float64)
+
+
+def matching(**given: Any) -> tuple[int, ...]:
+    """The shape that these values have together, where they broadcast."""
+    try:
+        return np.broadcast_shapes(*(np.shape(value) for value in given.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in given.items())
+        raise InputError(f"shapes that do not go together are not allowed: they are {shapes}.") from None
 
 
 def integer(name: str, value: Any, *, least: int, most: int | None = None, reason: str = "") -> int:
@@ -131,7 +190,7 @@ def array(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[in
             raise InputError(f"{name}: {error}") from None
         raise InputError(f"{name} = {show(value)} is not allowed: {name} must be an array of numbers.") from None
     if x.ndim not in dims:
-        kind = " or ".join({1: "a vector", 2: "a matrix"}.get(n, f"{n}-dimensional") for n in dims)
+        kind = " or ".join(_KINDS.get(n, f"{n}-dimensional") for n in dims)
         raise InputError(f"{name} has shape {x.shape}: {name} must be {kind}.")
     if 0 in x.shape:
         raise InputError(f"{name} has shape {x.shape}: {name} must not be empty.")

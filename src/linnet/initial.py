@@ -83,13 +83,18 @@ def readout(
 def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Key[Array, ""] | None = None) -> Weights:
     """W_1 = sqrt(2 gamma) Q with orthonormal columns, W_2 = 0 (spectral bias, section 2).
 
-    Without a key the frame Q is rotated away: d_in neurons, exactly the same A, whatever the width. With a key, Q is a
+    Without a key the frame Q is rotated away: d_in neurons, exactly the same A as for any width. With a key, Q is a
     Haar frame of `width` >= d_in neurons in full.
     """
     d_out, d_in = _matrix(problem)
     scale = jnp.sqrt(2 * _check.number("gamma", gamma, above=0))
     w = d_in if width is None else _check.integer("width", width, least=d_in, reason="d_in: the frame needs it")
     if key is None:
+        if w > d_in:
+            raise InputError(
+                f"width = {w} is not allowed: without a key there are d_in = {d_in} neurons, and A is that of any "
+                "width; give a key for all of them."
+            )
         return Weights((scale * jnp.eye(d_in), jnp.zeros((d_out, d_in))))
     return Weights((scale * haar(_stream(key, "i_gamma"), w, d_in), jnp.zeros((d_out, w))))
 
@@ -261,7 +266,7 @@ def mixed_manifold(matrix: Any, c: Any) -> Weights:
 def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
     """Two layers with end-to-end matrix A and W_1 W_1^T - W_2^T W_2 = +2c I (or -2c I) (`mixed/C5`).
 
-    `sign=+1` has d_in neurons, `sign=-1` has d_out; `Mixed(c)` is exact for both.
+    `sign=+1` has d_in neurons, `sign=-1` has d_out: so `Mixed(c)` is exact for both, which it is not for fewer neurons.
     """
     a = _check.array("matrix", matrix, ndim=2)
     c = _check.number("c", c, above=0)

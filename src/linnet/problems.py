@@ -108,7 +108,7 @@ class Problem(eqx.Module):
         return u, vt.T
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
-        """The change of the gradient when every label gets independent standard normal noise."""
+        """The change of the force -dC/dA when every label gets independent standard normal noise."""
         raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
 
     def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
@@ -241,7 +241,7 @@ class Regression(Problem):
         return self.target
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "*d_out d_in"]:
-        """-scale output_scale e^T X for e ~ N(0, I): equal in law to standard normals times the root."""
+        """scale output_scale e^T X for e ~ N(0, I): equal in law to standard normals times the root."""
         normals = jax.random.normal(key, self.labels.shape, dtype=self.root.dtype)
         return self.scale * self.output_scale * (normals @ self.root)
 

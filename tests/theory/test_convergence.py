@@ -490,12 +490,14 @@ def test_mistakes_are_one_sentence():
         r"right has shape \(3,\)": lambda: convergence.rank_one(1.0, 1.0, u, np.ones(3), target, 3),
         "depth = 1 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 1),
         "depth = 2.5 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 2.5),
-        "times must be finite and": lambda: convergence.two_layers(np.nan, target, target),
+        "time = nan ": lambda: convergence.two_layers(np.nan, target, target),
         "start = -1.0": lambda: convergence.aligned(1.0, -1.0, 1.0, 3),
         "target of zero": lambda: convergence.escape_time(Coordinates(1.0, u, v, 0 * u), 3),
-        "depth = 1 is not allowed: depth must be above 1": lambda: convergence.largest_lr(1.0, 1),
-        "sizes of shape": lambda: convergence.passage_time(1.0, random_states(3), 3),
-        "times must be finite": lambda: convergence.rank_one(-1.0, 1.0, u, v, target, 2),
+        "depth = 1 is not allowed: depth must be a finite number greater than 1": lambda: convergence.largest_lr(
+            1.0, 1
+        ),
+        "start has shapes .3,.,": lambda: convergence.passage_time(1.0, random_states(3), 3),
+        "time = -1.0 ": lambda: convergence.rank_one(-1.0, 1.0, u, v, target, 2),
         "samples = -1.0 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 2, -1.0),
         "start has shapes": lambda: convergence.modes(1.0, random_states(3), 2),
         r"start has shape \(2, 2\)": lambda: convergence.two_layers(1.0, target, np.ones((2, 3))),
@@ -503,7 +505,9 @@ def test_mistakes_are_one_sentence():
         "end = 3.0 ": lambda: convergence.aligned_time(0.1, 3.0, 2.0, 3),
         "form = 'best'": lambda: convergence.envelope(random_states(1), 0.5, 2.0, 2, form="best"),
         "alpha = 1.5 ": lambda: convergence.envelope(random_states(1), 1.5, 2.0, 2),
-        "beta = 1.0 is not allowed: beta must be above 1": lambda: convergence.envelope(random_states(1), 0.5, 1.0, 2),
+        "beta = 1.0 is not allowed: beta must be a finite number greater than 1": lambda: convergence.envelope(
+            random_states(1), 0.5, 1.0, 2
+        ),
         "alpha = -0.1 ": lambda: convergence.in_set(random_states(1), -0.1),
         "values must descend": lambda: convergence.near_rates([1.0, 2.0], (2, 2), 3),
         "values has shape": lambda: convergence.near_rates([2.0], (2, 2), 3),

@@ -590,3 +590,72 @@ def test_functions_are_traceable():
 
     batch = jax.vmap(all_of_it)(jnp.array([0.1, 0.2]))
     assert float(batch[1]) == pytest.approx(float(all_of_it(0.2)), rel=1e-12)
+
+
+def test_a_start_without_v0_has_no_sigma0():
+    _, task = diagonal_task(np.array([3.0, 1.0]), np.array([1.0, 2.0]), 5)
+    for function in (feature.end_state, feature.step_limits):
+        with pytest.raises(ln.InputError, match=r"sigma0 = 5.0 is not allowed without v0"):
+            function(task, None, 5.0)
+        with pytest.raises(ln.InputError, match=r"sigma0 = 5.0 is not allowed without v0"):
+            function(task, sigma0=5.0)
+        assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), function(task), function(task, None, 0)))
+
+
+def test_times_never_pair_with_neurons():
+    """As many rapidities (or steps) as neurons: every neuron at every time."""
+    v, alpha, thetas = np.array([0.1, -0.2, 0.3]), np.array([0.05, 0.02, -0.1]), np.array([0.2, 0.9, 2.0])
+    start = feature.expected_amplitudes(0.1, 0.05)
+    both = (
+        lambda t: feature.stage_one(feature.flow_growth(t), v, alpha, 2.0),
+        lambda t: feature.aligned_flow(t, start, 0.7).neurons(v, alpha, 2.0),
+    )
+    for neurons in both:
+        found, one_by_one = neurons(thetas), [neurons(t) for t in thetas]
+        for name in ("rho", "v"):
+            np.testing.assert_allclose(
+                getattr(found, name), [getattr(one, name) for one in one_by_one], rtol=1e-13, atol=1e-15
+            )
+    path = feature.aligned_descent(start, 0.3, 0.7, 2)
+    assert path.neurons(v, alpha, 2.0).v.shape == (3, 3)
+    np.testing.assert_allclose(path.neurons(v, alpha, 2.0).v[0], v, rtol=1e-14)
+
+
+def test_growth_of_a_step_above_one_needs_whole_powers():
+    right = feature.growth(3, 1.5)
+    assert float(right.odd) == pytest.approx((2.5**3 - (-0.5) ** 3) / 2)
+    with pytest.raises(
+        ln.InputError, match=r"steps = 2.5 is not allowed: steps must be whole numbers where x is above 1"
+    ):
+        feature.growth(2.5, 1.5)
+    assert float(feature.growth(2.5, 0.5).even) == pytest.approx((1.5**2.5 + 0.5**2.5) / 2)
+    assert np.isnan(jax.jit(feature.growth)(2.5, 1.5).even)
+
+
+def test_the_slope_saturates_beyond_all_numbers():
+    assert feature.slope(feature.flow_growth(1000.0), 0.1, 0.2) == 1
+    assert feature.cubic_flow(1000.0, 0.0) == 0
+
+
+def test_the_assumption_as_printed_beside_the_corrected_one():
+    n, d, w, beta, eps, noise = 10, 10_000, 1024, 100.0, 0.05, 3.0
+    sigma = feature.covariance(d)
+    given = {"beta_bar": beta, "sigma0": 0.01, "v0": 0.001, "lr": 0.2, "eps": eps, "noise2": noise}
+    printed, corrected = (
+        {one.id: one for one in feature.assumptions(n, d, w, sigma, **given, variant=variant)}
+        for variant in ("printed", "corrected")
+    )
+    assert corrected.keys() - printed.keys() == {"extra"}
+    for name in ("c1", "c2a", "c2b", "c3", "c6b"):
+        assert printed[name] == corrected[name]
+    x = 0.2 * np.sqrt(d) * beta / (w * np.sqrt(n))
+    assert corrected["c4"].value == pytest.approx(x)
+    assert printed["c4"].value == pytest.approx(x * np.sqrt(w))
+    assert (printed["c5"].value, printed["c5"].limit) == (pytest.approx(noise / (n * beta**2)), 8.0)
+    assert (corrected["c5"].value, corrected["c5"].limit) == (pytest.approx(noise / beta**2), None)
+    spread = d / (n + np.sqrt(n * d))
+    assert printed["c6"].value == corrected["c6"].value == pytest.approx(spread)
+    assert printed["c6"].limit == pytest.approx(np.sqrt(eps) * beta)
+    assert corrected["c6"].limit == pytest.approx(beta / np.sqrt(eps))
+    assert corrected["c6"].holds is False
+    assert feature.assumptions(n, d, w, sigma, **given) == list(corrected.values())

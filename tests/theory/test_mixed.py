@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import linnet as ln
 from linnet.theory import mixed
@@ -234,7 +235,7 @@ def test_theorem_two_quantities():
     assert 0.5 < measured / mixed.recovery([1.0, 0.8, 0.6], 2.25, -1.85, d, lr).leading_steps < 2
     with pytest.raises(ln.InputError, match="variant"):
         mixed.recovery([1.0], 2.0, -1.6, 100, 1.0, variant="guessed")
-    with pytest.raises(ln.InputError, match="positive"):
+    with pytest.raises(ln.InputError, match="levels must be a vector, each entry a finite number greater than 0"):
         mixed.recovery([1.0, 0.0], 2.0, -1.6, 100, 1.0)
 
 
@@ -325,3 +326,118 @@ def test_the_scale_of_a_mode_is_a_constant_of_its_flow_at_any_width():
         np.testing.assert_allclose(run["modes"][:, 0], mixed.mode(run.times, s, 1.5, c), rtol=1e-8)
     assert mixed.mode_scale(2e-3, 0.0, 0.0) == pytest.approx(1e-3)  # I_gamma
     assert mixed.mode_scale(1.0, 1.0, 1.0) == 0  # balanced
+
+
+def test_times_never_pair_with_rows():
+    """As many times as rows: each time gets the whole matrix; c and kappa are one number each."""
+    rng = np.random.default_rng(3)
+    start, goal = 0.3 * rng.normal(size=(2, 3, 2))
+    times = np.array([0.1, 0.7, 2.0])
+    for flow in (mixed.matrix, mixed.lazy):
+        found = flow(times, start, goal, 0.2, 1.3)
+        one_by_one = [flow(t, start, goal, 0.2, 1.3) for t in times]
+        np.testing.assert_allclose(found, one_by_one, rtol=1e-13, atol=1e-15)
+        for wrong in ({"c": np.full(3, 0.2)}, {"kappa": np.full(3, 1.3)}, {"time": -1.0}, {"c": -0.1}, {"c": np.nan}):
+            given = {"time": times, "start": start, "observed": goal, "c": 0.2, "kappa": 1.3} | wrong
+            with pytest.raises(ln.InputError, match=f"{next(iter(wrong))} = "):
+                flow(**given)
+
+
+def test_phase_and_recovery_know_where_they_apply():
+    for exponents in ((np.nan, -1.0), (2.0, np.nan), (np.inf, -1.0)):
+        with pytest.raises(ln.InputError, match="must be a finite number"):
+            mixed.phase(*exponents)
+    for exponents, said in (
+        ((2.7, -1.5), "lazy phase"),
+        ((0.9, -3.0), "underparametrized phase"),
+        ((2.0, -0.5), "infinite_noise phase"),
+        ((2.5, -1.5), "line between lazy and rich"),
+    ):
+        with pytest.raises(ln.InputError, match=said):
+            mixed.recovery([1.0], *exponents, 100, 1.0)
+    assert mixed.recovery([1.0], 2.0, -1.6, 100, 1.0).steps > 0
+
+
+def two_layer_flow(first, second, goal, time):
+    """W_2 W_1 after gradient flow on 1/2 |W_2 W_1 - goal|^2, by Runge-Kutta on all weights."""
+    w, d_in = first.shape
+
+    def velocity(_, flat):
+        w1, w2 = flat[: w * d_in].reshape(w, d_in), flat[w * d_in :].reshape(-1, w)
+        force = goal - w2 @ w1
+        return np.concatenate([(w2.T @ force).ravel(), (force @ w1.T).ravel()])
+
+    begin = np.concatenate([first.ravel(), second.ravel()])
+    end = solve_ivp(velocity, (0, time), begin, method="DOP853", rtol=1e-12, atol=1e-13).y[:, -1]
+    return end[w * d_in :].reshape(-1, w) @ end[: w * d_in].reshape(w, d_in)
+
+
+@pytest.mark.parametrize("heavy", ["first", "second"])
+def test_the_closure_needs_as_many_neurons_as_inputs(heavy):
+    """W_1 W_1^T - W_2^T W_2 = 2c I: exact for w = d_in, for fewer neurons only where they see the target's rows."""
+    rng = np.random.default_rng(5)
+    c, d_in, d_out = 0.4, 4, 3
+    for width in (4, 3, 2):
+        second = 0.5 * rng.normal(size=(d_out, width))
+        values, frame = np.linalg.eigh(2 * c * np.eye(width) + second.T @ second)
+        seen = np.linalg.qr(rng.normal(size=(d_in, width)))[0]
+        first = (frame * np.sqrt(values)) @ frame.T @ seen.T
+        np.testing.assert_allclose(first @ first.T - second.T @ second, 2 * c * np.eye(width), atol=1e-12)
+        inside = rng.normal(size=(d_out, width)) @ seen.T
+        for goal, exact in ((inside, True), (rng.normal(size=(d_out, d_in)), width == d_in)):
+            turned = (second.T, first.T, goal.T) if heavy == "second" else (first, second, goal)
+            right = two_layer_flow(*turned, 1.5)
+            gap = np.max(np.abs(mixed.matrix(1.5, turned[1] @ turned[0], turned[2], c) - right))
+            assert gap < 1e-9 if exact else gap > 0.1, (width, gap)
+
+
+def test_descent_bound_holds_and_the_printed_one_does_not():
+    """F(A) = -sin(A) entry by entry: |F| <= sqrt(entries) and |F'| <= 1; flow and descent side by side."""
+    start = np.array([0.3, 1.2, 2.9])
+
+    def force(a):
+        return -np.sin(a)
+
+    for lr in (0.3, 0.01):
+        flow = solve_ivp(lambda _, a: force(a), (0, 60 * lr), start, rtol=1e-12, atol=1e-14, dense_output=True).sol
+        now, gaps = start, []
+        for k in range(61):
+            gaps.append(np.linalg.norm(flow(k * lr) - now))
+            now = now + lr * force(now)
+        bound = np.asarray(mixed.descent_bound(np.arange(61), lr, 3**0.5, 1.0))
+        assert np.all(gaps <= bound)
+        assert bound[1] == pytest.approx(lr / 2 * 3**0.5 * lr)
+        printed = np.asarray(mixed.descent_bound(np.arange(61), lr, 3**0.5, 1.0, variant="printed"))
+        assert printed[1] == 0 < gaps[1]
+        np.testing.assert_allclose(printed[1:], bound[:-1], rtol=1e-12)
+
+
+def test_pair_rate_is_that_of_the_flow():
+    """Singular vectors of a small rotation, turned by the closed form of the whole matrix for a short time."""
+    turn, dt = 1e-6, 1e-5
+
+    def rotation(angle):
+        return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+    for a, s, c, kappa in (
+        ((2.0, 1.0), (1.5, 0.4), 0.0, 1.0),
+        ((2.0, 1.9), (1.5, 0.4), 0.3, 1.7),
+        ((0.5, 3.0), (1.5, 0.4), 0.2, 1.0),
+        ((1.0, 0.0), (0.9, 0.05), 0.01, 0.3),
+    ):
+        rates = []
+        for sign in (1, -1):  # both frames alike, and against each other
+            begin = rotation(turn) @ np.diag(s) @ rotation(sign * turn).T
+            end = np.asarray(mixed.matrix(dt, begin, np.diag(a), c, kappa))
+            u = np.linalg.svd(end)[0]
+            rates.append(-np.log(abs(u[1, 0] / u[0, 0]) / np.tan(turn)) / dt)
+        assert float(mixed.pair_rate(a[0], a[1], s[0], s[1], c, kappa)) == pytest.approx(min(rates), rel=1e-3, abs=1e-4)
+
+
+def test_alignment_rate_counts_the_noise():
+    levels = [1.0, 0.9]
+    assert mixed.alignment_rate(levels) == pytest.approx(0.1 * 0.81 / 1.0)
+    assert mixed.alignment_rate(levels, variant="printed") == pytest.approx(0.1 * 0.81 / 0.19)
+    assert mixed.recovery(levels, 2.0, -1.6, 100, 1.0).rate == mixed.alignment_rate(levels)
+    with pytest.raises(ln.InputError, match="two levels must differ"):
+        mixed.alignment_rate([1.0], variant="printed")

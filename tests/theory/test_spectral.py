@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
 import linnet as ln
 from linnet import linalg
@@ -122,7 +123,7 @@ def test_limit_weights_solve_the_variational_problem():
     x, gamma = rng.normal(size=(3, 5)), 0.2
     y = rng.normal(size=(3, 2))
     problem = ln.regression(x, y)
-    run = ln.simulate(problem, ln.i_gamma(problem, gamma, width=7), ln.GradientFlow(rtol=1e-12), time=2000.0)
+    run = ln.simulate(problem, ln.i_gamma(problem, gamma), ln.GradientFlow(rtol=1e-12), time=2000.0)
     w1, w2 = run.final.layers
     np.testing.assert_allclose(run.final.matrix, problem.target, atol=1e-9)
     np.testing.assert_allclose(w1.T @ w1, spectral.gram_limit(problem.target, gamma), atol=1e-8)
@@ -266,3 +267,47 @@ def test_largest_lr_without_the_matrix_is_the_same(monkeypatch):
     dense = spectral.largest_lr(x, a, 0.1)
     monkeypatch.setattr(linalg, "_DENSE", 1)
     assert spectral.largest_lr(x, a, 0.1) == pytest.approx(dense, rel=1e-9)
+
+
+def test_layer_values_at_the_edges_of_their_domain():
+    balanced = spectral.layer_values(np.array([4.0, 0.0]), 0.0, 3)
+    np.testing.assert_allclose(balanced.first, [2.0, 0.0, 0.0])
+    np.testing.assert_allclose(balanced.second, [2.0, 0.0])
+    with pytest.raises(ln.InputError, match="d_in = 2 is not allowed: d_in must be a whole number of at least 3"):
+        spectral.layer_values(np.array([3.0, 2.0, 1.0]), 0.1, 2)
+
+
+def test_whitened_and_hitting_time_refuse_what_has_no_meaning():
+    with pytest.raises(ln.InputError, match=r"gamma = -0.1 is not allowed"):
+        spectral.whitened(1.0, 2.0, -0.1)
+    assert spectral.hitting_time(1.0, 2.0, 0.1) == np.inf
+    assert spectral.hitting_time(0.0, 2.0, 0.1) == 0
+    for share in (-0.5, 1.5, np.nan):
+        with pytest.raises(ln.InputError, match="share must be a number from 0 to 1"):
+            spectral.hitting_time(share, 2.0, 0.1)
+    with pytest.raises(ln.InputError, match=r"gamma = 0.0 is not allowed"):
+        spectral.hitting_time(0.5, 2.0, 0.0)
+
+
+def test_mean_of_the_commutators():
+    """Against the second moments of all entries, dx = sum_j B_j x dB_j: E[x x^T]' = sum_j B_j E[x x^T] B_j^T."""
+    rng = np.random.default_rng(8)
+    w, d, scales = 3, 2, np.array([1.3, 0.6])
+    first, readout = rng.normal(size=(w, d)), rng.normal(size=w)
+    stack = np.concatenate([first.T, readout[None]]).ravel()  # c_1, c_2, a
+    generator = 0.0
+    for j in range(d):
+        move = np.zeros((d + 1, d + 1))
+        move[j, d] = move[d, j] = scales[j]
+        move = np.kron(move, np.eye(w))
+        generator = generator + np.kron(move, move)
+    steps, dt = 40, 0.02
+    moments = np.outer(stack, stack).ravel()
+    right = expm(steps * dt * generator) @ moments
+    euler = np.linalg.matrix_power(np.eye(len(generator)) + dt * generator, steps) @ moments
+    for found, step in ((right, None), (euler, dt)):
+        blocks = found.reshape(d + 1, w, d + 1, w)
+        expected = np.array([blocks[i, :, d] - blocks[i, :, d].T for i in range(d)])
+        got = spectral.commutator_mean(np.array([0.0, steps * dt]), first, readout, scales, step=step)
+        np.testing.assert_allclose(got[1], expected, rtol=1e-10, atol=1e-12)
+        assert got.shape == (2, d, w, w)

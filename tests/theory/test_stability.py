@@ -470,9 +470,22 @@ def test_bad_input():
         (lambda: stability.flow_time([0.0, 1.0], 0.5, -1.0), "s = -1.0"),
         (lambda: stability.flow_sharpness(-1.0, 1.0, 3), "alpha"),
         (lambda: stability.cross_multipliers(0.9, 3, 2.1, "sideways"), "second = 'sideways'"),
-        (lambda: stability.sorting_onset(1.0, 3), "ratio = 1"),
+        (lambda: stability.sorting_onset(1.0, 3), "ratio = 1.0"),
         (lambda: stability.escape_time(1.0, 0.0, 3), "alpha"),
-        (lambda: stability.line([np.eye(2)], []), "must agree"),
+        (lambda: stability.line([np.eye(2)], [np.eye(2), np.eye(2)]), "must agree"),
+        (lambda: stability.line([np.eye(2)], []), "must be a list of matrices"),
     ):
         with pytest.raises(ln.InputError, match=match):
             call()
+
+
+def test_cross_multipliers_of_two_layers_need_a_cycle():
+    """Below e_1 = 1 mode 1 is at rest and the closed form says nothing; above it is the general one."""
+    for first, second in ((1.0, 0.4), (1.07, 0.9), (1.1, 1.05)):
+        general = stability.cross_multipliers(second / first, 2, 2 * first)
+        np.testing.assert_allclose(
+            np.sort(np.abs(general)), np.sort(np.abs(stability.cross_multipliers_two_layers(first, second))), rtol=1e-9
+        )
+    for first in (0.5, 0.999, -1.0, np.nan):
+        with pytest.raises(ln.InputError, match=r"first must be a finite number of at least 1\."):
+            stability.cross_multipliers_two_layers(first, 0.4)

@@ -808,7 +808,10 @@ def noise_condition(size: str, share: float = 0.25) -> Iterator[Finding]:
         return float(np.median(list(draws)))
 
     yield at_most(ratio(share), 1.5, noise2=share, draws=200)
-    yield as_printed(at_most(ratio(8 * _N), 1.5, noise2=8 * _N, draws=200))
+    numbers: dict[str, Any] = dict.fromkeys(("beta_bar", "sigma0", "v0", "lr", "eps", "noise2"), 1.0)
+    conditions = feature.assumptions(_N, d, 256, feature.covariance(d), **numbers, variant="printed")
+    allowed = next(one.limit / one.value for one in conditions if one.id == "c5" and one.limit is not None)
+    yield as_printed(at_most(ratio(allowed), 1.5, noise2=allowed, draws=200))
 
 
 noted(

@@ -54,7 +54,9 @@ class Lazy(Closure):
 class Mixed(Closure):
     """Theta(G) = sqrt(A A^T + c^2) G + G sqrt(A^T A + c^2): the self-consistent dynamics (mixed dynamics, eq. 2).
 
-    Exact for two layers with Q J Q = c^2 J or 2c-balanced starts; c = 0 is the balanced two-layer network.
+    Exact for two layers with Q J Q = c^2 J, and for W_1 W_1^T - W_2^T W_2 = 2c I with w = d_in neurons or -2c I with
+    w = d_out; with fewer neurons only if the rows of the target lie in the row space of W_1 (its columns in the range
+    of W_2). c = 0 is the balanced two-layer network, whatever its width.
     """
 
     c: Float[Array, ""]

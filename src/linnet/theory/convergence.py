@@ -5,7 +5,6 @@ said in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = 
 g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come first in what is returned.
 """
 
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.theory import landscape
 from linnet.theory._times import leading
-from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known_times, whole_depth
+from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known, one_start, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
 from linnet.theory.rank_one_flow import Flow as Flow
 from linnet.theory.rank_one_flow import Frames as Frames
@@ -46,8 +45,8 @@ class _Terms(NamedTuple):
     g: Array
 
 
-def _terms(at: Coordinates) -> _Terms:
-    s, a, b, z = (jnp.asarray(x) for x in at)
+def _terms(at: Coordinates, name: str = "at") -> _Terms:
+    s, a, b, z = (jnp.asarray(x) for x in known(at, name))
     z1 = z[..., 0]
     second = z[..., 1] if z.shape[-1] > 1 else jnp.zeros_like(z1)
     gamma = second / jnp.where(z1 > 0, z1, 1.0)
@@ -73,8 +72,9 @@ def aligned_time(start: float, end: float, target: float, depth: int, samples: f
 
 def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve."""
-    t = leading(time, z1, depth, samples)
-    return jnp.asarray(samples) * jnp.asarray(z1) ** (2 - 2 / jnp.asarray(depth)) * t
+    given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
+    t = leading(_check.numbers("time", time, least=0), *given.values())
+    return given["samples"] * given["z1"] ** (2 - 2 / given["depth"]) * t
 
 
 def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
@@ -83,7 +83,8 @@ def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
     u and v are the normalised parts of a + b at z_*. `tol` is what counts as zero. So for max(d_in, d_out) >= 2 almost
     every start of rank one reaches the global minimum, whatever its size, sign and depth.
     """
-    s, a, b, z = (np.asarray(x, dtype=float) for x in start)
+    s, a, b, z = (np.asarray(x) for x in one_start(start))
+    tol = _check.real("tol", tol, least=0, below=1)
     both = a + b
     present = (np.abs(both) > tol) & (z > tol * z[0])
     if not present.any():
@@ -107,7 +108,7 @@ def two_layers(
     if a0.shape != z.shape:
         raise InputError(f"start has shape {a0.shape}: it must have the target's shape {z.shape}.")
     count = _check.number("samples", samples, above=0)
-    t = known_times(time)
+    t = _check.numbers("time", time, least=0)
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
     found = max(1, int(np.sum(s > 1e-12 * s[0])))
     kept = found if rank is None else _check.integer("rank", rank, least=1, most=min(z.shape))
@@ -172,7 +173,9 @@ def parts(at: Coordinates) -> Parts:
 
 def excess(at: Coordinates, samples: Number = 1.0) -> Float[Array, "..."]:
     """The loss above the best of rank one: n (E_1 - s g)."""
-    return jnp.asarray(samples) * (distance(at) - jnp.asarray(at.s) * _terms(at).g)
+    x, n = _terms(at), _check.numbers("samples", samples, above=0)
+    _check.matching(at=x.g, samples=n)
+    return n * (distance(at) - x.s * x.g)
 
 
 def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
@@ -180,11 +183,12 @@ def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Floa
 
     -n s^e [L (s - f_1)^2 + z_1^2 (a^2 + b^2 - 2 a^2 b^2) - L (s - f_1) g - 2 f_1 g].
     """
-    x, depth = _terms(at), jnp.asarray(depth)
+    x = _terms(at)
+    depth, n = _network(depth, samples, at=x.g).values()
     gap = x.s - x.f1
     turn = x.less_a2 + x.less_b2 - 2 * x.less_a2 * x.less_b2  # a^2 + b^2 - 2 a^2 b^2
     inner = depth * gap**2 + x.z1**2 * turn - depth * gap * x.g - 2 * x.f1 * x.g
-    return -jnp.asarray(samples) * x.s ** (2 - 2 / depth) * inner
+    return -n * x.s ** (2 - 2 / depth) * inner
 
 
 def distance_rate_bound(
@@ -194,11 +198,12 @@ def distance_rate_bound(
 
     `sharp` has 2 gamma f_1 T_2 as its last term, where f_1 >= 0.
     """
-    x, depth = _terms(at), jnp.asarray(depth)
+    x = _terms(at)
+    depth, n = _network(depth, samples, at=x.g).values()
     size, direction = parts(at)
-    last = jnp.where(x.f1 >= 0, x.gamma * x.f1, x.gamma * x.z1) if sharp else x.gamma * x.z1
+    last = jnp.where(x.f1 >= 0, x.gamma * x.f1, x.gamma * x.z1) if _check.flag("sharp", sharp) else x.gamma * x.z1
     inner = -2 * depth * size + direction * (-2 * x.f1 + jnp.sqrt(2 * size) * depth * x.gamma + 2 * last)
-    return jnp.asarray(samples) * x.s ** (2 - 2 / depth) * inner
+    return n * x.s ** (2 - 2 / depth) * inner
 
 
 class Envelope(NamedTuple):
@@ -224,11 +229,9 @@ def envelope(
     last, so that beta drops out.
     """
     form = _check.choice("form", form, FORMS)
-    _inside("alpha", alpha, 0.0, 1.0)
-    _inside("beta", beta, 1.0, math.inf)
-    _inside("depth", depth, 1.0, math.inf)
-    x, depth = _terms(start), jnp.asarray(depth, dtype=jnp.float64)
-    alpha, beta, n = (jnp.asarray(value, dtype=jnp.float64) for value in (alpha, beta, samples))
+    x = _terms(start, "start")
+    alpha, beta = _check.numbers("alpha", alpha, least=0, below=1), _check.numbers("beta", beta, above=1)
+    depth, n = _network(depth, samples, start=x.g, alpha=alpha, beta=beta).values()
     e, near = 2 - 2 / depth, jnp.maximum(alpha - x.gamma, 0.0)
     unit = n * x.z1**e
     level = jnp.full_like(alpha, np.sqrt(6)) if form == "theorem" else slow_level(alpha)
@@ -246,23 +249,30 @@ def envelope(
 
 def slow_level(alpha: Number) -> Float[Array, "..."]:
     """The largest s/z_1 where T_1 <= z_1 T_2: alpha + sqrt(2 (1 - alpha)), 3/2 at alpha <= 1/2; eq. 207 has sqrt 6."""
-    a = jnp.maximum(jnp.asarray(alpha), 0.5)
+    a = jnp.maximum(_check.numbers("alpha", alpha, least=0, most=1), 0.5)
     return a + jnp.sqrt(2 * (1 - a))
 
 
 def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Number) -> Float[Array, "..."]:
     """The bound of |Z_1 - A|^2 from its value at the start: fast until the transition, slow after it (eqs. 38, 39)."""
-    t, t_tr = leading(time, square, rates.fast, rates.slow, transition), jnp.asarray(transition)
+    if not isinstance(rates, Envelope):
+        raise InputError(f"rates = {_check.show(rates)} is not allowed: rates must be what envelope returns.")
+    size, t_tr = (
+        _check.numbers("square", square, least=0),
+        _check.numbers("transition", transition, least=0, infinite=True),
+    )
+    _check.matching(square=size, rates=rates.fast, transition=t_tr)
+    t = leading(_check.numbers("time", time, least=0), size, rates.fast, rates.slow, t_tr)
     early = jnp.minimum(t, t_tr)
-    return jnp.asarray(square) * jnp.exp(-rates.fast * early - rates.slow * (t - early))
+    return size * jnp.exp(-rates.fast * early - rates.slow * (t - early))
 
 
 def in_set(at: Coordinates, alpha: Number, beta: Number = jnp.inf) -> Any:
     """Is A in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (eq. 28); beta: also s < beta z_1 (eq. 36)."""
-    _inside("alpha", alpha, 0.0, 1.0)
-    x = _terms(at)
-    alpha = jnp.asarray(alpha)
-    return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < jnp.asarray(beta) * x.z1)
+    alpha, x = _check.numbers("alpha", alpha, least=0, below=1), _terms(at)
+    high = _check.numbers("beta", beta, above=0, infinite=True)
+    _check.matching(at=x.g, alpha=alpha, beta=high)
+    return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < high * x.z1)
 
 
 def alignment_bound(theta: Number, alignment: Number, z1: Number, z2: Number) -> Float[Array, "..."]:
@@ -270,16 +280,24 @@ def alignment_bound(theta: Number, alignment: Number, z1: Number, z2: Number) ->
 
     `nonlocal/C11`.
     """
-    ab, t = jnp.asarray(alignment), leading(theta, alignment, z1, z2)
-    return ab / (ab + (1 - ab) * jnp.exp(-2 * (jnp.asarray(z1) - jnp.asarray(z2)) * t))
+    ab = _check.numbers("alignment", alignment, above=0, most=1)
+    one, two = _check.numbers("z1", z1, least=0), _check.numbers("z2", z2, least=0)
+    _check.matching(alignment=ab, z1=one, z2=two)
+    if not _check.traced((one, two)) and np.any(np.asarray(two) > np.asarray(one)):
+        raise InputError(f"z2 = {_check.show(z2)} is not allowed: z2 must not exceed z1 = {_check.show(z1)}.")
+    t = leading(_check.numbers("theta", theta, least=0), ab, one, two)
+    return ab / (ab + (1 - ab) * jnp.exp(-2 * (one - two) * t))
 
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 
 
 def far_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """-d ln|A - Z_1| / dt, about n L s^e while s is large."""
-    return -distance_rate(at, depth, samples) / (2 * distance(at))
+    """-d ln|A - Z_1| / dt, about n L s^e while s is large; A is not Z_1 itself."""
+    here = distance(at)
+    if not _check.traced(here) and np.any(np.asarray(here) <= 0):
+        raise InputError("at is not allowed: A is Z_1 already, and nothing decays.")
+    return -distance_rate(at, depth, samples) / (2 * here)
 
 
 def near_rates(
@@ -290,6 +308,8 @@ def near_rates(
     They are the Hessian's eigenvalues there (`landscape.spectrum`), without those of changes of basis.
     """
     depth, n = whole_depth(depth), _check.real("samples", samples, above=0)
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise InputError(f"shape = {_check.show(shape)} is not allowed: shape must be (d_out, d_in).")
     few, many = sorted(_check.integer("shape", d, least=1) for d in shape)
     z = np.asarray(_check.double("values", values, ndim=1, shape=(few,)))
     r = _check.integer("rank", rank, least=1, most=few)
@@ -314,9 +334,8 @@ def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 
 
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e)."""
-    _inside("depth", depth, 1.0, math.inf)
-    depth = jnp.asarray(depth)
-    return 2 / (jnp.asarray(samples) * depth * jnp.asarray(z1) ** (2 - 2 / depth))
+    given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
+    return 2 / (given["samples"] * given["depth"] * given["z1"] ** (2 - 2 / given["depth"]))
 
 
 # Escape from small starts --------------------------------------------------------------------------------------------
@@ -330,7 +349,7 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
     """
     depth = _check.integer("depth", depth, least=3, reason="two layers leave in logarithmic time: use passage_time")
     n = _check.real("samples", samples, above=0)
-    s, a, b, z = (np.asarray(x, dtype=float) for x in start)
+    s, a, b, z = (np.asarray(x) for x in one_start(start))
     if not z[0] > 0:
         raise InputError("start has a target of zero: there is nothing to escape to.")
     rate, weight = np.concatenate([z, -z]) / z[0], np.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4
@@ -354,32 +373,33 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
 
 
 def escape_time_aligned(strength: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """s_0^{-(1-2/L)} / (n (L-2) z_1) where u_0 = p_1 and v_0 = q_1."""
-    depth = jnp.asarray(depth)
-    return jnp.asarray(strength) ** (2 / depth - 1) / (jnp.asarray(samples) * (depth - 2) * jnp.asarray(z1))
+    """s_0^{-(1-2/L)} / (n (L-2) z_1) where u_0 = p_1 and v_0 = q_1, L > 2."""
+    depth, n = _check.numbers("depth", depth, above=2), _check.numbers("samples", samples, above=0)
+    s, z = _check.numbers("strength", strength, above=0), _check.numbers("z1", z1, above=0)
+    _check.matching(strength=s, z1=z, depth=depth, samples=n)
+    return s ** (2 / depth - 1) / (n * (depth - 2) * z)
 
 
 def escape_time_one_output(
     strength: Number, alignment: Number, z1: Number, depth: int, samples: Number = 1.0
 ) -> Float[Array, "..."]:
-    """One output, depth 3 or 4, b_0 the cosine of A_0 and Z.
+    """One output, depth 3 or 4, b_0 > -1 the cosine of A_0 and Z.
 
     L = 4: s_0^{-1/2} / (n z_1 (1 + b_0)). L = 3: s_0^{-1/3} acos(b_0) / (n z_1 sqrt(1 - b_0^2)).
     """
     depth = _check.integer("depth", depth, least=3, most=4)
-    b = jnp.asarray(alignment)
+    b, n = _check.numbers("alignment", alignment, above=-1, most=1), _check.numbers("samples", samples, above=0)
+    s, z = _check.numbers("strength", strength, above=0), _check.numbers("z1", z1, above=0)
+    _check.matching(strength=s, alignment=b, z1=z, samples=n)
     sine = jnp.sqrt((1 - b) * (1 + b))
     angle = jnp.arctan2(sine, b)
     # angle / sine -> 1 at b = 1
     integral = 1 / (1 + b) if depth == 4 else jnp.where(sine > 0, angle / jnp.where(sine > 0, sine, 1.0), 1.0)
-    return jnp.asarray(strength) ** (2 / depth - 1) * integral / (jnp.asarray(samples) * jnp.asarray(z1))
+    return s ** (2 / depth - 1) * integral / (n * z)
 
 
-def _inside(name: str, value: Number, low: float, high: float) -> None:
-    """Refuses what lies outside an open interval, where the value is known; 0 is allowed as the lower end."""
-    if _check.traced(value):
-        return
-    x = np.asarray(value, dtype=float)
-    if not np.all(((x > low) | ((low == 0) & (x == 0))) & (x < high)):
-        allowed = f"from {low:g} to below {high:g}" if math.isfinite(high) else f"above {low:g}"
-        raise InputError(f"{name} = {_check.show(value)} is not allowed: {name} must be {allowed}.")
+def _network(depth: Number, samples: Number, **others: Array) -> dict[str, Array]:
+    """Depth (any above 1, not only whole ones) and samples, which go together with the others."""
+    given = {"depth": _check.numbers("depth", depth, above=1), "samples": _check.numbers("samples", samples, above=0)}
+    _check.matching(**others, **given)
+    return given

@@ -155,14 +155,23 @@ class Growth(NamedTuple):
     gain: Float[Array, "..."]
 
 
-@jax.jit
 def growth(steps: Number, x: Number) -> Growth:
     """The growth of stage one after k steps of dimensionless size x > 0, no digits lost at small k x (`feature/C2`).
 
     lp and lm are m exp(+-q) with q = k atanh x and m = (1 - x^2)^{k/2}; where q is large or x >= 1 they are formed
-    directly, lm with the sign (-1)^k for x > 1.
+    directly, lm with the sign (-1)^k for x > 1, where k must be whole.
     """
-    k, x = jnp.broadcast_arrays(leading(steps, x), jnp.asarray(x, dtype=jnp.float64))
+    k, x = _check.numbers("steps", steps, least=0), _check.numbers("x", x, above=0)
+    if not _check.traced((k, x)) and np.any(np.asarray(x) > 1) and np.any(np.asarray(k) % 1 > 0):
+        raise InputError(
+            f"steps = {_check.show(steps)} is not allowed: steps must be whole numbers where x is above 1."
+        )
+    return _growth(k, x)
+
+
+@jax.jit
+def _growth(k: Array, x: Array) -> Growth:
+    k, x = jnp.broadcast_arrays(leading(k, x), x)
     inside = jnp.where(x < 1, x, 0.5)
     q = k * jnp.arctanh(inside)
     small = (x < 1) & (q < 1)
@@ -175,7 +184,7 @@ def growth(steps: Number, x: Number) -> Growth:
     up = jnp.exp(k * jnp.log1p(x))
     beyond = jnp.exp(k * jnp.log(jnp.where(x > 1, x - 1, 1.0)))
     down = jnp.where(x < 1, jnp.exp(k * jnp.log1p(-inside)), jnp.where(x > 1, beyond, jnp.where(k == 0, 1.0, 0.0)))
-    down = jnp.where((x > 1) & (k % 2 == 1), -down, down)
+    down = jnp.where(x > 1, down * jnp.where(k % 1 > 0, jnp.nan, jnp.where(k % 2 == 1, -1.0, 1.0)), down)
     return Growth(
         jnp.where(small, scale * jnp.cosh(near), (up + down) / 2),
         jnp.where(small, scale * jnp.sinh(near), (up - down) / 2),
@@ -185,7 +194,7 @@ def growth(steps: Number, x: Number) -> Growth:
 
 def flow_growth(theta: Number) -> Growth:
     """The growth of stage one under gradient flow at the rapidity theta: cosh, sinh, cosh - 1."""
-    theta = jnp.asarray(theta, dtype=jnp.float64)
+    theta = _check.numbers("theta", theta, least=0)
     return Growth(jnp.cosh(theta), jnp.sinh(theta), 2 * jnp.sinh(theta / 2) ** 2)
 
 
@@ -201,31 +210,39 @@ def stage_one(grown: Growth, v: Number, alpha: Number, gamma: Number) -> Neurons
 
     rho = sqrt(gamma) [alpha (C - 1) + v(0) S], v = v(0) C + alpha S: late signs are those of v(0) + alpha.
     """
-    before, tilt = (jnp.asarray(value, dtype=jnp.float64) for value in (v, alpha))
-    even, odd, gain = (leading(part, before, tilt, gamma) for part in grown)
-    rho = jnp.sqrt(jnp.asarray(gamma)) * (tilt * gain + before * odd)
+    before, tilt, gamma = _neurons(v, alpha, gamma)
+    even, odd, gain = (leading(part, before, tilt, gamma) for part in _grown(grown))
+    rho = jnp.sqrt(gamma) * (tilt * gain + before * odd)
     return Neurons(rho, before * even + tilt * odd)
 
 
-@jax.jit
 def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
     """sum(rho v) / (sqrt(gamma) sum(v^2)) in stage one, averaged over signs and W_1(0).
 
     [v0^2 C S + sigma0^2 (C - 1) S] / [v0^2 C^2 + sigma0^2 S^2]: tanh(theta) in a flow with sigma0 << v0, tanh(theta/2)
-    with sigma0 >> v0. In descent tanh(k atanh x), sigma0 << v0.
+    with sigma0 >> v0. In descent tanh(k atanh x), sigma0 << v0. One of them is above 0.
     """
-    v, sigma = jnp.asarray(v0, dtype=jnp.float64), jnp.asarray(sigma0, dtype=jnp.float64)
+    v, sigma = _check.numbers("v0", v0, least=0), _check.numbers("sigma0", sigma0, least=0)
+    _check.matching(v0=v, sigma0=sigma)
+    if not _check.traced((v, sigma)) and not np.all(np.hypot(v, sigma) > 0):
+        raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0 and sigma0 must not both be 0.")
+    return _slope(_grown(grown), v, sigma)
+
+
+@jax.jit
+def _slope(grown: Growth, v: Array, sigma: Array) -> Array:
     size = jnp.hypot(v, sigma)
     # each share of v0^2 + sigma0^2 by itself: one minus the other would lose the smaller
     kept, tilt = (v / size) ** 2, (sigma / size) ** 2
-    odd, gain = (leading(part / grown.even, size) for part in (grown.odd, grown.gain))
+    known = jnp.isfinite(grown.even)  # beyond the largest number all three are alike
+    odd, gain = (leading(jnp.where(known, part / grown.even, 1.0), size) for part in (grown.odd, grown.gain))
     below = kept + tilt * odd**2
     return jnp.where(below > 0, odd * (kept + tilt * gain) / jnp.where(below > 0, below, 1.0), 0.0)
 
 
 def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
     """The rapidity theta at which the slope reaches `level` under gradient flow."""
-    p, (v, sigma) = _level(level), _start(v0, sigma0)
+    p, (v, sigma) = _inside("level", level), _start(v0, sigma0)
 
     def gap(theta: float) -> float:
         return float(slope(flow_growth(theta), v, sigma)) - p
@@ -238,7 +255,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
 
     atanh(level) / atanh(x) for sigma0 << v0.
     """
-    p, (v, sigma) = _level(level), _start(v0, sigma0)
+    p, (v, sigma) = _inside("level", level), _start(v0, sigma0)
     step = _inside("x", x)
 
     def gap(k: float) -> float:
@@ -256,7 +273,7 @@ def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
     asinh(1 / (sqrt(gamma) v0)) / log(1+x); where x sqrt(gamma) v0 >= 1 the first step passes it.
     """
     v = _check.number("v0", v0, above=0)
-    return jnp.arcsinh(1 / (jnp.sqrt(task.gamma) * v)) / jnp.log1p(task.step(lr))
+    return jnp.arcsinh(1 / (jnp.sqrt(_task(task).gamma) * v)) / jnp.log1p(task.step(lr))
 
 
 # Stage two -----------------------------------------------------------------------------------------------------------
@@ -294,10 +311,16 @@ def _mean_field(
     return jnp.concatenate([omega[None], path[0]]), jnp.concatenate([v[None], path[1]])
 
 
-@partial(jax.jit, static_argnames="steps")
 def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "_ ..."]:
     """rho / rho_star at steps 0..k by eq. 11, r <- r (1 + x (1 - r^2)), from r(0) = `u`; steps come first."""
-    u, x = jnp.broadcast_arrays(jnp.asarray(u, dtype=jnp.float64), jnp.asarray(x, dtype=jnp.float64))
+    u, x = _check.numbers("u", u), _check.numbers("x", x, above=0)
+    _check.matching(u=u, x=x)
+    return _cubic_map(u, x, _check.integer("steps", steps, least=0))
+
+
+@partial(jax.jit, static_argnames="steps")
+def _cubic_map(u: Array, x: Array, steps: int) -> Array:
+    u, x = jnp.broadcast_arrays(u, x)
 
     def step(r: Array, _: None) -> tuple[Array, Array]:
         new = r * (1 + x * (1 - r) * (1 + r))
@@ -308,35 +331,49 @@ def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "_ ..."]:
 
 def cubic_flow(theta: Number, u: Number) -> Float[Array, "..."]:
     """rho / rho_star under the flow of eq. 11 at the rapidity theta, from rho(0) / rho_star = `u`; the sign stays."""
-    r, theta = jnp.asarray(u, dtype=jnp.float64), leading(theta, u)
+    r = _check.numbers("u", u)
+    theta = leading(_check.numbers("theta", theta, least=0), r)
     # r^2 / (r^2 + (1 - r^2) exp(-2 theta)) without the square of a tiny start
-    return r / jnp.hypot(r * jnp.sqrt(-jnp.expm1(-2 * theta)), jnp.exp(-theta))
+    below = jnp.hypot(r * jnp.sqrt(-jnp.expm1(-2 * theta)), jnp.exp(-theta))
+    return jnp.where(r == 0, 0.0, r / jnp.where(r == 0, 1.0, below))
 
 
 def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
-    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap`."""
-    u, gap = jnp.asarray(u, dtype=jnp.float64), jnp.asarray(gap, dtype=jnp.float64)
+    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap`, 0 < |u| < 1 and 0 < gap <= 1 - u^2."""
+    u, gap = _check.numbers("u", u, above=-1, below=1), _check.numbers("gap", gap, above=0, below=1)
+    _check.matching(u=u, gap=gap)
+    if not _check.traced(u) and np.any(np.asarray(u) == 0):
+        raise InputError(f"u = {_check.show(u)} is not allowed: what starts at 0 stays there.")
+    if not _check.traced((u, gap)) and np.any(np.asarray(gap) > (1 - np.asarray(u) ** 2) * (1 + 1e-12)):
+        raise InputError(f"gap = {_check.show(gap)} is not allowed: the start has a smaller gap, 1 - u^2, already.")
     return 0.5 * (jnp.log1p(-gap) - jnp.log(gap) + jnp.log1p(-(u**2))) - jnp.log(jnp.abs(u))
 
 
 def proxy(u: Number) -> Float[Array, "..."]:
     """r / sqrt(1 - r^2) of r = rho / rho_star: grows exactly like exp(theta) in the flow of eq. 11; |r| < 1."""
-    r = jnp.asarray(u, dtype=jnp.float64)
+    r = _check.numbers("u", u, above=-1, below=1)
     return r / jnp.sqrt((1 - r) * (1 + r))
 
 
 def proxy_growth(square: Number, x: Number) -> Float[Array, "..."]:
     """The factor by which the proxy grows in a step of eq. 11 at rho^2 / rho_star^2 = `square`.
 
-    From 1 + x at 0 up to (1 - 2x)^{-1/2} at 1, defined everywhere for x < 1/2.
+    From 1 + x at 0 up to (1 - 2x)^{-1/2} at 1, defined everywhere for x < 1/2, and for larger x where the step does not
+    pass 1: 2 x u + x^2 u (1 - u) < 1.
     """
-    u, x = jnp.asarray(square, dtype=jnp.float64), jnp.asarray(x, dtype=jnp.float64)
-    return (1 + x * (1 - u)) / jnp.sqrt(1 - 2 * x * u - x**2 * u * (1 - u))
+    u, x = _check.numbers("square", square, least=0, most=1), _check.numbers("x", x, above=0)
+    _check.matching(square=u, x=x)
+    left = 1 - 2 * x * u - x**2 * u * (1 - u)
+    if not _check.traced(left) and np.any(np.asarray(left) <= 0):
+        raise InputError(
+            f"x = {_check.show(x)} is not allowed: from here a step must not pass rho_star; x < 1/2 never does."
+        )
+    return (1 + x * (1 - u)) / jnp.sqrt(left)
 
 
 def loss_gap(eps: Number, task: Task) -> Float[Array, "..."]:
     """The gap 1 - rho^2 / rho_star^2 at which the loss of the aligned output is `eps` (isotropic)."""
-    return jnp.sqrt(2 * task.samples * jnp.asarray(eps) / task.square)
+    return jnp.sqrt(2 * _task(task).samples * _check.numbers("eps", eps, least=0) / task.square)
 
 
 # The whole training, aligned -----------------------------------------------------------------------------------------
@@ -352,7 +389,7 @@ class Amplitudes(NamedTuple):
 def amplitudes(first: Any, second: Any, task: Task) -> Amplitudes:
     """The amplitudes of a start (W_1, W_2), in full or compressed width, in the coordinates of `task`."""
     w1, w2 = _check.array("first", first, ndim=2), _check.array("second", second, ndim=2)
-    if w1.shape[1] != task.root.shape[1] or w2.shape != (1, w1.shape[0]):
+    if w1.shape[1] != _task(task).root.shape[1] or w2.shape != (1, w1.shape[0]):
         raise InputError(
             f"first has shape {w1.shape} and second {w2.shape}: they must be w x {task.root.shape[1]} and 1 x w."
         )
@@ -390,22 +427,24 @@ class Aligned(NamedTuple):
 
     def neurons(self, v: Any, alpha: Any, gamma: Any) -> Neurons:
         """rho_r and v_r from v_r(0) and alpha_r."""
-        before, tilt = (jnp.asarray(value, dtype=jnp.float64) for value in (v, alpha))
+        before, tilt, gamma = _neurons(v, alpha, gamma)
         plus, minus = before + tilt, before - tilt
         rise, fall = (leading(part, plus, gamma) for part in (self.rise, self.fall))
-        rho = jnp.sqrt(jnp.asarray(gamma)) * (plus * rise - minus * fall) / 2
+        rho = jnp.sqrt(gamma) * (plus * rise - minus * fall) / 2
         return Neurons(rho, (plus * (1 + rise) + minus * (1 + fall)) / 2)
 
     def loss(self, task: Task) -> Float[Array, "..."]:
         """The loss of f, floor included."""
-        return task.floor + self.left**2 * task.gamma / task.kbar / (2 * task.samples)
+        return _task(task).floor + self.left**2 * task.gamma / task.kbar / (2 * task.samples)
 
     def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
+        start = _amplitudes(start)
         return (start.plus * self.up**2 + start.minus * self.down**2) / (start.plus + start.minus)
 
     def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
         """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
+        start = _amplitudes(start)
         # mean(v^2 - alpha^2)
         cross = 2 * _check.number("v0", v0, above=0) ** 2 - (start.plus + start.minus) / 2
         up, down = start.plus * self.up, start.minus * self.down
@@ -413,14 +452,20 @@ class Aligned(NamedTuple):
         return product / (up * self.up + down * self.down + 2 * cross * self.up * self.down)
 
 
-@partial(jax.jit, static_argnames="steps")
 def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
     """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (`feature/C21`).
 
     a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
     parallel to g up to the null space of X.
     """
-    b, c, x = jnp.broadcast_arrays(*_shares(start, vstar2), jnp.asarray(x, dtype=jnp.float64))
+    size, x = _check.numbers("vstar2", vstar2, above=0), _check.numbers("x", x, above=0)
+    start = _amplitudes(start, vstar2=size, x=x)
+    return _aligned_descent(start, x, size, _check.integer("steps", steps, least=0))
+
+
+@partial(jax.jit, static_argnames="steps")
+def _aligned_descent(start: Amplitudes, x: Array, vstar2: Array, steps: int) -> Aligned:
+    b, c, x = jnp.broadcast_arrays(*_shares(start, vstar2), x)
 
     def step(now: _Three, _: None) -> tuple[_Three, _Three]:
         rise, fall, left = now
@@ -465,13 +510,18 @@ def _riccati(start: Amplitudes, vstar2: Number) -> _Riccati:
     return _Riccati(b, c, root, ahead, -2 * c / (1 + root))
 
 
-@jax.jit
 def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
-    """The aligned model of gradient flow at the rapidity theta: a Riccati equation of z = P/N, N = 1/P.
+    """The aligned model of gradient flow at the rapidity theta (negative: before the start), z = P/N and N = 1/P.
 
-    z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included. z - 1 and 1 - a come as
-    products, and no sum has terms of both signs.
+    A Riccati equation, z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included. z - 1
+    and 1 - a come as products, and no sum has terms of both signs.
     """
+    size, theta = _check.numbers("vstar2", vstar2, above=0), _check.numbers("theta", theta)
+    return _aligned_flow(theta, _amplitudes(start, vstar2=size), size)
+
+
+@jax.jit
+def _aligned_flow(theta: Array, start: Amplitudes, vstar2: Array) -> Aligned:
     b, c, root, ahead, low = _riccati(start, vstar2)
     turn = 2 * root * leading(theta, root)
     rest, gone = jnp.exp(-turn), -jnp.expm1(-turn)
@@ -485,9 +535,12 @@ def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
 
 
 def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
-    """The rapidity at which the flow has learned a = `share` of the output; NaN where it never does."""
-    b, c, root, ahead, low = _riccati(start, vstar2)
-    q = jnp.asarray(share, dtype=jnp.float64)
+    """The rapidity at which the flow has learned a = `share` of the output.
+
+    NaN where it never does, infinite at 1, negative where the start has learned more.
+    """
+    size, q = _check.numbers("vstar2", vstar2, above=0), _check.numbers("share", share)
+    b, c, root, ahead, low = _riccati(_amplitudes(start, vstar2=size, share=q, growing=True), size)
     behind = (1 - q) * (1 + (1 + q) / (root + jnp.hypot(q, 2 * jnp.sqrt(b) * jnp.sqrt(c))))  # 2b (zp - z)
     ratio = (_level_of(q, b, c) - low) * ahead / (behind * (1 - low))
     return jnp.where(ratio > 0, jnp.log(jnp.where(ratio > 0, ratio, 1.0)), jnp.nan) / (2 * root)
@@ -504,9 +557,12 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
 
     a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
     """
-    a = 1 - math.sqrt(_level(share))
+    a, step = 1 - math.sqrt(_inside("share", share)), _check.numbers("x", x, above=0)
     # the square of a tiny start would underflow
-    return (0.5 * jnp.log(4 * a / (1 - a) * task.vstar2) - jnp.log(_size(v0, sigma0))) / jnp.log1p(jnp.asarray(x))
+    grown = 0.5 * jnp.log(4 * a / (1 - a) * _task(task).vstar2) - jnp.log(_size(v0, sigma0))
+    if not _check.traced(grown) and grown < 0:
+        raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0^2 + sigma0^2 must be small beside vstar2.")
+    return grown / jnp.log1p(step)
 
 
 # Lazy or rich --------------------------------------------------------------------------------------------------------
@@ -515,27 +571,24 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
 def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
     """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (`feature/C22`)."""
     size = _size(v0, sigma0)
-    return 2 * jnp.asarray(vstar2) / size / size
+    return 2 * _check.numbers("vstar2", vstar2, above=0) / size / size
 
 
 def kernel_growth(richness: Number) -> Float[Array, "..."]:
     """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (flow, K near kappa I)."""
-    return jnp.hypot(1.0, jnp.asarray(richness, dtype=jnp.float64))
+    return jnp.hypot(1.0, _check.numbers("richness", richness, least=0))
 
 
 def total_rapidity(richness: Number) -> Float[Array, "..."]:
     """asinh(R) / 2, the rapidity of the whole training."""
-    return jnp.arcsinh(jnp.asarray(richness, dtype=jnp.float64)) / 2
+    return jnp.arcsinh(_check.numbers("richness", richness, least=0)) / 2
 
 
 def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
     """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1."""
-    if not _check.traced(start) and not np.all(np.asarray(start.plus) > 0):
-        raise InputError(
-            f"start.plus = {_check.show(start.plus)} is not allowed: start.plus must be above 0, since neurons with "
-            "v(0) = -alpha only shrink and learn nothing."
-        )
-    b, c, *_ = _riccati(start, vstar2)
+    size = _check.numbers("vstar2", vstar2, above=0)
+    start = _amplitudes(start, vstar2=size, growing=True)
+    b, c, *_ = _riccati(start, size)
     z = _level_of(jnp.asarray(1.0), b, c)
     return (start.plus * z + start.minus / z) / (start.plus + start.minus)
 
@@ -547,7 +600,7 @@ def total_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
     """
     end, size = end_state(task, v0, sigma0), _size(v0, sigma0)
     unit = end.norm / size / size  # R/2, with V in place of vstar2
-    overlap = end.explained**2 / (end.norm**2 * task.gamma)
+    overlap = end.explained**2 / (end.norm**2 * _task(task).gamma)
     # (c - 1)/2 without the difference
     return 1 + 2 * unit * (unit / (1 + jnp.hypot(1.0, 2 * unit))) * (1 + overlap)
 
@@ -557,8 +610,9 @@ def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Ta
 
     With a task, 1 - (gamma^2 / (phi |y|^2)) (2a - a^2): any K. NaN where the training ends before (a > 1).
     """
-    a = math.sinh(2 * alignment_rapidity(level, v0, sigma0)) / jnp.asarray(richness, dtype=jnp.float64)
-    part = jnp.asarray(1.0) if task is None else task.gamma / (task.kbar * task.square)
+    size = _check.numbers("richness", richness, above=0)
+    part = jnp.asarray(1.0) if task is None else _task(task).gamma / (task.kbar * task.square)
+    a = math.sinh(2 * alignment_rapidity(level, v0, sigma0)) / size
     return jnp.where(a <= 1, 1 - part * a * (2 - a), jnp.nan)
 
 
@@ -605,13 +659,11 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
     From a vanishing start mean(v^2) = V and w_r = v_r u.
     """
-    if v0 is None:
-        return _end(task, 0.0, 0.0)
-    return _end(task, _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
+    return _end(_task(task), *_given(v0, sigma0))
 
 
 @jax.jit
-def _end(task: Task, v0: Array | float, sigma0: Array | float) -> EndState:
+def _end(task: Task, v0: Array, sigma0: Array) -> EndState:
     left, values, right = jnp.linalg.svd(task.root, full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
     seen = jnp.where(inside, task.inside @ left, 0.0)
@@ -649,13 +701,11 @@ def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
     X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the edge of its random
     spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
     """
-    if v0 is None:
-        return _limits(task, 0.0, 0.0)
-    return _limits(task, _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
+    return _limits(_task(task), *_given(v0, sigma0))
 
 
 @jax.jit
-def _limits(task: Task, v0: Array | float, sigma0: Array | float) -> StepLimits:
+def _limits(task: Task, v0: Array, sigma0: Array) -> StepLimits:
     size, whole = v0**2 + sigma0**2, 2 * task.vstar2
     top, wide = jnp.linalg.norm(task.root, 2), jnp.sqrt(jnp.sum(task.root**2) / task.width)
     # what the edge adds to sigma0^2 |K| / w
@@ -674,14 +724,16 @@ def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array
     `end` is that of a vanishing start unless given. Small steps leave the smallest eigenvalue last, large ones the
     largest (for K = kappa I from x = 2/3 on).
     """
+    if end is not None and not isinstance(end, EndState):
+        raise InputError(f"end = {_check.show(end)} is not allowed: end must be what end_state returns.")
     values = (end_state(task) if end is None else end).values
-    shrink = jnp.abs(1 - _check.number("lr", lr, above=0) * values / task.samples)
+    shrink = jnp.abs(1 - _check.number("lr", lr, above=0) * values / _task(task).samples)
     return jnp.max(jnp.where(values > 0, shrink, 0.0))
 
 
 def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
     """The late factor for K near kappa I: 1 - x lambda_min(K) / kbar, or |1 - 2x| along the labels if larger."""
-    values = jnp.linalg.svd(task.root, compute_uv=False) ** 2
+    values = jnp.linalg.svd(_task(task).root, compute_uv=False) ** 2
     least = jnp.min(jnp.where(values > RANK_TOLERANCE**2 * values[0], values, jnp.inf))
     x = task.step(lr)
     return jnp.maximum(jnp.abs(1 - x * least / task.kbar), jnp.abs(1 - 2 * x))
@@ -696,6 +748,8 @@ def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
     Those of the imbalance W_1 W_1^T - W_2^T W_2 on the neurons, descending; in full or compressed width.
     """
     w1, w2 = (np.asarray(_check.array(name, w, ndim=2)) for name, w in (("first", first), ("second", second)))
+    if w2.shape[1] != w1.shape[0]:
+        raise InputError(f"second has shape {w2.shape}: second must have a column for each of {w1.shape[0]} neurons.")
     p = np.concatenate([w1, w2.T], axis=1)
     signs = np.concatenate([np.ones(w1.shape[1]), -np.ones(w2.shape[0])])
     # the nonzero spectrum of P^T P J is that of the symmetric P J P^T
@@ -707,6 +761,9 @@ def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
 def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:
     """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA."""
     w1, w2, f = (_check.array(name, w, ndim=2) for name, w in (("first", first), ("second", second), ("force", force)))
+    w, d_in = w1.shape
+    if w2.shape != (1, w) or f.shape != (1, d_in):
+        raise InputError(f"second has shape {w2.shape} and force {f.shape}: they must be 1 x {w} and 1 x {d_in}.")
     v, pushed = w2[0], w1 @ f[0]
     return _check.number("lr", lr, above=0) ** 2 * (jnp.sum(f**2) * jnp.outer(v, v) - jnp.outer(pushed, pushed))
 
@@ -753,13 +810,18 @@ def source_times(
     eps: float,
     constants: tuple[float, float] = (1.0, 1.0),
 ) -> Times:
-    """C1 (w sqrt(n) / (lr sqrt(tr) beta)) log(1/v0), and the same with C and log(1/v0) + log(n beta tr / eps)."""
+    """C1 (w sqrt(n) / (lr sqrt(tr) beta)) log(1/v0), and the same with C and log(1/v0) + log(n beta tr / eps).
+
+    For v0 < 1 and eps < n beta tr.
+    """
     n, w = _check.integer("samples", samples, least=1), _check.real("width", width, above=0)
-    beta, v = _check.real("beta_bar", beta_bar, above=0), _check.real("v0", v0, above=0)
-    unit = w * math.sqrt(n) / (_check.real("lr", lr, above=0) * math.sqrt(sigma.trace) * beta)
+    beta, v = _check.real("beta_bar", beta_bar, above=0), _inside("v0", v0)
+    trace = _covariance(sigma).trace
+    unit = w * math.sqrt(n) / (_check.real("lr", lr, above=0) * math.sqrt(trace) * beta)
     start = math.log(1 / v)
-    late = math.log(n * beta * sigma.trace / _check.real("eps", eps, above=0))
-    return Times(constants[0] * unit * start, constants[1] * unit * (start + late))
+    late = math.log(n * beta * trace / _check.real("eps", eps, above=0, most=n * beta * trace))
+    one, two = np.asarray(_check.double("constants", constants, ndim=1, shape=(2,)))
+    return Times(float(one) * unit * start, float(two) * unit * (start + late))
 
 
 class Failures(NamedTuple):
@@ -791,7 +853,7 @@ def start_bound(gamma: float, sigma0: float, width: float, delta: float) -> floa
 def spread_unit(samples: int, sigma: Covariance, sigma_x: float = 1.0) -> float:
     """sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F): |K - tr(Sigma) I| is at most a constant times it (Lemma 5.1)."""
     n = _check.integer("samples", samples, least=1)
-    return _check.real("sigma_x", sigma_x, above=0) ** 2 * (n * sigma.top + math.sqrt(n) * sigma.frobenius)
+    return _check.real("sigma_x", sigma_x, above=0) ** 2 * (n * _covariance(sigma).top + math.sqrt(n) * sigma.frobenius)
 
 
 class Condition(NamedTuple):
@@ -819,34 +881,49 @@ def assumptions(
     noise2: float = 0.0,
     sigma_x: float = 1.0,
     constants: dict[str, float] | None = None,
+    variant: str = "corrected",
 ) -> list[Condition]:
     """The paper's assumption, condition by condition, with the constant that each would need.
 
-    The paper leaves its constants open, so a condition is judged only where theory knows the constant (c2b, `extra`) or
-    `constants` gives it by id. Corrected where the print is wrong: c5 has no n, c6 needs the larger of its constant and
-    beta_bar / sqrt(eps) (so that without the constant it can fail but not be known to hold), and `extra`, missing in
-    print, is what every statement about single neurons needs.
+    The paper leaves its constants open, so a condition is judged only where the constant is known (c2b, `extra`) or
+    `constants` gives it by id. "corrected" where the print is wrong: c4 has the width outside the root (`feature/E7`),
+    c5 has no n (`feature/E8`), c6 needs the larger of its constant and beta_bar / sqrt(eps) (`feature/E10`; so that
+    without the constant it can fail but not be known to hold), and `extra`, missing in print, is what every statement
+    about single neurons needs (`feature/E3`). "printed" is the letter: sqrt(n w) in c4, noise2 <= 8 n beta_bar^2 in c5,
+    sqrt(eps) beta_bar in c6, and no `extra`.
     """
+    printed = _check.choice("variant", variant, ("printed", "corrected")) == "printed"
     n, d = _check.integer("samples", samples, least=1), _check.integer("dimension", dimension, least=1)
     w, beta = _check.real("width", width, above=0), _check.real("beta_bar", beta_bar, above=0)
     s0, v = _check.real("sigma0", sigma0, least=0), _check.real("v0", v0, above=0)
     eta, target = _check.real("lr", lr, above=0), _check.real("eps", eps, above=0)
     noise = _check.real("noise2", noise2, least=0)
-    trace = sigma.trace
-    given = dict(constants or {})
+    trace = _covariance(sigma).trace
+    if not isinstance(constants, dict | None):
+        raise InputError(f"constants = {_check.show(constants)} is not allowed: constants must be a dict by condition.")
+    given = {name: _check.real(f"constants[{name!r}]", x, above=0) for name, x in (constants or {}).items()}
     spread = trace / spread_unit(n, sigma, sigma_x)
+    step = (
+        ("lr sqrt(tr) beta / sqrt(n w)", math.sqrt(n * w))
+        if printed
+        else ("lr sqrt(tr) beta / (w sqrt(n))", w * n**0.5)
+    )
+    dirt = ("noise2 / (n beta^2)", n, 8.0) if printed else ("noise2 / beta^2 (n removed)", 1, None)
+    even = beta * math.sqrt(target) if printed else beta / math.sqrt(target)
     # (id, what, value, sense, constant that is known)
     rows: list[tuple[str, str, float, str, float | None]] = [
         ("c1", "w / log(2n)", w / math.log(2 * n), ">=", None),
         ("c2a", "sigma0 sqrt(n d tr) beta", s0 * math.sqrt(n * d * trace) * beta, "<=", None),
         ("c2b", "sigma0 (n tr)^(1/4) sqrt(beta / eps)", s0 * (n * trace) ** 0.25 * math.sqrt(beta / target), "<=", 1.0),
         ("c3", "v0 sqrt(n tr) beta", v * math.sqrt(n * trace) * beta, "<=", None),
-        ("c4", "lr sqrt(tr) beta / (w sqrt(n))", eta * math.sqrt(trace) * beta / (w * math.sqrt(n)), "<=", None),
-        ("c5", "noise2 / beta^2 (n removed)", noise / beta**2, "<=", None),
-        ("c6", "tr / (sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F))", spread, ">=", beta / math.sqrt(target)),
+        ("c4", step[0], eta * math.sqrt(trace) * beta / step[1], "<=", None),
+        ("c5", dirt[0], noise / (dirt[1] * beta**2), "<=", dirt[2]),
+        ("c6", "tr / (sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F))", spread, ">=", even),
         ("c6b", "tr beta^2", trace * beta**2, ">=", None),
-        ("extra", "sigma0 sqrt(2 log(8 w n^2)) / v0", s0 * math.sqrt(2 * math.log(8 * w * n**2)) / v, "<=", 1.0),
     ]
+    if not printed:
+        neurons = s0 * math.sqrt(2 * math.log(8 * w * n**2)) / v
+        rows.append(("extra", "sigma0 sqrt(2 log(8 w n^2)) / v0", neurons, "<=", 1.0))
     unknown = sorted(set(given) - {row[0] for row in rows})
     if unknown:
         raise InputError(f"constants has {unknown[0]!r}: it must name conditions, {', '.join(row[0] for row in rows)}.")
@@ -854,7 +931,7 @@ def assumptions(
     for name, text, value, sense, known in rows:
         limit = given.get(name, known)
         if name == "c6" and name in given:
-            limit = max(given[name], beta / math.sqrt(target))
+            limit = max(given[name], even)
         holds = None if limit is None else bool(value >= limit if sense == ">=" else value <= limit)
         if name == "c6" and name not in given and holds:
             holds = None
@@ -865,15 +942,62 @@ def assumptions(
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _level(level: Any) -> float:
-    return _inside("level", level)
-
-
 def _inside(name: str, value: Any) -> float:
-    x = _check.real(name, value)
-    if not 0 < x < 1:
-        raise InputError(f"{name} = {_check.show(value)} is not allowed: {name} must be between 0 and 1.")
-    return x
+    return _check.real(name, value, above=0, below=1)
+
+
+def _task(given: Any) -> Task:
+    if not isinstance(given, Task):
+        raise InputError(
+            f"task = {_check.show(given)} is not allowed: task must be what feature.task(problem) returns."
+        )
+    return given
+
+
+def _covariance(given: Any) -> Covariance:
+    if not isinstance(given, Covariance):
+        raise InputError(f"sigma = {_check.show(given)} is not allowed: sigma must be what covariance returns.")
+    return given
+
+
+def _grown(given: Any) -> Growth:
+    if not isinstance(given, Growth):
+        raise InputError(
+            f"grown = {_check.show(given)} is not allowed: grown must be what growth or flow_growth returns."
+        )
+    return given
+
+
+def _neurons(v: Any, alpha: Any, gamma: Any) -> tuple[Array, Array, Array]:
+    before, tilt = _check.numbers("v", v), _check.numbers("alpha", alpha)
+    size = _check.numbers("gamma", gamma, above=0)
+    _check.matching(v=before, alpha=tilt, gamma=size)
+    return before, tilt, size
+
+
+def _amplitudes(start: Any, *, growing: bool = False, **others: Array) -> Amplitudes:
+    """The amplitudes of a start, whose sum is above 0; `growing` asks it of those that grow."""
+    if not isinstance(start, tuple) or len(start) != 2:
+        raise InputError(f"start = {_check.show(start)} is not allowed: start must be Amplitudes(plus, minus).")
+    plus, minus = _check.numbers("start.plus", start[0], least=0), _check.numbers("start.minus", start[1], least=0)
+    _check.matching(plus=plus, minus=minus, **others)
+    if growing and not _check.traced(plus) and not np.all(np.asarray(plus) > 0):
+        raise InputError(
+            f"start.plus = {_check.show(plus)} is not allowed: start.plus must be above 0, since neurons with "
+            "v(0) = -alpha only shrink and learn nothing."
+        )
+    if not _check.traced((plus, minus)) and not np.all(np.asarray(plus + minus) > 0):
+        raise InputError("start = 0 is not allowed: start.plus and start.minus must not both be 0.")
+    return Amplitudes(plus, minus)
+
+
+def _given(v0: Any, sigma0: Any) -> tuple[Array, Array]:
+    """The start (v0, sigma0), zero where none is given."""
+    if v0 is None and (_check.traced(sigma0) or not np.array_equal(sigma0, 0)):
+        raise InputError(f"sigma0 = {_check.show(sigma0)} is not allowed without v0: a start has both.")
+    if v0 is None:
+        return jnp.zeros(()), jnp.zeros(())
+    return _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0)
 
 
 def _start(v0: Any, sigma0: Any) -> tuple[float, float]:
@@ -887,7 +1011,7 @@ def _size(v0: Any, sigma0: Any) -> Array:
 
 def _natural(task: Task, lr: Any) -> Array:
     """s = lr / (n w)."""
-    return _check.number("lr", lr, above=0) / (task.samples * task.width)
+    return _check.number("lr", lr, above=0) / (_task(task).samples * task.width)
 
 
 def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:

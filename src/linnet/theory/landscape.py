@@ -146,11 +146,12 @@ def critical_points(problem: Factorisation | Regression, hidden: Sequence[int], 
             "regression."
         )
     fit = problem.fit()
-    if not isinstance(hidden, Sequence) or not hidden:
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str) or not hidden:
         raise InputError(
             f"hidden = {_check.show(hidden)} is not allowed: give at least one hidden width, such as (3,)."
         )
-    widths = _widths((problem.shape[1], *hidden, problem.shape[0]))
+    inner = (_check.integer("a hidden width", width, least=1) for width in hidden)
+    widths = (problem.shape[1], *inner, problem.shape[0])
     z, gains, floor = np.asarray(fit.values), np.asarray(fit.gains), float(fit.floor)
     count, r = _rank(z), min(widths)
     c = _curvature(problem)
@@ -216,7 +217,7 @@ def _curvature(problem: Factorisation | Regression) -> float | None:
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(widths, Sequence) or len(widths) < 3:
+    if not isinstance(widths, Sequence) or isinstance(widths, str) or len(widths) < 3:
         raise InputError(
             f"widths = {_check.show(widths)} is not allowed: give (d_in, hidden ..., d_out), two layers or more."
         )
@@ -224,7 +225,10 @@ def _widths(widths: Sequence[int]) -> tuple[int, ...]:
 
 
 def _values(values: Any, widths: tuple[int, ...]) -> Float[np.ndarray, " k"]:
-    z = np.atleast_1d(np.asarray(values, dtype=float))
+    try:
+        z = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        z = np.array([np.nan])
     short = min(widths[0], widths[-1])
     if z.ndim != 1 or len(z) > short or not np.all(np.isfinite(z)) or np.any(z < 0) or np.any(np.diff(z) > 0):
         raise InputError(

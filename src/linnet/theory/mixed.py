@@ -3,6 +3,11 @@
 Letters as in the paper: c = variance * width is the threshold between lazy and active singular values, kappa the
 curvature of the cost C(A) = (kappa/2) |A - A_obs|^2 (the paper's loss 1/d^2 has kappa = 2/d^2), t = lr * steps.
 Times of any shape come first in what is returned, then the axes of the quantity itself.
+
+The mixed flow dA/dt = kappa [sqrt(A A^T + c^2) (A_obs - A) + (A_obs - A) sqrt(A^T A + c^2)] is exact on the mixed
+manifold (`mixed/C4`), and from W_1 W_1^T - W_2^T W_2 = 2c I where the target's rows lie in the row space of W_1, from
+-2c I where its columns lie in the range of W_2: for every target, then, with w = d_in or w = d_out neurons
+(`mixed/C5`). Fewer cannot follow it. For wide Gaussian layers it holds up to sqrt(d/w) (`mixed/C6`).
 """
 
 import enum
@@ -27,8 +32,10 @@ def lazy(
     time: Number, start: Float[Array, "d_out d_in"], observed: Float[Array, "d_out d_in"], c: Number, kappa: Number
 ) -> Float[Array, "... d_out d_in"]:
     """The lazy flow dA/dt = -2c G: A(t) = A_obs + exp(-2 kappa c t) (A_0 - A_obs)."""
-    a0, goal = jnp.asarray(start), jnp.asarray(observed)
-    return goal + jnp.exp(-2 * kappa * c * leading(time, a0, goal)) * (a0 - goal)
+    a0, goal = _pair("start", start, "observed", observed)
+    rate = 2 * _check.number("kappa", kappa, above=0) * _check.number("c", c, least=0)
+    t = leading(_check.numbers("time", time, least=0), a0, goal)
+    return goal + jnp.exp(-rate * t).astype(goal.dtype) * (a0 - goal)
 
 
 class LazyOptimum(NamedTuple):
@@ -42,10 +49,12 @@ def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d
     """Minimum over q in [0, 1] of |-q A_star + (1-q) E|^2 = (|A_star|^2 |E|^2 - <A_star, E>^2) / |A_star + E|^2.
 
     The mean over the start of the lazy error (section 1.4 of the paper, sign corrected); its own noise comes on top.
+    Where the noise is -A_star every q is as good, and q = 0.
     """
-    observed = truth + noise
-    q = jnp.clip(jnp.sum(noise * observed) / jnp.sum(observed**2), 0.0, 1.0)
-    return LazyOptimum(q, jnp.sum((-q * truth + (1 - q) * noise) ** 2))
+    star, error = _pair("truth", truth, "noise", noise)
+    observed = star + error
+    q = jnp.clip(_ratio(jnp.sum(error * observed), jnp.sum(observed**2)), 0.0, 1.0)
+    return LazyOptimum(q, jnp.sum((-q * star + (1 - q) * error) ** 2))
 
 
 # One mode ------------------------------------------------------------------------------------------------------------
@@ -57,15 +66,21 @@ def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number =
     In p = s + hypot(s, c) the flow is a Riccati equation with constant coefficients; every sum below has terms of one
     sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
     """
-    t, s0, goal, c, kappa = jnp.broadcast_arrays(
-        leading(time, start, target, c, kappa),
-        *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target, c, kappa)),
-    )
+    given = _mode_numbers(c, kappa, start=start, target=target)
+    t, s0, goal, c, kappa = jnp.broadcast_arrays(leading(_check.numbers("time", time, least=0), *given), *given)
     sign = jnp.where(goal < 0, -1.0, 1.0)  # the equation is odd
     s0, goal = sign * s0, jnp.abs(goal)
     unit = jnp.maximum(jnp.maximum(jnp.abs(s0), goal), c)  # squares of tiny numbers must not underflow
     unit = jnp.where(unit > 0, unit, 1.0)
     return sign * unit * _mode(kappa * unit * t, s0 / unit, goal / unit, c / unit)
+
+
+def _mode_numbers(c: Number, kappa: Number, **values: Number) -> list[Array]:
+    """The values, c and kappa of modes, checked."""
+    given = {name: _check.numbers(name, value) for name, value in values.items()}
+    given |= {"c": _check.numbers("c", c, least=0), "kappa": _check.numbers("kappa", kappa, above=0)}
+    _check.matching(**given)
+    return list(given.values())
 
 
 def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
@@ -108,9 +123,7 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one
     is 2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
     """
-    s0, s1, goal, c, kappa = jnp.broadcast_arrays(
-        *(jnp.asarray(x, dtype=jnp.float64) for x in (start, end, target, c, kappa))
-    )
+    s0, s1, goal, c, kappa = jnp.broadcast_arrays(*_mode_numbers(c, kappa, start=start, end=end, target=target))
     sign = jnp.where(goal < 0, -1.0, 1.0)
     unit = jnp.maximum(jnp.maximum(jnp.abs(s0), jnp.abs(s1)), jnp.maximum(jnp.abs(goal), c))
     unit = jnp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
@@ -135,8 +148,14 @@ def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..
     ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) for ever and `mode` is
     exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
     """
-    mean = (jnp.asarray(first) + jnp.asarray(second)) / 2
-    s = jnp.abs(jnp.asarray(start))
+    one, two = _check.numbers("first", first, least=0), _check.numbers("second", second, least=0)
+    s = jnp.abs(_check.numbers("start", start))
+    _check.matching(first=one, second=two, start=s)
+    mean = (one + two) / 2
+    if not _check.traced((mean, s)) and np.any(np.asarray(s) > np.asarray(mean) * (1 + 1e-9)):
+        raise InputError(
+            f"start = {_check.show(start)} is not allowed: u^T A v cannot exceed (first + second) / 2 in modulus."
+        )
     return jnp.sqrt(jnp.maximum(mean - s, 0.0)) * jnp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
 
 
@@ -150,7 +169,7 @@ def matrix(
     c: Number,
     kappa: Number = 1.0,
 ) -> Float[Array, "... d_out d_in"]:
-    """The mixed flow of the whole matrix in closed form: any c >= 0, any times, any start.
+    """The mixed flow of the whole matrix in closed form: any c >= 0, any times from 0 on, any start.
 
     On the 2c-balanced manifold Z = [W_1, W_2^T]^T obeys a Riccati equation, and its column space moves linearly under
     exp(kappa t H), H = [[c, A_obs^T], [A_obs, -c]]. A QR factor keeps growing and decaying directions apart, so nothing
@@ -158,11 +177,12 @@ def matrix(
     At c = 0 a start of low rank keeps its rank for ever, but its rounding grows with every mode that it lacks: at long
     times use `convergence.two_layers`, which is told the rank.
     """
-    a0, goal = jnp.asarray(start), jnp.asarray(observed)
-    if a0.shape != goal.shape or goal.ndim != 2:
-        raise InputError(f"start has shape {a0.shape} and observed {goal.shape}: they must be matrices of one shape.")
-    times = jnp.asarray(kappa, dtype=goal.dtype) * jnp.asarray(time, dtype=goal.dtype)
-    c = jnp.asarray(c, dtype=goal.dtype)
+    a0, goal = _pair("start", start, "observed", observed)
+    t = _check.number("kappa", kappa, above=0) * _check.numbers("time", time, least=0)
+    return _matrix(t.astype(goal.dtype), a0, goal, _check.number("c", c, least=0).astype(goal.dtype))
+
+
+def _matrix(times: Array, a0: Array, goal: Array, c: Array) -> Array:
     d_out, d_in = goal.shape
     r = min(d_out, d_in)
     u, s, vt = jnp.linalg.svd(goal, full_matrices=True)
@@ -211,8 +231,11 @@ def matrix(
 
 
 def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
-    """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c))."""
-    return 1 / (jnp.asarray(kappa) * jnp.hypot(jnp.asarray(top), jnp.asarray(c)))
+    """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c)); infinite for s_1 = c = 0."""
+    given = {name: _check.numbers(name, value, least=0) for name, value in (("top", top), ("c", c))}
+    kappa = _check.numbers("kappa", kappa, above=0)
+    _check.matching(**given, kappa=kappa)
+    return 1 / (kappa * jnp.hypot(given["top"], given["c"]))
 
 
 def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 50.0) -> Float[np.ndarray, "..."]:
@@ -221,7 +244,33 @@ def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 5
     `signal` is |A_star|, the largest signal; lazy is gamma_sigma2 + gamma_w > 1. One step is 1/c_lr of what the fastest
     mode bears. In NumPy; any of c, signal and lazy may be arrays.
     """
-    return d**2 / (c_lr * np.where(lazy, c, signal))
+    if not all(isinstance(one, bool | np.bool_) for one in np.asarray(lazy, dtype=object).flat):
+        raise InputError(f"lazy = {_check.show(lazy)} is not allowed: lazy must be True or False, or an array of them.")
+    scales = {name: np.asarray(_check.numbers(name, x, above=0)) for name, x in (("c", c), ("signal", signal))}
+    _check.matching(**scales, lazy=lazy)
+    size = _check.real("d", d, above=0)
+    return size**2 / (_check.real("c_lr", c_lr, above=0) * np.where(lazy, scales["c"], scales["signal"]))
+
+
+VARIANTS = ("printed", "derived")  # of what the paper prints with a mistake, and as its proof has it
+
+
+def descent_bound(
+    steps: Number, lr: Number, force: Number, slope: Number, *, variant: str = "derived"
+) -> Float[Array, "..."]:
+    """How far descent A <- A + lr F(A) can be from the flow dA/dt = F(A) after k steps from one start (Lemma F.1).
+
+    (lr C_0 / 2) [(1 + lr C_1)^k - 1], where `force` is C_0 >= |F| and `slope` is C_1 >= |dF/dA| in a norm with
+    |AB| <= |A| |B|, on all that both visit. Printed with the power k - 1, which has no error after the first step and
+    is no bound (`mixed/E26`); the true distance is linear in lr as well, with a smaller constant (`mixed/C24`).
+    """
+    power = _check.choice("variant", variant, VARIANTS) == "printed"
+    given = {"lr": _check.numbers("lr", lr, above=0)}
+    given |= {name: _check.numbers(name, x, least=0) for name, x in (("force", force), ("slope", slope))}
+    _check.matching(**given)
+    k = leading(_check.numbers("steps", steps, least=0), *given.values())
+    eta, size, bend = given.values()
+    return eta * size / 2 * jnp.expm1((jnp.maximum(k - 1, 0.0) if power else k) * jnp.log1p(eta * bend))
 
 
 class Phase(enum.StrEnum):
@@ -239,6 +288,7 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
     gamma_w < 1: underparametrized; 2 gamma_sigma2 + gamma_w > 0: infinite noise at the start; above the transition line
     gamma_sigma2 + gamma_w = 1 lazy, below it rich (active in the paper).
     """
+    gamma_w, gamma_sigma2 = _check.real("gamma_w", gamma_w), _check.real("gamma_sigma2", gamma_sigma2)
     if gamma_w < 1:
         return Phase.UNDERPARAMETRIZED
     if 2 * gamma_sigma2 + gamma_w > 0:
@@ -248,7 +298,8 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
 
 def transition(gamma_w: Number, *, low_rank: bool = True) -> Number:
     """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one."""
-    return (1.0 if low_rank else 0.5) - gamma_w
+    found = (1.0 if _check.flag("low_rank", low_rank) else 0.5) - _check.numbers("gamma_w", gamma_w)
+    return found if found.ndim or _check.traced(found) else float(found)
 
 
 class Sandwich(NamedTuple):
@@ -264,10 +315,13 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
     sqrt(A^T A + l^2/4) - l/2 <= C1 <= sqrt(A^T A + L^2/4) + L/2 with L = max(lambda_max(D), 0) and
     l = max(-lambda_min(D), 0); for C2 the two change places. D is the flow's constant: take it at the start.
     """
-    rates = jnp.linalg.eigvalsh(imbalance)
+    a, balance = _check.array("matrix", matrix, ndim=2), _check.array("imbalance", imbalance, ndim=2)
+    if balance.shape[0] != balance.shape[1]:
+        raise InputError(f"imbalance has shape {balance.shape}: imbalance must be square, w x w.")
+    rates = jnp.linalg.eigvalsh(balance)
     high, low = jnp.maximum(rates[-1], 0.0), jnp.maximum(-rates[0], 0.0)
-    u, s, vt = jnp.linalg.svd(matrix, full_matrices=True)
-    d_out, d_in = matrix.shape
+    u, s, vt = jnp.linalg.svd(a, full_matrices=True)
+    d_out, d_in = a.shape
 
     def bound(basis: Array, size: int, level: Array, sign: int) -> Array:
         values = jnp.zeros(size).at[: s.shape[0]].set(s)
@@ -282,6 +336,47 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
 
 
 # Theorem 2 -----------------------------------------------------------------------------------------------------------
+
+
+def pair_rate(
+    target: Number, other: Number, value: Number, other_value: Number, c: Number = 0.0, kappa: Number = 1.0
+) -> Float[Array, "..."]:
+    """How fast the singular vectors of two modes turn to those of their targets a_k, a_j, at values s_k > s_j >= 0.
+
+    Near alignment the mixed flow turns the two frames together (as one rotation) and against each other, and the angles
+    decay at the rates kappa (h_k + h_j) (a_k - a_j) / (s_k - s_j) and kappa (h_k + h_j) (a_k + a_j) / (s_k + s_j), with
+    h = hypot(s, c); the smaller one is returned. For c << s it is that of Lemma C.6 (`mixed/E28`). Negative: they turn
+    away, for the larger mode has the smaller target. Noise is a mode with a_j = 0.
+    """
+    given = {name: _check.numbers(name, x, least=0) for name, x in (("target", target), ("other", other))}
+    given |= {"value": _check.numbers("value", value, above=0)}
+    given |= {name: _check.numbers(name, x, least=0) for name, x in (("other_value", other_value), ("c", c))}
+    given |= {"kappa": _check.numbers("kappa", kappa, above=0)}
+    _check.matching(**given)
+    a, b, s, r, c, kappa = given.values()
+    if not _check.traced((s, r)) and np.any(np.asarray(r) >= np.asarray(s)):
+        raise InputError(
+            f"other_value = {_check.show(other_value)} is not allowed: other_value must be below value = "
+            f"{_check.show(value)}; equal values have no vectors of their own."
+        )
+    pull = kappa * (jnp.hypot(s, c) + jnp.hypot(r, c))
+    return jnp.minimum(pull * (a - b) / (s - r), pull * (a + b) / (s + r))
+
+
+def alignment_rate(levels: Any, *, variant: str = "derived") -> float:
+    """c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, a_K the weakest signal (Theorem 2).
+
+    The noise level 0 is among them; "printed" has pairs of signals alone, which promises more than noise allows
+    (`mixed/E28`), and needs two distinct ones.
+    """
+    a = np.asarray(_levels(levels))
+    noise = () if _check.choice("variant", variant, VARIANTS) == "printed" else (0.0,)
+    distinct = np.unique([*a, *noise])
+    if len(distinct) < 2:
+        raise InputError(f"levels = {_check.show(levels)} is not allowed: as printed, two levels must differ.")
+    first, second = np.triu_indices(len(distinct), 1)
+    gaps, squares = distinct[second] - distinct[first], distinct[second] ** 2 - distinct[first] ** 2
+    return float(gaps.min() * a.min() ** 2 / squares.max())
 
 
 class Recovery(NamedTuple):
@@ -300,20 +395,21 @@ def recovery(
     """Delta, the alignment rate c(a), the steps T_star and the error terms of Theorem 2.
 
     T_star = [Delta/a_K + 2m/c(a) + m/(2 a_K)] d ln d / lr with m = max(1, 2 Delta) as printed, min(1, 2 Delta) as the
-    proof derives it (`mixed/E20`). c(a) = min|a_k - a_j| a_K^2 / max|a_k^2 - a_j^2| over distinct levels, the noise
-    level 0 among them (`mixed/E28`). `leading_steps` is the truth for the weakest signal to leading order, Delta d
-    ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`).
+    proof derives it (`mixed/E20`). c(a) is `alignment_rate`, with the noise level. `leading_steps` is the truth for the
+    weakest signal to leading order, Delta d ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`). All of it
+    is said of the rich phase alone, and Delta > 0.
     """
-    a = np.asarray(_check.array("levels", levels, ndim=1))
-    if np.any(a <= 0):
-        raise InputError(f"levels = {_check.show(levels)} is not allowed: levels must be positive.")
-    _check.choice("variant", variant, ("printed", "derived"))
-    delta = 1 - gamma_sigma2 - gamma_w
-    distinct = np.unique(np.append(a, 0.0))
-    differences = np.abs(distinct[:, None] - distinct[None, :])[np.triu_indices(len(distinct), 1)]
-    squares = np.abs(distinct[:, None] ** 2 - distinct[None, :] ** 2)[np.triu_indices(len(distinct), 1)]
-    weakest = float(a.min())
-    rate = float(differences.min() * weakest**2 / squares.max())
+    a = np.asarray(_levels(levels))
+    _check.choice("variant", variant, VARIANTS)
+    d, lr = _check.real("d", d, above=1), _check.real("lr", lr, above=0)
+    found, delta = phase(gamma_w, gamma_sigma2), 1 - gamma_sigma2 - gamma_w
+    if found is not Phase.RICH or delta == 0:
+        where = f"{found} phase" if delta else "line between lazy and rich"
+        raise InputError(
+            f"gamma_w = {gamma_w:g} with gamma_sigma2 = {gamma_sigma2:g} is not allowed: Theorem 2 speaks of the rich "
+            f"phase, and this is the {where}."
+        )
+    weakest, rate = float(a.min()), alignment_rate(a)
     m = max(1.0, 2 * delta) if variant == "printed" else min(1.0, 2 * delta)
     unit = d * np.log(d) / lr
     c = d ** (gamma_sigma2 + gamma_w)
@@ -338,19 +434,19 @@ class Spiked(NamedTuple):
     seen: Bool[Array, " k"]
 
 
-def spiked_signals(levels: Any, d: float) -> Spiked:
+def spiked_signals(levels: Any, d: Number) -> Spiked:
     """Singular values a_i d + 1/a_i with overlaps a_i d - 1/a_i (spiked-matrix theory).
 
     Where a_i^2 d <= 1 no singular vector knows the signal: 2 sqrt(d), the edge of the noise, and no overlap.
     """
-    a = _check.array("levels", levels, ndim=1)
+    a, d = _levels(levels), _check.number("d", d, above=0)
     seen = a * a * d > 1
     turned = 1 / jnp.where(seen, a, 1.0)
     return Spiked(jnp.where(seen, a * d + turned, 2 * jnp.sqrt(d)), jnp.where(seen, turned, a * d), seen)
 
 
 def recovery_error(
-    time: Number, levels: Any, d: float, c: Number, *, nodes: int = 2000, spiked: bool = False, start: Number = 0.0
+    time: Number, levels: Any, d: Number, c: Number, *, nodes: int = 2000, spiked: bool = False, start: Number = 0.0
 ) -> Float[Array, "..."]:
     """The test error of noisy low-rank recovery at flow time t, mode by mode, at any d (no simulation).
 
@@ -361,21 +457,24 @@ def recovery_error(
     turned: a signal's target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i, so its squared error is
     (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides costs (a_i d)^2 for ever. The other dimensions
     are left for the noise. `start` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
-    exp(-4 kappa c t).
+    exp(-4 kappa c t). d is at least the number of signals.
     """
-    a = _check.array("levels", levels, ndim=1)
+    a = _levels(levels)
+    d, t = _check.number("d", d, least=a.shape[0]), _check.numbers("time", time, least=0)
+    c, start = _check.number("c", c, least=0), _check.number("start", start, least=0)
+    nodes = _check.integer("nodes", nodes, least=1, most=1_000_000)
     kappa = 2 / d**2
     if _check.flag("spiked", spiked):
         value, lost, seen = spiked_signals(a, d)
     else:
         value, lost, seen = a * d, jnp.zeros_like(a), jnp.ones_like(a, dtype=bool)
-    left = d - jnp.sum(seen, dtype=a.dtype) if spiked else d
+    left = d - jnp.sum(seen, dtype=jnp.float64) if spiked else d
     angle = jnp.pi * jnp.arange(1.0, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
-    signal = jnp.where(seen, mode(time, 0.0, value, c, kappa), 0.0) - a * d + lost
-    noise = mode(time, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
+    signal = jnp.where(seen, mode(t, 0.0, value, c, kappa), 0.0) - a * d + lost
+    noise = mode(t, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
     rest = jnp.sum(lost * (2 * a * d - lost))
-    decayed = jnp.asarray(start) * jnp.exp(-4 * kappa * c * jnp.asarray(time))
+    decayed = start * jnp.exp(-4 * kappa * c * t)
     return (jnp.sum(signal**2, axis=-1) + rest + left * jnp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
 
 
@@ -389,14 +488,17 @@ class Stopping(NamedTuple):
     error: Float[Array, ""]
 
 
-def early_stopping(levels: Any, d: float, c: Number, *, start: Number = 0.0) -> Stopping:
+def early_stopping(levels: Any, d: Number, c: Number, *, start: Number = 0.0) -> Stopping:
     """The minimum over time of the spiked `recovery_error`: when to stop and what is reached, without simulation.
 
     Looked for on 256 times until the strongest noise mode is learned and the start has decayed, then twice more between
     the neighbours of the best.
     """
+    levels = _levels(levels)
+    d, c = _check.number("d", d, least=levels.shape[0]), _check.number("c", c, above=0)
+    start = _check.number("start", start, least=0)
     kappa, edge = 2 / d**2, 2 * jnp.sqrt(d)
-    decay = jnp.log1p(100 * jnp.asarray(start)) / (4 * kappa * c)
+    decay = jnp.log1p(100 * start) / (4 * kappa * c)
     horizon = mode_time(0.0, 0.95 * edge, edge, c, kappa) + decay
 
     low, high = jnp.zeros_like(horizon), horizon
@@ -416,12 +518,30 @@ def in_p1(values: Float[Array, " k"], levels: Any, c: float, c0: float, high: fl
 
     `values` are the singular values of A, descending, `levels` those of the target (equal levels need no gap).
     """
-    s, a = np.asarray(values), np.asarray(levels)
-    k = len(a)
+    s = np.asarray(_check.numbers("values", values, ndim=1, least=0))
+    a, k = np.asarray(_levels(levels)), len(levels)
+    if len(s) <= k:
+        raise InputError(f"values has shape {s.shape}: values must be more than the {k} levels.")
+    numbers = (("c", c), ("c0", c0), ("high", high), ("low", low))
+    c, c0, high, low = (_check.real(name, x, least=0) for name, x in numbers)
     separated = all(s[i] - s[i + 1] >= c0 * s[i] for i in range(k - 1) if a[i] > a[i + 1])
     return bool(s[k - 1] >= high * c and s[k] <= low * c and s[k] <= c0 * s[k - 1] and separated)
 
 
 def in_p2(misalignment: float, d: float, constant: float, gamma: float) -> bool:
     """Region P2(C, gamma): x <= C d^{-gamma}."""
-    return bool(misalignment <= constant * d**-gamma)
+    x, size = _check.real("misalignment", misalignment, least=0), _check.real("d", d, above=0)
+    return bool(x <= _check.real("constant", constant, least=0) * size ** -_check.real("gamma", gamma))
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:
+    """Two matrices of one shape."""
+    a = _check.array(name, value, ndim=2)
+    return a, _check.array(other, second, ndim=2, shape=a.shape)
+
+
+def _levels(levels: Any) -> Float[Array, " k"]:
+    return _check.numbers("levels", levels, ndim=1, above=0)

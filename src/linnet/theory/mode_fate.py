@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from linnet import dynamics, observe
+from linnet import _check, dynamics, observe
+from linnet._check import InputError
 from linnet.problems import Factorisation
 from linnet.states import Modes
 from linnet.theory import stability
@@ -25,6 +26,7 @@ from linnet.theory.stability import Fate, Outcome
 __all__ = [
     "KEEP",
     "MOST_STEPS",
+    "STARTS",
     "VISIBLE",
     "Cross",
     "CrossState",
@@ -40,6 +42,7 @@ __all__ = [
     "worst",
 ]
 
+STARTS = ("one-zero", "orthogonal", "balanced")
 KEEP = 128  # points of an orbit that are looked at; periods up to half of them are seen
 MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 VISIBLE = 0.01  # a cross component of this share of s_1 is seen
@@ -77,7 +80,9 @@ class ModeFate(NamedTuple):
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """What a whole network does: it diverges if a mode does, else what the first mode does that does not converge."""
-    found = list(outcomes)
+    found = list(outcomes) if isinstance(outcomes, Iterable) else []
+    if not found or not all(isinstance(one, Outcome) for one in found):
+        raise InputError(f"outcomes = {_check.show(outcomes)} is not allowed: outcomes must be a list of Outcome.")
     lost = [one for one in found if one.fate is Fate.DIVERGES]
     moving = [one for one in found if one.fate is not Fate.CONVERGES]
     return (lost or moving or found)[0]
@@ -87,6 +92,9 @@ def escape_steps(
     s: Float[np.ndarray, " modes"], alpha: float, depth: int, start: str, step: float
 ) -> Float[np.ndarray, " modes"]:
     """The steps of size `step` that each mode takes to leave the saddle (`stability.escape_time`); 0 for one layer."""
+    s, depth, alpha = _modes(s, depth, alpha)
+    _check.choice("start", start, STARTS)
+    step = _check.real("step", step, above=0)
     if depth == 1:
         return np.zeros(len(s))
     time = stability.escape_time(s, alpha, depth, "balanced" if start == "balanced" else "one_zero")
@@ -105,6 +113,9 @@ def mode_fates(
 
     `escape` are the steps that the modes need to leave the start (`escape_steps`).
     """
+    s, depth, alpha = _modes(s, depth, alpha)
+    kappas, escape = _of_each("kappas", kappas, s, above=0), _of_each("escape", escape, s, least=0)
+    _check.choice("start", start, STARTS)
     steps = int(min(3 * np.ceil(escape.max()) + 20_000, MOST_STEPS))
     slow = 2 * escape > MOST_STEPS
     both, escaped = _late(s, depth, kappas, alpha, start, steps, slow)
@@ -276,6 +287,14 @@ def cross_fate(
     With `null` also those between a mode and the directions that the target lacks, where W_l, l < L, keep alpha. None
     where nothing can mix: one layer, or one mode and no null space.
     """
+    s, depth, alpha = _modes(s, depth, alpha)
+    lr, escape, null = _check.real("lr", lr, above=0), _of_each("escape", escape, s, least=0), _check.flag("null", null)
+    points = np.asarray(_check.double("points", points, ndim=3))
+    if points.shape[1:] != (2, len(s)) or len(points) < 2:
+        raise InputError(f"points has shape {points.shape}: points must be 2 or more points x 2 x {len(s)} modes.")
+    told = isinstance(fates, Sequence) and all(isinstance(mode, ModeFate) for mode in fates)
+    if not told or len(fates) != len(s):
+        raise InputError(f"fates = {_check.show(fates)} is not allowed: fates must be a ModeFate for each mode.")
     if (len(s) < 2 and not null) or depth == 1:
         return None
     minimum_lr = orbit_lr = math.nan
@@ -358,6 +377,8 @@ def gaps_left(
 
     By the product of 1 - q along the chain of the mode (`stability.gap_loss`); None for modes that do not converge.
     """
+    s, depth, alpha = _modes(s, depth, alpha, least=2)
+    kappas = _of_each("kappas", kappas, s, above=0)
     root = alpha / s ** (1 / depth)
     leave = escape_steps(s, alpha, depth, "one-zero", 1.0).max() * depth / kappas.min()
     steps = int(min(3 * np.ceil(leave) + 5000, MOST_STEPS))
@@ -366,3 +387,19 @@ def gaps_left(
     x, y, gaps = run.values[:, 0].T
     settled = np.asarray(jnp.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)
     return [float(gap) if there else None for gap, there in zip(gaps, settled, strict=True)]
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _modes(s: Any, depth: Any, alpha: Any, least: int = 1) -> tuple[np.ndarray, int, float]:
+    """Singular values, depth and start scale."""
+    values = np.asarray(_check.numbers("s", s, ndim=1, above=0))
+    return values, _check.integer("depth", depth, least=least), _check.real("alpha", alpha, above=0)
+
+
+def _of_each(name: str, value: Any, s: np.ndarray, **within: Any) -> np.ndarray:
+    found = np.asarray(_check.numbers(name, value, ndim=1, **within))
+    if found.shape != s.shape:
+        raise InputError(f"{name} has shape {found.shape}: {name} must have one number for each of {len(s)} modes.")
+    return found

@@ -263,15 +263,10 @@ def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0
     forgotten, and where s falls like exp(-L theta) they are no more than the logarithm of the smallest number allows.
     Nothing overflows or cancels, from s_0 = 1e-300 to 1e300. Batch starts, depths and samples with `jax.vmap`.
     """
-    t = known_times(time)
+    t = _check.numbers("time", time, least=0)
     length = _check.number("depth", depth, least=2)
     count = _check.number("samples", samples, above=0)
-    s, a, b, z = (jnp.asarray(x, dtype=jnp.float64) for x in start)
-    if a.ndim != 1 or a.shape != b.shape or a.shape != z.shape or s.ndim != 0:
-        raise InputError(
-            f"start has shapes {s.shape}, {a.shape}, {b.shape} and {z.shape}: it must be one number and three vectors "
-            "of one length; batch with jax.vmap."
-        )
+    s, a, b, z = one_start(start)
     flow = _march(t.reshape(-1), s, a, b, z, length, count)
     return jax.tree.map(lambda x: x.reshape(t.shape + x.shape[1:]), flow)
 
@@ -354,18 +349,17 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
 
 def passage_time(level: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, ""]:
     """The first time at which s passes `level`, up or down; infinite if it never does. Turning points are located."""
-    if np.ndim(start.s) != 0:
-        raise InputError(f"start has sizes of shape {np.shape(start.s)}: it must be one start; batch with jax.vmap.")
-    given = (_check.number("level", level, above=0), *start, _check.number("depth", depth, least=2))
-    return _passage(*(jnp.asarray(x, dtype=jnp.float64) for x in given), _check.number("samples", samples, above=0))
+    given = (_check.number("level", level, above=0), *one_start(start), _check.number("depth", depth, least=2))
+    return _passage(*(jnp.asarray(x) for x in given), _check.number("samples", samples, above=0))
 
 
 def transition_time(
     start: Coordinates, depth: Number, samples: Number = 1.0, level: Number = 6**0.5
 ) -> Float[Array, ""]:
     """t_tr, the first time with s <= level z_1; 0 if it is so from the start (Theorem 20; 3/2 will do for sqrt 6)."""
+    start = one_start(start)
     z1 = jnp.asarray(start.z)[0]
-    threshold = jnp.asarray(level) * z1
+    threshold = _check.number("level", level, above=0) * z1
     below = jnp.asarray(start.s) <= threshold
     # a start below is replaced by one at the threshold, which takes no time; no target is never reached
     top = start._replace(s=jnp.where(below, jnp.maximum(threshold, 1e-300), start.s))
@@ -375,11 +369,9 @@ def transition_time(
 
 def aligned(time: Number, start: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
     """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign."""
-    if not _check.traced(start) and not np.all(np.asarray(start) > 0):
-        raise InputError(f"start = {_check.show(start)} is not allowed: start must be above 0.")
-    t, s, z = jnp.broadcast_arrays(
-        leading(known_times(time), start, target), *(jnp.asarray(x, dtype=jnp.float64) for x in (start, target))
-    )
+    given = _check.numbers("start", start, above=0), _check.numbers("target", target)
+    _check.matching(start=given[0], target=given[1])
+    t, s, z = jnp.broadcast_arrays(leading(_check.numbers("time", time, least=0), *given), *given)
     one = jnp.ones(1)
     length, count = jnp.asarray(float(whole_depth(depth))), _check.number("samples", samples, above=0)
 
@@ -393,12 +385,37 @@ def aligned(time: Number, start: Number, target: Number, depth: int, samples: fl
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def known_times(time: Number) -> Array:
-    """`time` as an array of finite times from 0 on, where it is known."""
-    t = jnp.asarray(time, dtype=jnp.float64)
-    if not _check.traced(t) and not bool(jnp.all((t >= 0) & (t < jnp.inf))):
-        raise InputError(f"time = {_check.show(time)} is not allowed: times must be finite and at least 0.")
-    return t
+def known(at: Any, name: str = "at") -> Coordinates:
+    """Coordinates that can be: sizes and values not negative, directions no longer than 1, values that descend."""
+    if not isinstance(at, tuple) or len(at) != 4:
+        raise InputError(f"{name} = {_check.show(at)} is not allowed: {name} must be Coordinates(s, a, b, z).")
+    s, z = (_check.numbers(f"{name}.{part}", x, least=0) for part, x in (("s", at[0]), ("z", at[3])))
+    a, b = (_check.numbers(f"{name}.{part}", x) for part, x in (("a", at[1]), ("b", at[2])))
+    _check.matching(**{f"{name}.{part}": x for part, x in (("s", s[..., None]), ("a", a), ("b", b), ("z", z))})
+    if len({x.shape[-1:] for x in (a, b, z)}) > 1 or not a.shape[-1:] or 0 in a.shape[-1:]:
+        raise InputError(
+            f"{name} has a, b and z of shapes {a.shape}, {b.shape} and {z.shape}: they must have one length."
+        )
+    if not _check.traced((a, b)) and any(np.any(np.sum(np.asarray(x) ** 2, axis=-1) > 1 + 1e-6) for x in (a, b)):
+        raise InputError(f"{name}.a and {name}.b must be parts of unit vectors: they are longer than 1.")
+    if not _check.traced(z) and np.any(np.diff(np.asarray(z), axis=-1) > 0):
+        raise InputError(f"{name}.z is not allowed: it must descend.")
+    return Coordinates(s, a, b, z)
+
+
+def one_start(start: Any) -> Coordinates:
+    """The coordinates of one rank-one matrix: s > 0 and unit vectors."""
+    s, a, b, z = found = known(start, "start")
+    if s.ndim != 0 or a.ndim != 1 or b.ndim != 1 or z.ndim != 1:
+        raise InputError(
+            f"start has shapes {s.shape}, {a.shape}, {b.shape} and {z.shape}: it must be one number and three vectors "
+            "of one length; batch with jax.vmap."
+        )
+    if not _check.traced(s) and not s > 0:
+        raise InputError(f"start.s = {_check.show(s)} is not allowed: start.s must be above 0.")
+    if not _check.traced((a, b)) and any(abs(np.sum(np.asarray(x) ** 2) - 1) > 1e-6 for x in (a, b)):
+        raise InputError("start.a and start.b are not allowed: they must be unit vectors.")
+    return found
 
 
 def whole_depth(depth: Any) -> int:

@@ -2,7 +2,8 @@
 
 Letters as in the paper, matrices as everywhere here: the start I_gamma has W_1 = sqrt(2 gamma) Q and W_2 = 0, s_i are
 the singular values of A = W_2 W_1, the loss is 1/2 |X A^T - Y|^2. The end-to-end matrix then follows the mixed flow
-with c = gamma from A = 0 (`linnet.theory.mixed`). Times of any shape come first in what is returned.
+with c = gamma from A = 0 (`linnet.theory.mixed`), for I_gamma has w >= d_in. Times of any shape come first in what is
+returned.
 """
 
 from typing import Any, NamedTuple
@@ -39,12 +40,13 @@ def layer_values(values: Float[Values, " k"], gamma: Number, d_in: int) -> Layer
     """The layers' singular values from those of A, at all times of the flow from I_gamma (`spectral/C8`).
 
     sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma), sigma_i(W_2) = s_i / sigma_i(W_1); the d_in - k others of W_1 stay
-    at sqrt(2 gamma).
+    at sqrt(2 gamma). gamma = 0 is the balanced network, sqrt(s_i) in both layers.
     """
-    s = jnp.asarray(values)
-    first = jnp.sqrt(jnp.hypot(s, gamma) + gamma)
-    rest = jnp.full(max(d_in - s.shape[0], 0), jnp.sqrt(2 * jnp.asarray(gamma)))
-    return Layers(jnp.concatenate([first, rest])[:d_in], s / first)
+    s, g = _check.numbers("values", values, ndim=1, least=0), _check.number("gamma", gamma, least=0)
+    d_in = _check.integer("d_in", d_in, least=s.shape[0], reason="the number of values")
+    first = jnp.sqrt(jnp.hypot(s, g) + g)
+    rest = jnp.full(d_in - s.shape[0], jnp.sqrt(2 * g))
+    return Layers(jnp.concatenate([first, rest]), jnp.where(first > 0, s / jnp.where(first > 0, first, 1.0), 0.0))
 
 
 def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -> Float[Array, "..."]:
@@ -52,8 +54,11 @@ def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -
 
     `spectral/C6`.
     """
-    t = leading(time, excess, gamma, curvature)
-    return jnp.asarray(excess) * jnp.exp(-4 * jnp.asarray(gamma) * jnp.asarray(curvature) * t)
+    e, g, k = (
+        _check.numbers(name, x, least=0) for name, x in (("excess", excess), ("gamma", gamma), ("curvature", curvature))
+    )
+    _check.matching(excess=e, gamma=g, curvature=k)
+    return e * jnp.exp(-4 * g * k * leading(_check.numbers("time", time, least=0), e, g, k))
 
 
 # Whitened data -------------------------------------------------------------------------------------------------------
@@ -61,24 +66,36 @@ def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -
 
 def whitened(time: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
     """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode, c = gamma (`spectral/C14`)."""
-    return mixed.mode(time, 0.0, target, gamma, jnp.asarray(scale) ** 2)
+    goal, g, x = _whitened_numbers(target, _check.numbers("gamma", gamma, least=0), scale)
+    return mixed.mode(time, 0.0, goal, g, x**2)
+
+
+def _whitened_numbers(target: Number, gamma: Array, scale: Number) -> tuple[Array, Array, Array]:
+    goal, x = _check.numbers("target", target), _check.numbers("scale", scale, above=0)
+    _check.matching(target=goal, gamma=gamma, scale=x)
+    return goal, gamma, x
 
 
 def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
-    """The time at which s reaches the share f (0 to 1) of its target; falls with target and gamma (`spectral/C16`).
+    """The time at which s reaches the share f of its target, 0 <= f <= 1: infinite at 1 (`spectral/C16`).
+
+    It falls with target and gamma > 0.
 
     With h = hypot(f s_star, gamma), q = hypot(s_star, gamma): log1p{2 q f / (gamma (1-f) [1 + gamma (1+f)/(h + f q)])}
     / (2 q scale^2). In f itself: the difference of s_star and f s_star would lose digits near 1.
     """
-    f, goal, g = (jnp.asarray(x, dtype=jnp.float64) for x in (share, target, gamma))
+    f = _check.numbers("share", share, least=0, most=1)
+    goal, g, x = _whitened_numbers(target, _check.numbers("gamma", gamma, above=0), scale)
+    _check.matching(share=f, target=goal, gamma=g, scale=x)
     h, q = jnp.hypot(f * goal, g), jnp.hypot(goal, g)
     inner = 2 * (q / g) * (f / (1 - f)) / (1 + g * ((1 + f) / (h + f * q)))
-    return jnp.log1p(inner) / (2 * q * jnp.asarray(scale) ** 2)
+    return jnp.log1p(inner) / (2 * q * x**2)
 
 
 def jump(time: Number, target: Number) -> Float[Array, "..."]:
     """The limit gamma -> 0 of s(ln(1/gamma) t): 0 before 1/(2 s_star), s_star/(1 + 2 s_star) at it, s_star after."""
-    t, s = leading(time, target), jnp.asarray(target)
+    s = _check.numbers("target", target, above=0)
+    t = leading(_check.numbers("time", time, least=0), s)
     at = 1 / (2 * s)
     return jnp.where(t < at, 0.0, jnp.where(t > at, s, s / (1 + 2 * s)))
 
@@ -115,7 +132,7 @@ def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activatio
     decreases, and |G| <= |G(0)| + |X|^2 s. The other one comes from the loss (`loss_bound`; one output: `rate`).
     The estimates are good where the condition number of X is near 1, and a guide only, often too early, beyond 5.
     """
-    f, g = _share(share), _check.real("gamma", gamma, above=0)
+    f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
     data = _Data(inputs, limit)
     s, exact = data.values, data.exact
     least = np.array([_earliest(f * x, g, data) for x in s])
@@ -136,7 +153,7 @@ class FitTime(NamedTuple):
 
 def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`, bounds included."""
-    f, g = _share(share), _check.real("gamma", gamma, above=0)
+    f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
     data = _Data(inputs, limit)
     scale = np.sqrt(data.curvature)
 
@@ -152,18 +169,11 @@ def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     return FitTime(time if exact else min(time, most), exact, most)
 
 
-def _share(share: float) -> float:
-    f = _check.real("share", share, above=0)
-    if f >= 1:
-        raise InputError(f"share = {share} is not allowed: share must be above 0 and below 1.")
-    return f
-
-
 class _Data:
     """The limit seen from the inputs: their singular values and, in the frame of their vectors, the limit's."""
 
     def __init__(self, inputs: Any, limit: Any):
-        x, a = np.atleast_2d(np.asarray(inputs, dtype=float)), np.atleast_2d(np.asarray(limit, dtype=float))
+        x, a = _data(inputs, limit)
         _, scales, frame = np.linalg.svd(x, full_matrices=False)
         rank = int(np.sum(scales > RANK_TOLERANCE * scales[0]))
         self.scales, self.limit = scales[:rank], a @ frame[:rank].T
@@ -172,6 +182,8 @@ class _Data:
         self.values, self.right = values[kept], right[kept]
         self.curvature = np.sum((self.right * self.scales) ** 2, axis=1)
         self.excess = float(np.sum((self.limit * self.scales) ** 2) / 2)
+        if not self.excess > 0:
+            raise InputError("X A_inf^T is zero: inputs and limit must leave something to learn.")
 
     @property
     def exact(self) -> np.ndarray:
@@ -205,17 +217,26 @@ def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
 
     The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
     """
-    s = jnp.asarray(values)
-    return jnp.sum(s * jnp.arcsinh(s / gamma) - s * (s / (jnp.hypot(s, gamma) + gamma))) / 2
+    s, g = _entropy_numbers(values, gamma)
+    return jnp.sum(s * jnp.arcsinh(s / g) - s * (s / (jnp.hypot(s, g) + g))) / 2
 
 
 def entropy_gradient(values: Float[Values, " k"], gamma: Number) -> Float[Array, " k"]:
     """1/2 asinh(s/gamma)."""
-    return jnp.arcsinh(jnp.asarray(values) / gamma) / 2
+    s, g = _entropy_numbers(values, gamma)
+    return jnp.arcsinh(s / g) / 2
+
+
+def _entropy_numbers(values: Any, gamma: Number) -> tuple[Array, Array]:
+    return _check.numbers("values", values, ndim=1), _check.number("gamma", gamma, above=0)
 
 
 def _m(norm: Any, gamma: Any) -> Array:
     return jnp.hypot(norm, gamma) + gamma
+
+
+def _potential_numbers(name: str, matrix: Any, gamma: Number) -> tuple[Array, Array]:
+    return _check.numbers(name, matrix, ndim=1), _check.number("gamma", gamma, above=0)
 
 
 def potential(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, ""]:
@@ -223,16 +244,20 @@ def potential(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, ""]:
 
     With k = |A|^2 / m it is (2/3) k (m + sqrt(2 gamma m) - gamma) / (sqrt m + sqrt(2 gamma)), where nothing cancels.
     """
-    b = jnp.linalg.norm(jnp.asarray(matrix))
-    m = _m(b, gamma)
+    return _potential(*_potential_numbers("matrix", matrix, gamma))
+
+
+def _potential(a: Array, g: Array) -> Array:
+    b = jnp.linalg.norm(a)
+    m = _m(b, g)
     k = b * (b / m)
-    return 2 / 3 * k * (m + jnp.sqrt(2 * gamma * m) - gamma) / (jnp.sqrt(m) + jnp.sqrt(2 * jnp.asarray(gamma)))
+    return 2 / 3 * k * (m + jnp.sqrt(2 * g * m) - g) / (jnp.sqrt(m) + jnp.sqrt(2 * g))
 
 
 def potential_gradient(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, " d"]:
     """A / sqrt(m); along the flow its derivative is sqrt(m) G."""
-    a = jnp.asarray(matrix)
-    return a / jnp.sqrt(_m(jnp.linalg.norm(a), gamma))
+    a, g = _potential_numbers("matrix", matrix, gamma)
+    return a / jnp.sqrt(_m(jnp.linalg.norm(a), g))
 
 
 class Rate(NamedTuple):
@@ -243,10 +268,11 @@ class Rate(NamedTuple):
 
 
 def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
-    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted (`spectral/C12`)."""
-    t = leading(time, gamma)
-    printed = potential(limit, gamma) / (jnp.sqrt(2 * jnp.asarray(gamma)) * t)
-    return Rate(printed, jnp.minimum(printed / 2, jnp.sum(jnp.asarray(limit) ** 2) / (8 * gamma * t)))
+    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted, t > 0 (`spectral/C12`)."""
+    a, g = _potential_numbers("limit", limit, gamma)
+    t = _check.numbers("time", time, above=0)
+    printed = _potential(a, g) / (jnp.sqrt(2 * g) * t)
+    return Rate(printed, jnp.minimum(printed / 2, jnp.sum(a**2) / (8 * g * t)))
 
 
 # Descent -------------------------------------------------------------------------------------------------------------
@@ -258,7 +284,8 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
     C1 = gamma + M_in and C2 = M_out - gamma, so on the singular vectors of X and A it is an eigenproblem of n x d_out.
     Exact for the linearisation there; large steps select a flatter minimum, so descent may bear a little more.
     """
-    x, a = np.atleast_2d(np.asarray(inputs, dtype=float)), np.atleast_2d(np.asarray(limit, dtype=float))
+    x, a = _data(inputs, limit)
+    gamma = _check.real("gamma", gamma, above=0)
     u, s, vt = np.linalg.svd(a, full_matrices=False)
     total = np.hypot(s, gamma) + gamma
     k = s * (s / total)  # hypot - gamma
@@ -272,22 +299,39 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
 
 def gram_limit(limit: Float[Values, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
     """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (`spectral/C7`)."""
-    a = jnp.asarray(limit)
+    a, g = _check.double("limit", limit, ndim=2), _check.number("gamma", gamma, above=0)
     _, s, vt = jnp.linalg.svd(a, full_matrices=False)
-    k = s * (s / (jnp.hypot(s, gamma) + gamma))
-    return jnp.asarray(2 * gamma * jnp.eye(a.shape[1]) + (vt.T * k) @ vt)
+    k = s * (s / (jnp.hypot(s, g) + g))
+    return 2 * g * jnp.eye(a.shape[1]) + (vt.T * k) @ vt
 
 
 def log_det_objective(first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], gamma: Number) -> Array:
-    """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1)."""
-    w1, w2 = jnp.asarray(first), jnp.asarray(second)
-    return (jnp.sum(w1**2) + jnp.sum(w2**2)) / 2 - gamma * jnp.linalg.slogdet(w1.T @ w1)[1]
+    """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1); infinite where W_1 has not full rank."""
+    w1, w2 = _layers(first, second)
+    return (jnp.sum(w1**2) + jnp.sum(w2**2)) / 2 - _check.number("gamma", gamma, above=0) * _log_det(w1.T @ w1)
+
+
+def _log_det(gram: Array) -> Array:
+    sign, size = jnp.linalg.slogdet(gram)
+    return jnp.where(sign > 0, size, -jnp.inf)  # what rounding makes of a determinant of zero may be negative
 
 
 def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d_out d_in"], gamma: Number) -> Array:
-    """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1."""
-    c1, a = jnp.asarray(gram), jnp.asarray(matrix)
-    return (jnp.sum(a * jnp.linalg.solve(c1, a.T).T) + jnp.trace(c1)) / 2 - gamma * jnp.linalg.slogdet(c1)[1]
+    """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1.
+
+    C1 is symmetric and positive definite.
+    """
+    a = _check.double("matrix", matrix, ndim=2)
+    c1 = _check.double("gram", gram, ndim=2, shape=(a.shape[1], a.shape[1]))
+    known = None if _check.traced(c1) else np.asarray(c1)
+    if known is not None and (np.max(np.abs(known - known.T)) > 1e-9 * np.max(np.abs(known)) or _least(known) <= 0):
+        raise InputError("gram is not allowed: it must be symmetric and positive definite.")
+    g = _check.number("gamma", gamma, above=0)
+    return (jnp.sum(a * jnp.linalg.solve(c1, a.T).T) + jnp.trace(c1)) / 2 - g * jnp.linalg.slogdet(c1)[1]
+
+
+def _least(gram: np.ndarray) -> float:
+    return float(np.linalg.eigvalsh(gram)[0])
 
 
 class Stationarity(NamedTuple):
@@ -301,8 +345,16 @@ class Stationarity(NamedTuple):
 def stationarity(
     first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], inputs: Float[Values, "n d_in"], gamma: Number
 ) -> Stationarity:
-    """W_2 = B W_1^T, W_1 - 2 gamma W_1 C1^{-1} = W_2^T B, and the rows of B in the row space of X."""
-    w1, w2, x = jnp.asarray(first), jnp.asarray(second), jnp.asarray(inputs)
+    """W_2 = B W_1^T, W_1 - 2 gamma W_1 C1^{-1} = W_2^T B, and the rows of B in the row space of X.
+
+    W_1 has full rank, w >= d_in.
+    """
+    w1, w2 = _layers(first, second)
+    x, gamma = _check.double("inputs", inputs, ndim=2), _check.number("gamma", gamma, above=0)
+    if x.shape[1] != w1.shape[1]:
+        raise InputError(f"inputs has shape {x.shape}: inputs must have d_in = {w1.shape[1]} columns.")
+    if not _check.traced(w1) and np.linalg.matrix_rank(np.asarray(w1)) < w1.shape[1]:
+        raise InputError("first is not allowed: W_1 must have full rank, with d_in neurons or more.")
     c1 = w1.T @ w1
     b = jnp.linalg.solve(c1, (w2 @ w1).T).T
     size = jnp.linalg.norm(w1)
@@ -333,14 +385,53 @@ def noise_moments(
     what W_1 has outside the row space. With kap = sqrt(sum D^4), U = sum D_j^2 |c_j|^2, V = |a|^2:
     E V = V cosh(kap t) + U sinh(kap t)/kap.
     """
-    square = jnp.asarray(columns)
-    d2 = jnp.ones_like(square) if scales is None else jnp.asarray(scales) ** 2
+    square = _check.numbers("columns", columns, ndim=1, least=0)
+    d2 = jnp.ones_like(square)
+    if scales is not None:
+        d2 = _check.numbers("scales", scales, ndim=1, least=0) ** 2
+        if d2.shape != square.shape:
+            raise InputError(f"scales has shape {d2.shape}: scales must have the shape {square.shape} of columns.")
     kap = jnp.maximum(jnp.sqrt(jnp.sum(d2**2)), 1e-150)  # no noise is the limit of little
-    t = leading(time, readout, frozen)
-    u, v = jnp.sum(d2 * square), jnp.asarray(readout)
+    v, frozen = _check.numbers("readout", readout, least=0), _check.numbers("frozen", frozen, least=0)
+    _check.matching(readout=v, frozen=frozen)
+    t = leading(_check.numbers("time", time, least=0), v, frozen)
+    u = jnp.sum(d2 * square)
     cosh, sinh, less = jnp.cosh(kap * t), jnp.sinh(kap * t), 2 * jnp.sinh(kap * t / 2) ** 2
     first = jnp.sum(square) + frozen + jnp.sum(d2) * (v * sinh / kap + u * less / kap**2)
     return Moments(first, v * cosh + u * sinh / kap)
+
+
+def commutator_mean(
+    time: Number,
+    first: Float[Values, "w d"],
+    readout: Float[Values, " w"],
+    scales: Any = None,
+    *,
+    step: float | None = None,
+) -> Float[Array, "... d w w"]:
+    """E K_i in time under pure noise: K_i(0) exp(-D_i^2 t), K_i = c_i a^T - a c_i^T (`spectral/C20`).
+
+    c_i are the columns of W_1 in the frame of the data's right singular vectors, a the readout and D the data's
+    singular values, 1 unless given. With `step` it is that of the Euler-Maruyama scheme, exactly: K_i(0) (1 - D_i^2
+    step)^k after k = t / step steps. The mean is signed: E|K_i| does not vanish (`commutator_limit`).
+    """
+    w1, a = _check.double("first", first, ndim=2), _check.double("readout", readout, ndim=1)
+    w, d = w1.shape
+    if a.shape != (w,):
+        raise InputError(f"readout has shape {a.shape}: readout must have an entry for each of {w} neurons.")
+    d2 = jnp.ones(d)
+    if scales is not None:
+        d2 = _check.numbers("scales", scales, ndim=1, least=0) ** 2
+        if d2.shape != (d,):
+            raise InputError(f"scales has shape {d2.shape}: scales must have an entry for each of {d} columns.")
+    outer = w1.T[:, :, None] * a
+    t = leading(_check.numbers("time", time, least=0), d2)
+    if step is None:
+        left = jnp.exp(-d2 * t)
+    else:
+        dt = _check.real("step", step, above=0)
+        left = (1 - d2 * dt) ** jnp.round(t / dt)
+    return left[..., None, None] * (outer - jnp.swapaxes(outer, 1, 2))
 
 
 def commutator_growth(d: int) -> float:
@@ -355,11 +446,15 @@ def commutator_moments(
 
     p_i' = -2 p_i + q_i, q_i' = (d - 2) p_i + sum_j p_j: linear, so one matrix exponential.
     """
-    p, q = np.asarray(minors, dtype=float), np.asarray(others, dtype=float)
-    d = p.shape[0]
+    p, q = (
+        np.asarray(_check.numbers(name, x, ndim=1, least=0)) for name, x in (("minors", minors), ("others", others))
+    )
+    if p.shape != q.shape:
+        raise InputError(f"others has shape {q.shape}: others must have the shape {p.shape} of minors.")
+    t, d = np.asarray(_check.numbers("time", time, least=0)), p.shape[0]
     eye, ones = np.eye(d), np.ones((d, d))
     generator = np.block([[-2 * eye, eye], [(d - 2) * eye + ones, np.zeros((d, d))]])
-    out = dense.expm(np.multiply.outer(np.asarray(time, dtype=float), generator)) @ np.concatenate([p, q])
+    out = dense.expm(np.multiply.outer(t, generator)) @ np.concatenate([p, q])
     return out[..., :d], out[..., d:]
 
 
@@ -399,6 +494,7 @@ def moment_exponent(p: float, d: int, *, nodes: int = 400) -> float:
     w = cosh^{d-1} exp(-(d-1) cosh^2 / 2). With f = g / sqrt(w) it is 1/2 g'' + V g, on a sine basis (spectrally exact).
     """
     p, d = _check.real("p", p), _check.integer("d", d, least=1)
+    nodes = _check.integer("nodes", nodes, least=1, most=10_000)
     if d == 1:
         return (p * p - p) / 2
     length = 3.5
@@ -438,5 +534,28 @@ def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> 
     times that of the labels. A leading-order argument on the slow manifold, not a theorem: within a few per cent for
     delta <= 0.12.
     """
-    b, r = jnp.asarray(norm), float(_check.integer("rank", rank, least=1))
-    return LabelNoise((jnp.asarray(scale) * jnp.asarray(delta)) ** 2 / 2, r**0.25 * jnp.sqrt(b), jnp.sqrt(b) / r**0.25)
+    b, r = _check.numbers("norm", norm, least=0), float(_check.integer("rank", rank, least=1))
+    size, unit = _check.numbers("delta", delta, least=0), _check.numbers("scale", scale, above=0)
+    _check.matching(delta=size, norm=b, scale=unit)
+    return LabelNoise((unit * size) ** 2 / 2, r**0.25 * jnp.sqrt(b), jnp.sqrt(b) / r**0.25)
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _data(inputs: Any, limit: Any) -> tuple[np.ndarray, np.ndarray]:
+    """X and A; one output may be a vector."""
+    x = np.asarray(_check.double("inputs", inputs, ndim=2))
+    a = np.atleast_2d(np.asarray(_check.double("limit", limit, ndim=(1, 2))))
+    if not np.any(x):
+        raise InputError("inputs is zero: inputs must hold something to learn from.")
+    if a.shape[1] != x.shape[1]:
+        raise InputError(f"limit has shape {a.shape}: limit must have the {x.shape[1]} columns of inputs.")
+    return x, a
+
+
+def _layers(first: Any, second: Any) -> tuple[Array, Array]:
+    w1, w2 = _check.double("first", first, ndim=2), _check.double("second", second, ndim=2)
+    if w2.shape[1] != w1.shape[0]:
+        raise InputError(f"second has shape {w2.shape}: second must have a column for each of {w1.shape[0]} neurons.")
+    return w1, w2

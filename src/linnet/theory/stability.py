@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +42,9 @@ def curvature(s: Any, depth: int) -> Float[np.ndarray, "..."]:
 def kappa(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[np.ndarray, "..."]:
     """The step size in units of the inverse curvature, lr S: the mode converges below 2."""
     steps = _positive("lr", lr) * (1 if _check.flag("half", half) else 2)
-    return steps * curvature(s, depth)
+    sharp = curvature(s, depth)
+    _check.matching(s=sharp, lr=steps)
+    return steps * sharp
 
 
 def cross_curvature(first: Any, second: Any, depth: int) -> Float[np.ndarray, "..."]:
@@ -51,6 +54,7 @@ def cross_curvature(first: Any, second: Any, depth: int) -> Float[np.ndarray, ".
     """
     depth = _check.integer("depth", depth, least=1)
     a, b = (_positive(name, s) ** (2 / depth) for name, s in (("first", first), ("second", second)))
+    _check.matching(first=a, second=b)
     return np.sum([a ** (depth - 1 - level) * b**level for level in range(depth)], axis=0)
 
 
@@ -106,7 +110,7 @@ def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> t
 def cross_eigenvector(first: float, second: float, depth: int) -> Float[np.ndarray, " depth"]:
     """The unit eigenvector of lam_ij: layer l carries entry (i, j) with weight s_i^{(L-l)/L} s_j^{(l-1)/L}."""
     depth = _check.integer("depth", depth, least=1)
-    a, b = (float(_positive(name, s)) ** (1 / depth) for name, s in (("first", first), ("second", second)))
+    a, b = (_check.real(name, s, above=0) ** (1 / depth) for name, s in (("first", first), ("second", second)))
     weights = np.array([a ** (depth - 1 - level) * b**level for level in range(depth)])
     return weights / np.linalg.norm(weights)
 
@@ -117,7 +121,8 @@ def mode_curvature(rho: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     The slope of the map is 1 - lr h; the mode's other L - 1 eigenvalues are (s - rho^L) rho^{L-2}.
     """
     depth = _check.integer("depth", depth, least=1)
-    rho, s = np.asarray(rho, dtype=float), _positive("s", s)
+    rho, s = np.asarray(_check.numbers("rho", rho)), _positive("s", s)
+    _check.matching(rho=rho, s=s)
     inner = (depth - 1) * s * rho ** (depth - 2) if depth > 1 else 0.0
     return (2 * depth - 1) * rho ** (2 * depth - 2) - inner
 
@@ -169,7 +174,7 @@ def onset_amplitude(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[
     """The square-root law of the end-to-end amplitude near the onset: s L sqrt(3 (kappa - 2) / ((L-1)(5L-4)))."""
     steps = kappa(s, depth, lr, half=half)
     depth = _check.integer("depth", depth, least=2)
-    return s * depth * np.sqrt(3 * np.maximum(steps - 2, 0) / ((depth - 1) * (5 * depth - 4)))
+    return _positive("s", s) * depth * np.sqrt(3 * np.maximum(steps - 2, 0) / ((depth - 1) * (5 * depth - 4)))
 
 
 class Stages(NamedTuple):
@@ -188,14 +193,17 @@ class Stages(NamedTuple):
     diverges: float
 
 
-@lru_cache
 def stages(depth: int) -> Stages:
     """The cascade of a balanced mode of this depth.
 
     With F' = 0 at the critical point x_c, no point above 0 goes higher than M = F(x_c), so orbits leave x > 0 where
     F(M) = 0. They grow without end outside the outer cycle {X > 1, -Y < 0}, which M reaches where F(F(M)) = M.
     """
-    depth = _check.integer("depth", depth, least=2)
+    return _stages(_check.integer("depth", depth, least=2))
+
+
+@lru_cache
+def _stages(depth: int) -> Stages:
     found = dynamics.cascade(dynamics.balanced(depth), 1.0, 1.0, 8)
 
     def step(x: float, k: float) -> float:
@@ -274,19 +282,27 @@ def gap_loss(values: Any, s: float, lr: float) -> Float[np.ndarray, "depth depth
     q_ij = lr^2 (pi - s)^2 (prod_{m != i,j} y_m)^2; the diagonal is 0.
     """
     y = np.asarray(_check.double("values", values, ndim=1))
-    depth = len(y)
+    s, lr, depth = _check.real("s", s), _check.real("lr", lr, above=0), len(y)
     rest = np.array([[0.0 if i == j else np.prod(np.delete(y, [i, j])) for j in range(depth)] for i in range(depth)])
     return (lr * (np.prod(y) - s) * rest) ** 2
 
 
 def one_zero_loss(x: Number, y: Number, s: Number, lr: Number, depth: int) -> Any:
     """The same between x, the value of the last layer, and y, that of all others: (lr (x y^{L-1} - s) y^{L-2})^2."""
+    depth = _check.integer("depth", depth, least=2)
+    given = {"x": _check.numbers("x", x), "y": _check.numbers("y", y), "s": _check.numbers("s", s)}
+    _check.matching(**given, lr=(lr := _check.numbers("lr", lr, above=0)))
+    x, y, s = given.values()
     return (lr * (x * y ** (depth - 1) - s) * y ** (depth - 2)) ** 2
 
 
-@lru_cache
 def one_zero_gap(depth: int) -> dynamics.Map:
     """`dynamics.one_zero` with a third entry, y^2 - x^2 over its start: the product of 1 - q, without cancellation."""
+    return _one_zero_gap(_check.integer("depth", depth, least=2))
+
+
+@lru_cache
+def _one_zero_gap(depth: int) -> dynamics.Map:
     step = dynamics.one_zero(depth)
 
     def both(point: Float[Array, " 3"], kappa: Float[Array, ""]) -> Float[Array, " 3"]:
@@ -307,7 +323,10 @@ def flow_values(start: Any, s: Any) -> Float[np.ndarray, "depth *batch"]:
     given = np.asarray(_check.double("start", start, ndim=(1, 2)))
     if np.any(given < 0) or np.any(np.sum(given == 0, axis=0) > 1):
         raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
-    goal = np.broadcast_to(_positive("s", s), given.shape[1:])
+    goal = _positive("s", s)
+    if _check.matching(start=given[0], s=goal) != given.shape[1:]:
+        raise InputError(f"s has shape {goal.shape}: s must be one number or one for each column of start.")
+    goal = np.broadcast_to(goal, given.shape[1:])
     squares = given**2
     excess = squares - np.min(squares, axis=0)
     return np.sqrt(_lowest_square(excess, np.ones(len(excess)), goal) + excess)
@@ -346,7 +365,10 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     if np.any(given < 0) or np.sum(given == 0) > 1:
         raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
     unit = goal ** (1 / given.size)  # squares of tiny numbers must not underflow
-    y, ends = given / unit, np.atleast_1d(np.asarray(_check.double("end", end, ndim=(0, 1)))) / goal
+    ends = np.atleast_1d(np.asarray(_check.numbers("end", end)))
+    if ends.ndim > 1:
+        raise InputError(f"end has shape {ends.shape}: end must be one value or a vector of them.")
+    y, ends = given / unit, ends / goal
     excess = (y**2 - np.min(y**2))[:, None]
 
     def clock(values: np.ndarray) -> np.ndarray:
@@ -405,9 +427,9 @@ def flow_growth(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
 
 
 def _one_zero_flow(alpha: Any, s: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    alpha, s = np.broadcast_arrays(np.asarray(alpha, dtype=float), _positive("s", s))
-    if np.any(alpha < 0):
-        raise InputError(f"alpha = {_check.show(alpha)} is not allowed: alpha must not be negative.")
+    alpha, s = np.asarray(_check.numbers("alpha", alpha, least=0)), _positive("s", s)
+    _check.matching(alpha=alpha, s=s)
+    alpha, s = np.broadcast_arrays(alpha, s)
     # in units of s^{1/L}: squares of tiny numbers must not underflow
     unit = s ** (1 / depth)
     squares = np.stack([np.zeros_like(unit), (alpha / unit) ** 2])
@@ -445,7 +467,7 @@ def largest_alpha(s: float, depth: int, kappa: float, bound: str = "exact") -> f
     alpha' with 2^{(2L-3)/L} (Lemma 2): each is smaller than the one before. The largest s decides for all modes.
     """
     depth = _check.integer("depth", depth, least=2)
-    s, kappa = float(_positive("s", s)), _check.real("kappa", kappa, above=0)
+    s, kappa = _check.real("s", s, above=0), _check.real("kappa", kappa, above=0)
     _check.choice("bound", bound, ALPHA_BOUNDS)
     room = math.log(2 * math.sqrt(2) / kappa)
     if room <= 0:
@@ -477,22 +499,24 @@ class Line(NamedTuple):
 
 def line(layers: Any, direction: Any) -> Line:
     """The loss 1/2 |A(t) - A(0)|^2 on W_l + t D_l, exactly: from the coefficients of the polynomial A(t)."""
-    if len(layers) != len(direction) or not len(layers):
-        raise InputError(f"direction has {len(direction)} layers and the network {len(layers)}: they must agree.")
-    first = np.asarray(layers[0], dtype=float)
-    total = [np.eye(first.shape[1])] + [np.zeros((first.shape[1], first.shape[1]))] * 3
-    for w, d in zip(layers, direction, strict=True):
-        w, d = np.asarray(w, dtype=float), np.asarray(d, dtype=float)
+    one, two = (_matrices(name, given) for name, given in (("layers", layers), ("direction", direction)))
+    if [w.shape for w in one] != [d.shape for d in two]:
+        raise InputError(
+            f"direction has layers of shapes {[d.shape for d in two]} and the network {[w.shape for w in one]}: "
+            "they must agree."
+        )
+    d_in = one[0].shape[1]
+    total = [np.eye(d_in)] + [np.zeros((d_in, d_in))] * 3
+    for w, d in zip(one, two, strict=True):
         total = [w @ total[k] + (d @ total[k - 1] if k else 0 * (w @ total[0])) for k in range(4)]
-    _, one, two, three = total
-    inner = np.vdot(one, three)
-    return Line(float(np.vdot(one, one)), float(6 * np.vdot(one, two)), float(24 * (np.vdot(two, two) / 2 + inner)))
+    _, a, b, c = total
+    return Line(float(np.vdot(a, a)), float(6 * np.vdot(a, b)), float(24 * (np.vdot(b, b) / 2 + np.vdot(a, c))))
 
 
 def mode_line(s: float, depth: int) -> Line:
     """Along a mode: f'' = S and 3 f'''^2 - f'' f'''' = 4 L (L-1)(5L-4) s^{4-6/L} > 0, L >= 2 (`stability/C11`)."""
     depth = _check.integer("depth", depth, least=1)
-    rho = float(_positive("s", s)) ** (1 / depth)
+    rho = _check.real("s", s, above=0) ** (1 / depth)
     return line([[[rho]]] * depth, [[[depth**-0.5]]] * depth)
 
 
@@ -504,6 +528,7 @@ def cross_line(first: float, second: float, depth: int, angle: float = 0.0) -> L
     depth = _check.integer("depth", depth, least=1)
     forth, back = (cross_eigenvector(*pair, depth) for pair in ((first, second), (second, first)))
     layers = [np.diag([first, second]) ** (1 / depth)] * depth
+    angle = _check.real("angle", angle)
     cos, sin = math.cos(angle), math.sin(angle)
     return line(layers, [[[0.0, cos * p], [sin * q, 0.0]] for p, q in zip(forth, back, strict=True)])
 
@@ -522,7 +547,9 @@ def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") 
     """
     depth = _check.integer("depth", depth, least=2)
     _check.choice("second", second, SECOND)
-    q, k = np.broadcast_arrays(_positive("ratio", ratio), _positive("kappa", kappa))
+    q, k = _positive("ratio", ratio), _positive("kappa", kappa)
+    _check.matching(ratio=q, kappa=k)
+    q, k = np.broadcast_arrays(q, k)
     one = dynamics.two_cycle(depth, k.ravel())
     own = k.ravel() * q.ravel() ** (2 - 2 / depth)
     if second == "rest":
@@ -551,9 +578,10 @@ def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndar
     """The same for L = 2 and mode 2 at rest in closed form, largest first: 1 - (e_1-e_2)(1+e_2) and a pair.
 
     The pair solves m^2 - tau m + D, tau = 4 - 3e_1 - e_2 + e_1 e_2 + e_2^2, D = 1 + delta (1+e_1) + delta^2,
-    delta = e_1 + e_2 - 2, e_i = lr s_i: it leaves the unit circle exactly at lr = 2 / lam_12.
+    delta = e_1 + e_2 - 2, e_i = lr s_i: it leaves the unit circle exactly at lr = 2 / lam_12. Mode 1 has a 2-cycle, or
+    is at the onset of one, where e_1 >= 1.
     """
-    a, b = first, second
+    a, b = _check.real("first", first, least=1), _check.real("second", second, above=0)
     delta = a + b - 2
     pair = np.roots([1.0, -(4 - 3 * a - b + a * b + b * b), 1 + delta * (1 + a) + delta**2])
     values = np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
@@ -562,7 +590,7 @@ def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndar
 
 def cross_edge(ratio: Any, depth: int) -> Float[np.ndarray, "..."]:
     """kappa at lr = 2 / lam_12, where the minimum itself becomes unstable in the cross directions."""
-    return 2 * curvature(1.0, depth) / cross_curvature(1.0, ratio, depth)
+    return 2 * curvature(1.0, depth) / cross_curvature(1.0, _positive("ratio", ratio), depth)
 
 
 def cross_threshold(ratio: float, depth: int) -> float:
@@ -591,6 +619,7 @@ def _cross_threshold(ratio: float, depth: int) -> float:
 
 def cross_ratio(depth: int) -> float:
     """The s_2/s_1 below which the 2-cycle of mode 1 is stable in the cross directions until it doubles."""
+    depth = _check.integer("depth", depth, least=2)
     last = float(stages(depth).doublings[1])
     return float(brentq(lambda q: float(np.abs(cross_multipliers(q, depth, last)[0])) - 1, 0.5, 0.95, xtol=1e-12))
 
@@ -603,9 +632,7 @@ def sorting_onset(ratio: float, depth: int) -> float:
 
     The low phase of mode 1 then passes below mode 2: x_low^L = s_2/s_1 = `ratio`.
     """
-    ratio = _check.real("ratio", ratio, above=0)
-    if ratio >= 1:
-        raise InputError(f"ratio = {ratio:g} is not allowed: ratio = s_2/s_1 must be below 1.")
+    ratio = _check.real("ratio", ratio, above=0, below=1)
     depth = _check.integer("depth", depth, least=2)
     return _root(lambda k: float(dynamics.two_cycle(depth, k).low) ** depth - ratio, 2.0, 3.0)
 
@@ -624,6 +651,7 @@ def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Floa
     depth = _check.integer("depth", depth, least=2)
     _check.choice("start", start, ("one_zero", "balanced"))
     s, alpha = _positive("s", s), _positive("alpha", alpha)
+    _check.matching(s=s, alpha=alpha)
     n = depth - 2
     if start == "balanced":
         return alpha**-n / (n * s) if n else np.log(s / alpha**2) / (2 * s)
@@ -636,10 +664,17 @@ def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Floa
 
 
 def _positive(name: str, value: Any) -> np.ndarray:
-    x = np.asarray(_check.double(name, value, ndim=(0, 1, 2)))
-    if np.any(x <= 0):
-        raise InputError(f"{name} = {_check.show(value)} is not allowed: {name} must be positive.")
-    return x
+    return np.asarray(_check.numbers(name, value, above=0))
+
+
+def _matrices(name: str, given: Any) -> list[np.ndarray]:
+    """Layers that can be multiplied, the first one first."""
+    if not isinstance(given, list | tuple | np.ndarray) or not len(given):
+        raise InputError(f"{name} = {_check.show(given)} is not allowed: {name} must be a list of matrices.")
+    found = [np.asarray(_check.double(f"{name}[{i}]", w, ndim=2)) for i, w in enumerate(given)]
+    if any(above.shape[1] != below.shape[0] for below, above in pairwise(found)):
+        raise InputError(f"{name} has shapes {[w.shape for w in found]}: each must fit on the one before.")
+    return found
 
 
 def _spectrum(spectrum: Any) -> np.ndarray:

@@ -1,0 +1,741 @@
+"""Every public function of theory, asked for what it cannot answer: a sentence, or a right value, never a wrong one.
+
+The table says of each argument which numbers are allowed. Each is then asked with NaN, a negative number, zero, numbers
+that are too large, infinity, a text, a ragged list and shapes that do not go together; lists must do what arrays do. A
+public function without a row fails.
+"""
+
+import inspect
+import math
+import pkgutil
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linnet as ln
+from linnet import theory
+from linnet.theory import convergence, feature, landscape, mode_fate
+from linnet.theory.regime import Regime
+
+RAGGED = [[1.0], [1.0, 2.0]]
+
+
+@dataclass(frozen=True)
+class Num:
+    """A number, or an array of numbers unless `one`: which are allowed, beside finite ones."""
+
+    good: Any
+    above: float = -math.inf
+    least: float = -math.inf
+    below: float = math.inf
+    most: float = math.inf
+    one: bool = False
+    infinite: bool = False  # infinity is allowed
+    time: bool = False  # it leads and pairs with nothing
+    none: bool = False  # there is a default
+    large: float = 1e6
+
+    def probes(self):
+        for x in (math.nan, -1.0, 0.0, self.large, math.inf):
+            inside = x > self.above and x >= self.least and x < self.below and x <= self.most
+            yield x, (inside and math.isfinite(x)) or (self.infinite and x == math.inf)
+        for wrong in ("abc", RAGGED, 1j, True):
+            yield wrong, False
+        yield None, self.none
+        if self.one:
+            yield [self.good, self.good], False
+            yield np.array([self.good, self.good]), False
+
+
+@dataclass(frozen=True)
+class Count:
+    """A whole number."""
+
+    good: int
+    least: int = 1
+    most: int | None = None
+    none: bool = False  # there is a default
+
+    def probes(self):
+        for x in (-1, 0):
+            yield x, x >= self.least
+        for wrong in (math.nan, math.inf, 2.5, "abc", RAGGED, [self.good, self.good], True):
+            yield wrong, False
+        yield None, self.none
+        if self.most is not None:
+            yield self.most + 1, False
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array of a fixed number of axes; what its entries may be."""
+
+    good: Any
+    negative: bool = True
+    zero: bool = True
+
+    def probes(self):
+        good = np.asarray(self.good, dtype=float)
+        spoiled = good.copy()
+        spoiled.flat[0] = math.nan
+        yield spoiled, False
+        yield np.full_like(good, math.inf), False
+        yield -np.abs(good), self.negative
+        yield 0 * good, self.zero
+        for wrong in (good[None, None], good[:0], "abc", RAGGED, None, 1j * good):
+            yield wrong, False
+
+
+@dataclass(frozen=True)
+class Other:
+    """Anything else: what is wrong beside numbers and texts."""
+
+    good: Any
+    wrong: tuple[Any, ...] = ()
+
+    def probes(self):
+        for wrong in (math.nan, -1.0, "abc", *self.wrong):
+            yield wrong, False
+
+
+def positive(good, **more):
+    return Num(good, above=0.0, **more)
+
+
+def nonnegative(good, **more):
+    return Num(good, least=0.0, **more)
+
+
+def share(good, **more):
+    return Num(good, above=0.0, below=1.0, **more)
+
+
+TIME = nonnegative(0.7, time=True)
+ONE = {"one": True}
+VECTOR, VALUES = np.array([0.6, 0.8]), np.array([2.0, 1.0])
+MATRIX = np.array([[1.0, 0.5], [0.2, 2.0]])
+PLACE = convergence.Coordinates(0.7, VECTOR, np.array([1.0, 0.0]), VALUES)
+AT = Other(PLACE, (PLACE._replace(s=-1.0), PLACE._replace(a=3 * VECTOR), PLACE._replace(z=VALUES[::-1]), (1.0, 2.0)))
+START = Other(
+    PLACE, (*AT.wrong, PLACE._replace(s=0.0), PLACE._replace(a=VECTOR / 2), PLACE._replace(b=VECTOR * np.nan))
+)
+RATES = convergence.Envelope(*(np.asarray(x) for x in (2.0, 1.0, 1.5, True)))
+PROBLEM = ln.mean_field_regression(np.array([[1.0, 0.5, 0.0], [0.2, 2.0, 0.3]]), np.array([1.0, 0.4]), width=5)
+TASK = feature.task(PROBLEM)
+A_TASK, SIGMA = Other(TASK), Other(feature.covariance([(1.0, 3)]))
+AMPLITUDES = Other(feature.Amplitudes(0.02, 0.03), ((0.0, 0.0), (-1.0, 1.0), (math.nan, 1.0), (1.0,)))
+GROWING = Other(feature.Amplitudes(0.02, 0.03), (*AMPLITUDES.wrong, (0.0, 1.0)))
+GROWN = Other(feature.Growth(*(np.asarray(x) for x in (1.5, 1.1, 0.5))), ((1.0, 2.0, 3.0),))
+ALIGNED = feature.Aligned(*(jnp.asarray(x) for x in (0.3, -0.2, 0.1, 0.9)))
+END = feature.EndState(*(jnp.asarray(x) for x in (1.0, 1.0, [1.0, 0.0], 1.0, 1.0, 1.0, [2.0, 1.0])))
+SPECTRA = landscape.Spectrum(np.array([2.0, 1.0]), np.array([1, 3]))
+SAMPLES, DEPTH = positive(1.5), Num(3.0, above=1.0)
+V0, SIGMA0 = positive(0.1, **ONE), nonnegative(0.05, **ONE)
+LR = positive(0.1, **ONE)
+CONDITIONS = {
+    "samples": Count(10),
+    "dimension": Count(20),
+    "width": positive(100.0, **ONE),
+    "sigma": SIGMA,
+    "beta_bar": positive(1.0, **ONE),
+    "sigma0": nonnegative(0.1, **ONE),
+    "v0": positive(0.1, **ONE),
+    "lr": positive(0.1, **ONE),
+    "eps": positive(0.1, **ONE),
+    "noise2": nonnegative(0.1, **ONE),
+    "sigma_x": positive(1.0, **ONE),
+    "constants": Other({"c1": 2.0}, ({"c1": math.nan}, {"c1": "abc"}, {"c1": -1.0}, {"c1": 0.0})),
+    "variant": Other("printed"),
+}
+MODES = {"s": Tensor(VALUES, negative=False, zero=False), "depth": Count(3), "alpha": positive(0.1, **ONE)}
+ESCAPE, KAPPAS = Tensor(np.array([3.0, 8.0]), negative=False), Tensor(np.array([1.0, 0.5]), negative=False, zero=False)
+FATE = mode_fate.ModeFate(mode_fate.Fate.CONVERGES, 1, 1.0, 1.0, None, None, False, 1.0, 1.0)
+POINTS = np.ones((4, 2, 2))
+LEVELS = Tensor(np.array([1.0, 0.8]), negative=False, zero=False)
+WIDTHS = Other((2, 3, 2), ((2, 2), (2, -1, 2), (2, 0, 2), (2, math.nan, 2), (2, 2.5, 2)))
+KEPT = Other((1,), ((0,), (1, 1), (3,), (math.nan,)))
+SPECTRUM = Tensor(VALUES, negative=False)
+LEARNED = Other([2.0, 1.0], (VALUES * math.nan, -VALUES, VALUES[::-1], MATRIX, [3.0, 2.0, 1.0]))
+
+
+TABLE = {
+    # convergence
+    "convergence.aligned_time": {
+        "start": positive(0.1, **ONE, most=0.5),
+        "end": positive(0.5, **ONE, below=1.0),
+        "target": Num(1.0, **ONE, above=0.5),
+        "depth": Count(3, 2),
+        "samples": positive(1.0, **ONE),
+    },
+    "convergence.scaled_time": {"time": TIME, "z1": positive(2.0), "depth": DEPTH, "samples": SAMPLES},
+    "convergence.limit": {"start": START, "tol": nonnegative(1e-12, **ONE, below=1.0)},
+    "convergence.two_layers": {
+        "time": TIME,
+        "start": Tensor(MATRIX),
+        "target": Tensor(MATRIX),
+        "samples": positive(1.0, **ONE, large=10.0),
+        "rank": Count(2, 1, 2, none=True),
+    },
+    "convergence.distance": {"at": AT},
+    "convergence.parts": {"at": AT},
+    "convergence.excess": {"at": AT, "samples": SAMPLES},
+    "convergence.distance_rate": {"at": AT, "depth": DEPTH, "samples": SAMPLES},
+    "convergence.distance_rate_bound": {"at": AT, "depth": DEPTH, "samples": SAMPLES, "sharp": Other(True, (1,))},
+    "convergence.envelope": {
+        "start": AT,
+        "alpha": nonnegative(0.6, below=1.0),
+        "beta": Num(2.0, above=1.0),
+        "depth": DEPTH,
+        "samples": SAMPLES,
+        "form": Other("theorem"),
+    },
+    "convergence.slow_level": {"alpha": nonnegative(0.6, most=1.0)},
+    "convergence.envelope_bound": {
+        "time": TIME,
+        "square": nonnegative(2.0),
+        "rates": Other(RATES),
+        "transition": nonnegative(0.3, infinite=True),
+    },
+    "convergence.in_set": {"at": AT, "alpha": nonnegative(0.6, below=1.0), "beta": positive(2.0, infinite=True)},
+    "convergence.alignment_bound": {
+        "theta": TIME,
+        "alignment": positive(0.5, most=1.0),
+        "z1": Num(2.0, least=1.0),
+        "z2": nonnegative(1.0, most=2.0),
+    },
+    "convergence.far_rate": {"at": AT, "depth": DEPTH, "samples": SAMPLES},
+    **{
+        f"convergence.{name}": {
+            "values": Tensor(VALUES, negative=False, zero=False),
+            "shape": Other((2, 2), ((2,), (2, 0), (2, math.nan), 2)),
+            "depth": Count(3, 2),
+            "samples": positive(1.0, **ONE),
+            "rank": Count(1, 1, 2),
+        }
+        for name in ("near_rates", "near_rate")
+    },
+    "convergence.largest_lr": {"z1": positive(2.0), "depth": DEPTH, "samples": SAMPLES},
+    "convergence.escape_time": {"start": START, "depth": Count(3, 3), "samples": positive(1.0, **ONE)},
+    "convergence.escape_time_aligned": {
+        "strength": positive(0.1),
+        "z1": positive(2.0),
+        "depth": Num(3.0, above=2.0),
+        "samples": SAMPLES,
+    },
+    "convergence.escape_time_one_output": {
+        "strength": positive(0.1),
+        "alignment": Num(0.5, above=-1.0, most=1.0),
+        "z1": positive(2.0),
+        "depth": Count(3, 3, 4),
+        "samples": SAMPLES,
+    },
+    # feature
+    "feature.Task.step": {"lr": LR},
+    "feature.task": {"problem": Other(PROBLEM, (ln.factorisation(np.eye(2)),))},
+    "feature.growth": {"steps": nonnegative(3.0, time=True), "x": positive(0.3)},
+    "feature.flow_growth": {"theta": TIME},
+    "feature.stage_one": {"grown": GROWN, "v": Num(0.1), "alpha": Num(0.2), "gamma": positive(2.0)},
+    "feature.slope": {"grown": GROWN, "v0": nonnegative(0.1), "sigma0": nonnegative(0.05)},
+    "feature.alignment_rapidity": {"level": share(0.9, **ONE), "v0": V0, "sigma0": SIGMA0},
+    "feature.alignment_steps": {"level": share(0.9, **ONE), "x": share(0.3, **ONE), "v0": V0, "sigma0": SIGMA0},
+    "feature.first_step": {"task": A_TASK, "lr": LR, "v0": V0},
+    "feature.mean_field": {"omega": Tensor(VECTOR), "v": Tensor(VECTOR), "task": A_TASK, "lr": LR, "steps": Count(3)},
+    "feature.pair_map": {"rho": Tensor(VECTOR), "v": Tensor(VECTOR), "task": A_TASK, "lr": LR, "steps": Count(3)},
+    "feature.cubic_map": {"u": Num(0.1), "x": positive(0.3), "steps": Count(3, 0)},
+    "feature.cubic_flow": {"theta": TIME, "u": Num(0.1)},
+    "feature.cubic_time": {"u": Num(0.5, above=0.0, below=1.0), "gap": positive(0.1, most=0.75)},
+    "feature.proxy": {"u": Num(0.1, above=-1.0, below=1.0)},
+    "feature.proxy_growth": {"square": nonnegative(0.5, most=1.0), "x": positive(0.3, below=0.9)},
+    "feature.loss_gap": {"eps": nonnegative(0.1), "task": A_TASK},
+    "feature.amplitudes": {
+        "first": Tensor(np.ones((2, TASK.root.shape[1]))),
+        "second": Tensor(np.ones((1, 2))),
+        "task": A_TASK,
+    },
+    "feature.expected_amplitudes": {"v0": V0, "sigma0": SIGMA0},
+    "feature.Aligned.neurons": {"v": Num(0.1), "alpha": Num(0.2), "gamma": positive(2.0)},
+    "feature.Aligned.loss": {"task": A_TASK},
+    "feature.Aligned.kernel_growth": {"start": AMPLITUDES},
+    "feature.Aligned.slope": {"start": AMPLITUDES, "v0": V0},
+    "feature.aligned_descent": {"start": AMPLITUDES, "x": positive(0.3), "vstar2": positive(0.7), "steps": Count(3, 0)},
+    "feature.aligned_flow": {"theta": Num(0.7, time=True), "start": AMPLITUDES, "vstar2": positive(0.7)},
+    "feature.aligned_time": {"share": Num(0.7), "start": GROWING, "vstar2": positive(0.7)},
+    "feature.loss_steps": {
+        "share": share(0.5, **ONE),
+        "x": positive(0.3),
+        "task": A_TASK,
+        "v0": Num(0.01, **ONE, above=0.0, below=1.0),
+        "sigma0": Num(0.01, **ONE, least=0.0, below=1.0),
+    },
+    "feature.richness": {"vstar2": positive(0.7), "v0": V0, "sigma0": SIGMA0},
+    "feature.kernel_growth": {"richness": nonnegative(2.0)},
+    "feature.total_rapidity": {"richness": nonnegative(2.0)},
+    "feature.end_growth": {"start": GROWING, "vstar2": positive(0.7)},
+    "feature.total_growth": {"task": A_TASK, "v0": V0, "sigma0": SIGMA0},
+    "feature.loss_left": {
+        "level": share(0.5, **ONE),
+        "richness": positive(40.0),
+        "v0": V0,
+        "sigma0": SIGMA0,
+        "task": A_TASK,
+    },
+    "feature.growth_at_alignment": {"level": share(0.5, **ONE), "v0": V0, "sigma0": SIGMA0},
+    "feature.EndState.fitted": {"inputs": Tensor(MATRIX)},
+    "feature.EndState.kernel": {"inputs": Tensor(MATRIX)},
+    "feature.end_state": {"task": A_TASK, "v0": V0, "sigma0": SIGMA0},
+    "feature.step_limits": {"task": A_TASK, "v0": V0, "sigma0": SIGMA0},
+    "feature.late_factor": {"task": A_TASK, "lr": LR, "end": Other(feature.end_state(TASK))},
+    "feature.isotropic_late_factor": {"task": A_TASK, "lr": LR},
+    "feature.boost_spectrum": {"first": Tensor(np.ones((2, 3))), "second": Tensor(np.ones((1, 2)))},
+    "feature.imbalance_step": {
+        "first": Tensor(np.ones((2, 3))),
+        "second": Tensor(np.ones((1, 2))),
+        "force": Tensor(np.ones((1, 3))),
+        "lr": LR,
+    },
+    "feature.covariance": {"groups": Other([(1.0, 3)], (0, [], [(1.0,)], [(-1.0, 3)], [(1.0, 0)], [(math.nan, 3)]))},
+    "feature.source_times": {
+        **{name: CONDITIONS[name] for name in ("samples", "width", "sigma", "beta_bar", "lr")},
+        "v0": share(0.1, **ONE),
+        "eps": positive(0.1, **ONE, most=30.0),
+        "constants": Other((1.0, 2.0), ((1.0,), (1.0, math.nan), 2.0)),
+    },
+    "feature.failures": {"samples": Count(10), "width": Num(100.0, least=1.0, **ONE)},
+    "feature.start_bound": {
+        "gamma": positive(2.0, **ONE),
+        "sigma0": SIGMA0,
+        "width": Num(100.0, least=1.0, **ONE),
+        "delta": share(0.1, **ONE),
+    },
+    "feature.spread_unit": {"samples": Count(10), "sigma": SIGMA, "sigma_x": positive(1.0, **ONE)},
+    "feature.assumptions": CONDITIONS,
+    # landscape
+    "landscape.Spectrum.all": {},
+    "landscape.spectrum": {"values": LEARNED, "widths": WIDTHS, "kept": KEPT, "curvature": positive(1.0, **ONE)},
+    "landscape.index": {"values": LEARNED, "widths": WIDTHS, "kept": KEPT},
+    "landscape.label": {"values": LEARNED, "widths": WIDTHS, "kept": KEPT},
+    "landscape.critical_points": {
+        "problem": Other(ln.factorisation(MATRIX), (PROBLEM.root,)),
+        "hidden": Other((3,), ((), (0,), (-1,), (2.5,), (math.nan,))),
+        "most": Other(4, (0, 2.5, [1, 2])),
+    },
+    # mixed
+    "mixed.lazy": {
+        "time": TIME,
+        "start": Tensor(MATRIX),
+        "observed": Tensor(MATRIX),
+        "c": nonnegative(0.3, **ONE),
+        "kappa": positive(2.0, **ONE),
+    },
+    "mixed.lazy_optimum": {"truth": Tensor(MATRIX), "noise": Tensor(MATRIX)},
+    "mixed.mode": {"time": TIME, "start": Num(0.1), "target": Num(2.0), "c": nonnegative(0.3), "kappa": positive(2.0)},
+    "mixed.mode_time": {
+        "start": Num(0.1),
+        "end": Num(1.0),
+        "target": Num(2.0),
+        "c": nonnegative(0.3),
+        "kappa": positive(2.0),
+    },
+    "mixed.mode_scale": {
+        "first": nonnegative(1.0),
+        "second": nonnegative(0.5),
+        "start": Num(0.1, least=-0.75, most=0.75),
+    },
+    "mixed.matrix": {
+        "time": TIME,
+        "start": Tensor(MATRIX),
+        "observed": Tensor(MATRIX),
+        "c": nonnegative(0.3, **ONE),
+        "kappa": positive(2.0, **ONE),
+    },
+    "mixed.largest_lr": {"top": nonnegative(2.0), "c": nonnegative(0.3), "kappa": positive(2.0)},
+    "mixed.step_size": {
+        "d": positive(10.0, **ONE),
+        "c": positive(0.3),
+        "signal": positive(2.0),
+        "lazy": Other(True, (1, 0.0, RAGGED)),
+        "c_lr": positive(50.0, **ONE),
+    },
+    "mixed.descent_bound": {
+        "steps": nonnegative(3.0, time=True),
+        "lr": positive(0.1),
+        "force": nonnegative(1.0),
+        "slope": nonnegative(2.0),
+        "variant": Other("printed"),
+    },
+    "mixed.pair_rate": {
+        "target": nonnegative(1.0),
+        "other": nonnegative(0.5),
+        "value": Num(0.9, above=0.3),
+        "other_value": nonnegative(0.3, below=0.9),
+        "c": nonnegative(0.1),
+        "kappa": positive(2.0),
+    },
+    "mixed.alignment_rate": {"levels": LEVELS, "variant": Other("printed")},
+    "mixed.phase": {"gamma_w": Num(2.0, **ONE), "gamma_sigma2": Num(-1.6, **ONE)},
+    "mixed.transition": {"gamma_w": Num(2.0), "low_rank": Other(True, (1,))},
+    "mixed.sandwich": {"matrix": Tensor(MATRIX), "imbalance": Tensor(MATRIX + MATRIX.T)},
+    "mixed.recovery": {
+        "levels": LEVELS,
+        "gamma_w": Num(2.0, **ONE, least=1.0, below=2.6),
+        "gamma_sigma2": Num(-1.6, **ONE, below=-1.0),
+        "d": Num(100.0, **ONE, above=1.0),
+        "lr": LR,
+        "variant": Other("derived"),
+    },
+    "mixed.spiked_signals": {"levels": LEVELS, "d": positive(50.0, **ONE)},
+    "mixed.recovery_error": {
+        "time": TIME,
+        "levels": LEVELS,
+        "d": Num(50.0, **ONE, least=2.0),
+        "c": nonnegative(0.3, **ONE),
+        "nodes": Count(8, 1, 1_000_000),
+        "spiked": Other(True, (1,)),
+        "start": nonnegative(0.1, **ONE),
+    },
+    "mixed.early_stopping": {
+        "levels": LEVELS,
+        "d": Num(50.0, **ONE, least=2.0),
+        "c": positive(0.3, **ONE),
+        "start": nonnegative(0.1, **ONE),
+    },
+    "mixed.in_p1": {
+        "values": Tensor(np.array([3.0, 2.0, 0.1]), negative=False),
+        "levels": LEVELS,
+        **{name: nonnegative(0.5, **ONE) for name in ("c", "c0", "high", "low")},
+    },
+    "mixed.in_p2": {
+        "misalignment": nonnegative(0.1, **ONE),
+        "d": positive(10.0, **ONE),
+        "constant": nonnegative(1.0, **ONE),
+        "gamma": Num(0.5, **ONE),
+    },
+    # mode_fate
+    "mode_fate.worst": {"outcomes": Other([FATE.outcome], ([], [1], [math.nan]))},
+    "mode_fate.escape_steps": {**MODES, "start": Other("one-zero"), "step": LR},
+    "mode_fate.mode_fates": {**MODES, "kappas": KAPPAS, "start": Other("balanced"), "escape": ESCAPE},
+    "mode_fate.cross_fate": {
+        **MODES,
+        "s": Tensor(np.array([2.0, 1.9]), negative=False, zero=False),
+        "lr": LR,
+        "points": Other(POINTS, (POINTS[:, 0], POINTS[:1], POINTS * math.nan, POINTS[:, :, :1])),
+        "fates": Other([FATE, FATE], ([FATE], [1, 2])),
+        "escape": ESCAPE,
+        "null": Other(False, (1,)),
+    },
+    "mode_fate.gaps_left": {**MODES, "depth": Count(3, 2), "kappas": KAPPAS},
+    # rank_one_flow
+    "rank_one_flow.coordinates": {
+        "strength": positive(0.5, **ONE),
+        "left": Tensor(VECTOR, zero=False),
+        "right": Tensor(VECTOR, zero=False),
+        "target": Tensor(MATRIX),
+    },
+    "rank_one_flow.modes": {
+        "time": TIME,
+        "start": START,
+        "depth": Num(3.0, **ONE, least=2.0),
+        "samples": positive(1.0, **ONE),
+    },
+    "rank_one_flow.rank_one": {
+        "time": TIME,
+        "strength": positive(0.5, **ONE),
+        "left": Tensor(VECTOR, zero=False),
+        "right": Tensor(VECTOR, zero=False),
+        "target": Tensor(MATRIX),
+        "depth": Count(3, 2),
+        "samples": positive(1.0, **ONE),
+    },
+    "rank_one_flow.passage_time": {
+        "level": positive(1.0, **ONE),
+        "start": START,
+        "depth": Num(3.0, **ONE, least=2.0),
+        "samples": positive(1.0, **ONE),
+    },
+    "rank_one_flow.transition_time": {
+        "start": START,
+        "depth": Num(3.0, **ONE, least=2.0),
+        "samples": positive(1.0, **ONE),
+        "level": positive(2.0, **ONE),
+    },
+    "rank_one_flow.aligned": {
+        "time": TIME,
+        "start": positive(0.5),
+        "target": Num(1.0),
+        "depth": Count(3, 2),
+        "samples": positive(1.0, **ONE),
+    },
+    "rank_one_flow.known": {"at": AT},
+    "rank_one_flow.one_start": {"start": START},
+    "rank_one_flow.whole_depth": {"depth": Count(3, 2)},
+    # regime
+    "regime.Regime.of_growth": {"growth": nonnegative(2.0, **ONE, infinite=True)},
+    "regime.Regime.of_all": {"parts": Other([Regime.LAZY], ([], ["lazy"], [1]))},
+    # spectral
+    "spectral.layer_values": {"values": SPECTRUM, "gamma": nonnegative(0.3, **ONE), "d_in": Count(3, 2)},
+    "spectral.loss_bound": {
+        "time": TIME,
+        "excess": nonnegative(1.0),
+        "gamma": nonnegative(0.3),
+        "curvature": nonnegative(2.0),
+    },
+    "spectral.whitened": {"time": TIME, "target": Num(2.0), "gamma": nonnegative(0.3), "scale": positive(1.5)},
+    "spectral.hitting_time": {
+        "share": nonnegative(0.5, most=1.0),
+        "target": Num(2.0),
+        "gamma": positive(0.3),
+        "scale": positive(1.5),
+    },
+    "spectral.jump": {"time": TIME, "target": positive(2.0)},
+    **{
+        f"spectral.{name}": {
+            "share": share(0.5, **ONE),
+            "inputs": Tensor(MATRIX, zero=False),
+            "limit": Tensor(MATRIX, zero=False),
+            "gamma": positive(0.3, **ONE),
+        }
+        for name in ("activation", "fit_time")
+    },
+    "spectral.entropy": {"values": Tensor(VALUES), "gamma": positive(0.3, **ONE)},
+    "spectral.entropy_gradient": {"values": Tensor(VALUES), "gamma": positive(0.3, **ONE)},
+    "spectral.potential": {"matrix": Tensor(VECTOR), "gamma": positive(0.3, **ONE)},
+    "spectral.potential_gradient": {"matrix": Tensor(VECTOR), "gamma": positive(0.3, **ONE)},
+    "spectral.rate": {"time": positive(0.7, time=True), "limit": Tensor(VECTOR), "gamma": positive(0.3, **ONE)},
+    "spectral.largest_lr": {
+        "inputs": Tensor(MATRIX, zero=False),
+        "limit": Tensor(MATRIX),
+        "gamma": positive(0.3, **ONE),
+    },
+    "spectral.gram_limit": {"limit": Tensor(MATRIX), "gamma": positive(0.3, **ONE)},
+    "spectral.log_det_objective": {
+        "first": Tensor(MATRIX),
+        "second": Tensor(MATRIX),
+        "gamma": positive(0.3, **ONE),
+    },
+    "spectral.reduced_objective": {
+        "gram": Tensor(np.array([[2.0, 0.5], [0.5, 1.0]]), negative=False, zero=False),
+        "matrix": Tensor(MATRIX),
+        "gamma": positive(0.3, **ONE),
+    },
+    "spectral.stationarity": {
+        "first": Tensor(MATRIX, zero=False),
+        "second": Tensor(MATRIX),
+        "inputs": Tensor(MATRIX),
+        "gamma": positive(0.3, **ONE),
+    },
+    "spectral.noise_moments": {
+        "time": nonnegative(0.7, time=True, large=3.0),
+        "columns": SPECTRUM,
+        "readout": nonnegative(0.3),
+        "scales": Other(VALUES, (VALUES[:1], -VALUES, MATRIX)),
+        "frozen": nonnegative(0.2),
+    },
+    "spectral.commutator_mean": {
+        "time": nonnegative(0.7, time=True),
+        "first": Tensor(MATRIX),
+        "readout": Tensor(VECTOR),
+        "scales": Other(VALUES / 2, (VALUES[:1], -VALUES, MATRIX)),
+        "step": Num(0.1, **ONE, above=0.0, none=True),
+    },
+    "spectral.commutator_growth": {"d": Count(3)},
+    "spectral.commutator_moments": {
+        "time": nonnegative(0.7, time=True, large=3.0),
+        "minors": SPECTRUM,
+        "others": SPECTRUM,
+    },
+    "spectral.lyapunov": {"d": Count(2)},
+    "spectral.moment_exponent": {"p": Num(2.0, **ONE, large=10.0), "d": Count(2), "nodes": Count(20, 1, 10_000)},
+    "spectral.commutator_limit": {},
+    "spectral.label_noise": {
+        "delta": nonnegative(0.1),
+        "norm": nonnegative(2.0),
+        "rank": Count(2),
+        "scale": positive(1.0),
+    },
+    # stability
+    "stability.curvature": {"s": positive(2.0), "depth": Count(3)},
+    "stability.kappa": {"s": positive(2.0), "depth": Count(3), "lr": positive(0.1), "half": Other(True, (1,))},
+    "stability.cross_curvature": {"first": positive(2.0), "second": positive(1.0), "depth": Count(3)},
+    "stability.pair_curvatures": {"values": Tensor(MATRIX)},
+    "stability.minimum_spectrum": {
+        "spectrum": Tensor(VALUES, negative=False, zero=False),
+        "depth": Count(3),
+        "d": Count(3, 2),
+        "alpha": nonnegative(0.1, **ONE, below=1.0),
+    },
+    "stability.cross_eigenvector": {"first": positive(2.0, **ONE), "second": positive(1.0, **ONE), "depth": Count(3)},
+    "stability.mode_curvature": {"rho": Num(0.9), "s": positive(2.0), "depth": Count(3)},
+    "stability.orbit": {"s": positive(2.0), "depth": Count(3, 2), "lr": positive(0.1), "half": Other(True, (1,))},
+    "stability.onset_amplitude": {
+        "s": positive(2.0),
+        "depth": Count(3, 2),
+        "lr": positive(0.1),
+        "half": Other(True, (1,)),
+    },
+    "stability.stages": {"depth": Count(2, 2)},
+    "stability.outcome": {"kappa": positive(1.0), "depth": Count(2)},
+    "stability.gap_loss": {"values": Tensor(VECTOR), "s": Num(2.0, **ONE), "lr": LR},
+    "stability.one_zero_loss": {
+        "x": Num(0.5),
+        "y": Num(0.9),
+        "s": Num(2.0),
+        "lr": positive(0.1),
+        "depth": Count(3, 2),
+    },
+    "stability.one_zero_gap": {"depth": Count(3, 2)},
+    "stability.flow_values": {
+        "start": Tensor(np.array([0.5, 0.7]), negative=False, zero=False),
+        "s": positive(2.0, **ONE),
+    },
+    "stability.flow_time": {
+        "start": Tensor(np.array([0.5, 0.7]), negative=False, zero=False),
+        "end": Num(1.0),
+        "s": positive(2.0, **ONE),
+    },
+    "stability.flow_sharpness": {"alpha": nonnegative(0.1), "s": positive(2.0), "depth": Count(3, 2)},
+    "stability.flow_growth": {"alpha": nonnegative(0.1), "s": positive(2.0), "depth": Count(3, 2)},
+    "stability.top_alpha": {"s": positive(2.0), "depth": Count(3, 2)},
+    "stability.growth": {"depth": Count(3, 2)},
+    "stability.largest_alpha": {
+        "s": positive(2.0, **ONE),
+        "depth": Count(3, 2),
+        "kappa": positive(2.1, **ONE, below=2 * 2**0.5),
+        "bound": Other("sharp"),
+    },
+    "stability.line": {
+        "layers": Other([MATRIX, MATRIX], ([], [MATRIX, np.ones((2, 3))], [VECTOR, VECTOR], [MATRIX * np.nan, MATRIX])),
+        "direction": Other([MATRIX, MATRIX], ([], [MATRIX], [MATRIX, np.ones((3, 2))])),
+    },
+    "stability.mode_line": {"s": positive(2.0, **ONE), "depth": Count(3)},
+    "stability.cross_line": {
+        "first": positive(2.0, **ONE),
+        "second": positive(1.0, **ONE),
+        "depth": Count(3),
+        "angle": Num(0.3, **ONE),
+    },
+    "stability.cross_multipliers": {
+        "ratio": positive(0.9),
+        "depth": Count(3, 2),
+        "kappa": positive(2.1),
+        "second": Other("rest"),
+    },
+    "stability.cross_multipliers_two_layers": {"first": Num(1.1, **ONE, least=1.0), "second": positive(0.9, **ONE)},
+    "stability.cross_edge": {"ratio": positive(0.9), "depth": Count(3)},
+    "stability.cross_threshold": {"ratio": positive(0.9, **ONE, most=1.0), "depth": Count(2, 2)},
+    "stability.cross_ratio": {"depth": Count(2, 2)},
+    "stability.sorting_onset": {"ratio": share(0.9, **ONE), "depth": Count(2, 2)},
+    "stability.sorting_crossover": {"depth": Count(2, 2)},
+    "stability.escape_time": {
+        "s": positive(2.0),
+        "alpha": positive(0.1),
+        "depth": Count(3, 2),
+        "start": Other("one_zero"),
+    },
+}
+
+# arguments for which infinity (or, where it says so, NaN) is the documented answer
+UNKNOWN = {
+    "convergence.escape_time_aligned": {"depth"},
+    "feature.growth": {"steps"},
+    "mixed.descent_bound": {"steps"},
+    "feature.flow_growth": {"theta"},
+    "feature.cubic_map": {"u", "x"},
+    "feature.aligned_time": {"share"},
+    "feature.loss_left": {"richness", "level"},
+    "mixed.largest_lr": {"top", "c"},
+    "mixed.mode_time": {"start", "end", "target", "c"},
+    "rank_one_flow.passage_time": {"level"},
+    "spectral.hitting_time": {"share"},
+    "spectral.log_det_objective": {"first"},
+    "stability.cross_threshold": {"ratio"},
+    "stability.flow_time": {"end"},
+}
+SELF = {"Task": TASK, "Aligned": ALIGNED, "EndState": END, "Regime": Regime, "Spectrum": SPECTRA}
+
+
+def public_functions():
+    """Functions and methods of the modules of theory, as they would be written down."""
+    for module in pkgutil.iter_modules(theory.__path__):
+        if module.name.startswith("_"):
+            continue
+        room = import_module(f"linnet.theory.{module.name}")
+        for name, found in vars(room).items():
+            if name.startswith("_") or getattr(found, "__module__", None) != room.__name__ or not callable(found):
+                continue
+            if not inspect.isclass(found):
+                yield f"{module.name}.{name}", found
+                continue
+            for method, inner in vars(found).items():
+                if not method.startswith("_") and isinstance(inner, classmethod | type(public_functions)):
+                    yield f"{module.name}.{name}.{method}", inner
+
+
+def the_call(name):
+    """The function of a row as users have it, without the checks of types that tests add; a method with its object."""
+    room, *inside = name.split(".")
+    found = import_module(f"linnet.theory.{room}")
+    if len(inside) == 1:
+        return inspect.unwrap(getattr(found, inside[0]))
+    method = getattr(SELF[inside[0]], inside[1])
+    return partial(inspect.unwrap(method.__func__), SELF[inside[0]])
+
+
+def test_the_table_knows_every_public_function():
+    there = dict(public_functions())
+    assert set(there) == set(TABLE)
+    assert set(UNKNOWN) <= set(TABLE)
+    for name, function in there.items():
+        inner = function.__func__ if isinstance(function, classmethod) else function
+        assert set(inspect.signature(inner).parameters) - {"self", "cls", "name"} == set(TABLE[name]), name
+
+
+def numbers(value):
+    """All numbers in a result, whatever holds them."""
+    leaves = jax.tree.leaves(value, is_leaf=lambda x: x is None)
+    return [np.asarray(x) for x in leaves if isinstance(x, int | float | complex | np.ndarray | np.generic | jax.Array)]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_argument_is_refused_or_answered(name):
+    call, row = the_call(name), TABLE[name]
+    good = {argument: spec.good for argument, spec in row.items()}
+    for x in numbers(call(**good)):
+        assert np.all(np.isfinite(x)), "the good arguments are not"
+    for argument, spec in row.items():
+        for value, allowed in spec.probes():
+            given = f"{argument} = {value!r}"
+            if allowed:
+                found = numbers(call(**good | {argument: value}))
+                assert argument in UNKNOWN.get(name, ()) or all(np.all(np.isfinite(x)) for x in found), given
+                continue
+            with pytest.raises(ln.InputError) as refused:
+                call(**good | {argument: value})
+            told = str(refused.value)
+            assert told.endswith("."), (given, told)
+            assert "\n" not in told, (given, told)
+            assert argument.rstrip("s") in told, (given, told)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_lists_are_arrays_and_shapes_go_together(name):
+    call, row = the_call(name), TABLE[name]
+    good = {argument: spec.good for argument, spec in row.items()}
+    many = [argument for argument, spec in row.items() if isinstance(spec, Num) and not spec.one]
+    arrays = {argument: np.full(2, good[argument]) for argument in many}
+    arrays |= {argument: np.asarray(spec.good) for argument, spec in row.items() if isinstance(spec, Tensor)}
+    if arrays:
+        as_array = call(**good | arrays)
+        as_list = call(**good | {argument: value.tolist() for argument, value in arrays.items()})
+        for one, two in zip(numbers(as_array), numbers(as_list), strict=True):
+            np.testing.assert_array_equal(one, two)
+    paired = [argument for argument in many if not row[argument].time]
+    for first, second in pairwise(paired):
+        with pytest.raises(ln.InputError, match=r"shapes that do not go together|has shape"):
+            call(**good | {first: np.full(2, good[first]), second: np.full(3, good[second])})
