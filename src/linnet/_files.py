@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -74,6 +75,16 @@ def ready(path: Path) -> None:
             partial.write_bytes(bytes(_TRIED))
         finally:
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def hushed() -> Iterator[None]:
+    """Warnings of the libraries that write and read files, about strange files beside ours and the like, are not for
+    users: what concerns them is said in a sentence.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _beside(path: Path) -> Path:

@@ -37,7 +37,9 @@ def check(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
     found = sweep.check(sweep.read(spec), out)
     console = Console(quiet=quiet)
     for part in found.damage:
-        where = ", ".join(f"{name} = {low:g}" + f" to {high:g}" * (low != high) for name, (low, high) in part.cells.items())
+        where = ", ".join(
+            f"{name} = {low:g}" + f" to {high:g}" * (low != high) for name, (low, high) in part.cells.items()
+        )
         console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {where}", highlight=False)
     missing = found.cells - found.finished
     console.print(f"{out}: {found.finished} of {found.cells} runs are there and whole.", highlight=False)

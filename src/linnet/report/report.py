@@ -100,6 +100,7 @@ def _paper(subject: Subject, results: list[Result], verdicts: Mapping[str, Verif
         "errata": errata,
         "errata_run": sum(e["verdict"] is not None for e in errata),
         "shown": sum(e["word"] == "as stated" for e in errata),
+        "noted": sum(e["entry"].check is None for e in errata),
         "grades": [(grade, grades[grade]) for grade in GRADES if grades[grade]],
     }
 

@@ -17,7 +17,7 @@ import zarr
 from numcodecs import CRC32
 
 from linnet._check import InputError
-from linnet._files import locked, writing
+from linnet._files import hushed, locked, writing
 from linnet.outcome import Status
 from linnet.sweep.cells import Quantity
 from linnet.sweep.spec import Sweep
@@ -43,6 +43,7 @@ def alone(path: Path) -> Iterator[None]:
 class Store:
     """A grid of results on disk. Every chunk file is put in place by one rename, so a kill leaves whole files only."""
 
+    @hushed()
     def __init__(self, path: Path):
         self.path = path
         try:
@@ -160,6 +161,7 @@ class Store:
                 self.arrays[name][...] = values
 
 
+@hushed()
 def _build(
     building: Path,
     spec: Sweep,

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from linnet import _check
 from linnet._check import InputError
 from linnet._pool import pool
 from linnet.sweep.cells import Builder, Cell, Runner
@@ -42,8 +42,12 @@ def _plan(spec: Sweep) -> tuple[Any, ...]:
     """What a new store needs to know."""
     builder = Builder(spec)
     first, runner = builder.cell(_points(spec, np.arange(1))[0]), Runner(spec, builder.quantities)
-    chunks = _chunks(tuple(map(len, spec.grid().values())), spec.batch or _batch(first))
-    return builder.quantities, runner.shapes(first), chunks, runner.clock(first) if runner.series else None
+    sizes = tuple(map(len, spec.grid().values()))
+    _check.fits("axes", " x ".join(map(str, sizes)), 2 * math.prod(sizes), "a grid of so many runs")
+    chunks, shapes = _chunks(sizes, spec.batch or _batch(first)), runner.shapes(first)
+    each = sum(math.prod(shape) for shape, _ in shapes.values())
+    _check.fits("batch", math.prod(chunks), 3 * each * math.prod(chunks), f"{each:,} numbers of each run")
+    return builder.quantities, shapes, chunks, runner.clock(first) if runner.series else None
 
 
 def _run(
@@ -193,13 +197,11 @@ def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> 
 def _batch(cell: Cell) -> int:
     """How many runs at once: what a quarter of the device's memory holds, one on a CPU that is busy with one."""
     numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(cell.state))
-    device = jax.devices()[0]
-    if device.platform == "cpu":
+    room = _check.memory()
+    if jax.default_backend() == "cpu":
         if numbers > _BUSY:
             return 1
-        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if hasattr(os, "sysconf") else 2**31
-    else:
-        room = (device.memory_stats() or {}).get("bytes_limit", 2**33)
+        room //= 2
     bytes_each = 8 * (16 * numbers + 8 * max(cell.steps, 256))  # state, its new value, gradients, what is kept; records
     return int(np.clip(room // 4 // bytes_each, 1, _MOST))
 

@@ -25,13 +25,14 @@ import numpy as np
 
 from linnet import _check, states
 from linnet._check import InputError
-from linnet._files import refusal
+from linnet._files import hushed, refusal
 from linnet.outcome import Kept
 from linnet.trajectory.trajectory import Label, Trajectory
 
 _FORMAT = 1
 
 
+@hushed()
 def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
     """Writes a run beside its place and then renames it into it; a run that was there is replaced."""
     import zarr
@@ -82,6 +83,7 @@ def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+@hushed()
 def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
     """The run that `run.save(path)` wrote, every bit of it.
 
