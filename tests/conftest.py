@@ -120,7 +120,10 @@ class Started:
                 os.kill(process, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.communicate()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.process.wait()
 
 
 @pytest.fixture
