@@ -29,8 +29,9 @@ class Fitted:
         self.rows: list[tuple[Text, ...]] = []
 
     def add(self, *cells: str | Text) -> None:
-        """A row: markup or text, a cell for each column."""
-        self.rows.append(tuple(cell if isinstance(cell, Text) else Text.from_markup(cell) for cell in cells))
+        """A row: markup or text, a cell for each column; those at the end may be left out."""
+        row = [cell if isinstance(cell, Text) else Text.from_markup(cell) for cell in cells]
+        self.rows.append((*row, *[Text()] * (len(self.columns) - len(row))))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         kept = self._kept(options.max_width)

@@ -328,6 +328,7 @@ def test_lists_on_tiny_terminals_leave_out_columns_and_never_digits(name, here):
 def test_columns_go_in_order():
     table = Fitted(Column("id"), Column("a", 1, right=True), Column("b", 2), Column("words", 3, prose=True))
     table.add("one", "1.2345678901234", "beta", "a long text that goes on and on and on")
+    table.add("two")
     seen = {}
     for columns in (60, 26, 25, 10):
         console = Console(width=columns, file=io.StringIO())
