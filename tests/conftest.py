@@ -71,11 +71,9 @@ class Started:
     def __init__(self, *arguments, **options):
         self.process = subprocess.Popen(
             [sys.executable, "-c", self.CODE, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            **options,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
 
     def until(self, event, *, alive=True, most=300):
@@ -122,7 +120,10 @@ class Started:
                 os.kill(process, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.communicate()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.process.wait()
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """What one does with a run: going on with it, looking into it, files, pictures, derivatives."""
 
+import contextlib
 import dataclasses
+import warnings
 from pathlib import Path
 
 import equinox as eqx
@@ -368,7 +370,31 @@ def test_a_run_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", full)
-    with pytest.raises(ln.InputError, match="No space left"):
+    with pytest.raises(ln.InputError, match="no space left on device; make space"):
         run.save(tmp_path / "run.zarr")
     np.testing.assert_array_equal(ln.load(tmp_path / "run.zarr")["loss"], run["loss"])
     assert [path.name for path in tmp_path.iterdir()] == ["run.zarr"]
+
+
+def test_a_damaged_run_is_found_whatever_was_damaged(tmp_path):
+    runs = jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=3, keep="states"))(
+        jnp.array([0.0, 0.1])
+    )
+    place = tmp_path / "run.zarr"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # those of zarr are no user's business
+        runs.save(place)
+        whole = ln.load(place)
+    chunks = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".z")]
+    assert len(chunks) > 8
+    for chunk in chunks:
+        good = chunk.read_bytes()
+        for byte in range(0, len(good), 29):
+            chunk.write_bytes(good[:byte] + bytes([good[byte] ^ 0x21]) + good[byte + 1 :])
+            with contextlib.suppress(ln.InputError):
+                assert eqx.tree_equal(ln.load(place), whole)  # some bits of a compressed file mean nothing
+        chunk.unlink()
+        with pytest.raises(ln.InputError, match="are lost"):
+            ln.load(place)
+        chunk.write_bytes(good)
+    assert eqx.tree_equal(ln.load(place), whole)

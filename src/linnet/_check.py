@@ -3,8 +3,12 @@
 Values that JAX is tracing are not known yet and pass; everything concrete is checked where it is given.
 """
 
+import contextlib
+import functools
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -228,3 +232,49 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
         listed = ", ".join(repr(option) for option in options)
         raise InputError(f"{name} = {show(value)} is not allowed: {name} must be one of {listed}.")
     return str(value)
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def memory() -> int:
+    """The bytes that arrays may take: the memory of the device, or of this machine, or of the container around us."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return int((device.memory_stats() or {}).get("bytes_limit", 2**33))
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**33
+    limits = [pages]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of control groups, new and old
+        with contextlib.suppress(OSError, ValueError):
+            limits.append(int((Path("/sys/fs/cgroup") / name).read_text(encoding="utf-8")))
+    return min(limits)
+
+
+def fits(name: str, value: Any, numbers: float, what: str) -> None:
+    """Refuses a value that asks for so many double numbers at once, before any is allocated."""
+    if 8 * numbers > memory():
+        raise InputError(
+            f"{name} = {show(value)} is not allowed: {what} would take about {gibibytes(8 * numbers)}, and there are "
+            f"{gibibytes(memory())} of memory."
+        )
+
+
+def gibibytes(size: float) -> str:
+    """A number of bytes as people say it."""
+    return f"{size / 2**30:,.3g} GiB" if size < 2**40 * 1000 else f"{size / 2**30:.1e} GiB"
+
+
+# Functions of users ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def traceable(name: str) -> Iterator[None]:
+    """A function of a user's that needs the numbers of what JAX is tracing is refused in one sentence."""
+    try:
+        yield
+    except jax.errors.JAXTypeError:
+        raise InputError(
+            f"{name} needs numbers that are not known while the run is compiled: use jax.numpy in it instead of numpy, "
+            "and jnp.where instead of if; float(...), int(...) and .item() have no place there."
+        ) from None

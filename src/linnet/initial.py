@@ -37,6 +37,7 @@ def gaussian(
     key = _stream(key, "gaussian")
     if isinstance(width, Sequence) and not isinstance(width, str):
         widths = (d_in, *_hidden(width), d_out)
+        _drawn(widths)
         deviations = _deviations(variance, len(widths) - 1)
         keys = jax.random.split(key, len(deviations))
         shapes = [(above, below) for below, above in pairwise(widths)]
@@ -44,6 +45,7 @@ def gaussian(
     first, second = _deviations(variance, 2)
     total = d_in + d_out
     neurons = _width(width, total)
+    _check.fits("width", width, 3 * neurons * total, f"{neurons} neurons of {total} weights, the compressed network,")
     r = bartlett(key, _check.number("width", width, least=1), neurons, total)
     return Weights((first * r[:, :d_in], second * r[:, d_in:].T))
 
@@ -68,9 +70,11 @@ def readout(
             raise InputError(f"width = {_check.show(width)} is not allowed: a readout start has one hidden layer.")
         first, signs = jax.random.split(_stream(key, "readout"))
         shape = (*_hidden(width), d_in)
+        _drawn((d_in, shape[0], 1))
         second = jax.random.rademacher(signs, (1, shape[0]), dtype=jnp.float64)
         return Weights((deviation * jax.random.normal(first, shape, dtype=jnp.float64), value * second))
     rest = _width(width, d_in + 1) - 1
+    _check.fits("width", width, 3 * rest * d_in, f"{rest + 1} neurons of {d_in + 1} weights, the compressed network,")
     row, below = jax.random.split(_stream(key, "readout"))
     w = _check.number("width", width, least=1)
     rows = [jax.random.normal(row, (1, d_in), dtype=jnp.float64)]
@@ -89,6 +93,8 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
     d_out, d_in = _matrix(problem)
     scale = jnp.sqrt(2 * _check.number("gamma", gamma, above=0))
     w = d_in if width is None else _check.integer("width", width, least=d_in, reason="d_in: the frame needs it")
+    neurons = d_in if key is None else w
+    _check.fits("width", neurons, neurons * (3 * d_in + d_out), f"a frame of {neurons} x {d_in}")
     if key is None:
         if w > d_in:
             raise InputError(
@@ -106,6 +112,7 @@ def propagator(problem: Problem) -> Weights:
     widths: `start.carried(phi)` is where `start` has gone.
     """
     d_out, d_in = _matrix(problem)
+    _check.fits("d_in + d_out", d_in + d_out, 2 * (d_in + d_out) ** 2, "a matrix of that size")
     eye = jnp.eye(d_in + d_out)
     return Weights((eye[:, :d_in], eye[d_in:]))
 
@@ -120,6 +127,7 @@ def balanced(
     """
     a = _check.array("matrix", matrix, ndim=2)
     widths = _widths(hidden)
+    _drawn((a.shape[1], *widths, a.shape[0]))
     u, s, vt = jnp.linalg.svd(a, full_matrices=False)
     if rank is None and _check.traced(s):
         raise InputError("rank is missing: give it when the matrix is traced.")
@@ -169,6 +177,7 @@ def critical(
             "regression."
         )
     widths, fit = _widths(hidden), problem.fit()
+    _drawn((d_in, *widths, d_out))
     chosen = _check.modes("kept", kept, known=fit.rank, most=min(d_out, d_in, *widths))
     rank = max(1, len(chosen))
     # the kept set is concrete, so NumPy: every architecture would compile its products
@@ -185,6 +194,8 @@ def gauge(key: Key[Array, ""], state: Weights, *, spread: float = 30.0) -> Weigh
     if not isinstance(state, Weights):
         raise InputError(f"state = {_check.show(state)} is not allowed: a change of basis needs Weights.")
     size = math.log(_check.real("spread", spread, least=1)) / 2
+    widest = max(state.widths[1:-1], default=1)
+    _check.fits("width", widest, 6 * widest**2, f"changes of basis of {widest} x {widest}")
     layers = [np.asarray(w) for w in state.layers]  # NumPy, as in `critical`
     for i, k in enumerate(jax.random.split(_stream(key, "gauge"), max(1, state.depth - 1))[: state.depth - 1]):
         left, right, values = jax.random.split(k, 3)
@@ -254,6 +265,7 @@ def mixed_manifold(matrix: Any, c: Any) -> Weights:
     a = _check.array("matrix", matrix, ndim=2)
     c = _check.number("c", c, above=0)
     d_out, d_in = a.shape
+    _check.fits("matrix", a, 3 * (d_out + d_in) ** 2, f"{d_in + d_out} neurons of as many weights")
     u, s, vt = jnp.linalg.svd(a, full_matrices=True)
     r = min(d_out, d_in)
     p = s + jnp.hypot(s, c)
@@ -276,6 +288,7 @@ def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
         mirrored = two_c_balanced(a.T, c)
         return Weights((mirrored.layers[1].T, mirrored.layers[0].T))
     d_out, d_in = a.shape
+    _check.fits("matrix", a, 3 * (d_out**2 + d_in**2), "its singular vectors, all of them,")
     u, s, vt = jnp.linalg.svd(a, full_matrices=True)
     r = min(d_out, d_in)
     p = jnp.sqrt(c + jnp.hypot(jnp.zeros(d_in).at[:r].set(s), c))
@@ -308,6 +321,12 @@ def _hidden(widths: Sequence[int]) -> tuple[int, ...]:
     return tuple(_check.integer("width", w, least=1) for w in widths)
 
 
+def _drawn(widths: Sequence[int]) -> None:
+    """Refuses layers that would not fit into memory, drawn in full."""
+    numbers = sum(below * above for below, above in pairwise(widths))
+    _check.fits("width", list(widths[1:-1]), 2 * numbers, f"{numbers:.3g} weights, drawn in full,")
+
+
 def _width(width: Any, most: int) -> int:
     """How many neurons a compressed network of this width has."""
     if _check.traced(width):
@@ -330,4 +349,7 @@ def _deep(problem: Problem, alpha: Any, depth: Any) -> tuple[Any, int, int]:
         raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
     if len(problem.shape) == 2 and problem.shape[0] != problem.shape[1]:
         raise InputError(f"the problem has shape {problem.shape}: this start needs a square one.")
-    return _check.number("alpha", alpha, above=0), _check.integer("depth", depth, least=1), problem.shape[0]
+    depth = _check.integer("depth", depth, least=1)
+    numbers = depth * math.prod(problem.shape)
+    _check.fits("depth", depth, 2 * numbers, f"{numbers:.3g} weights")
+    return _check.number("alpha", alpha, above=0), depth, problem.shape[0]

@@ -411,6 +411,7 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
     d_out = _check.integer("d", d_out, least=1)
     d_in = _check.integer("d", d_in, least=1)
     rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
+    _check.fits("d", d, 3 * d_out * d_in, f"matrices of {d_out} x {d_in}")
     left, right, noise = jax.random.split(stream(_check.key("key", key), "low_rank_recovery"), 3)
     if levels is None:
         u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
@@ -480,6 +481,7 @@ def gaussian_samples(
     """
     n = _check.integer("samples", samples, least=1)
     parts = _groups(groups)
+    _check.fits("samples", n, 4 * n * sum(min(d, n) for _, d in parts), f"{n} samples in their span")
     variance = _check.number("noise2", noise2, least=0)
     given = None if teacher is None else _check.double("teacher", teacher, ndim=(0, 1)).reshape(-1)
     if given is not None and given.shape != (len(parts),):

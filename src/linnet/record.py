@@ -34,6 +34,8 @@ class Every(Record):
     def inner(self, horizon: float, discrete: bool) -> np.ndarray:
         if discrete and self.interval != round(self.interval):
             raise InputError(f"interval = {self.interval:g} is not allowed: steps are whole numbers.")
+        count = horizon / self.interval
+        _check.fits("interval", self.interval, 4 * count, f"a record at each of {count:.3g} points")
         return self.interval * np.arange(np.ceil(horizon / self.interval * (1 - 1e-12)))
 
 
@@ -59,6 +61,7 @@ class Linear(Record):
     count: int
 
     def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        _check.fits("count", self.count, 4 * self.count, "so many records")
         return np.linspace(0, horizon, self.count)
 
 
@@ -73,6 +76,7 @@ class Logarithmic(Record):
         first = self.first if self.first is not None else (1.0 if discrete else horizon * 1e-4)
         if first > horizon:
             raise InputError(f"first = {first:g} is not allowed: it must not exceed the horizon {horizon:g}.")
+        _check.fits("count", self.count, 4 * self.count, "so many records")
         return np.minimum(np.geomspace(first, horizon, self.count), horizon)
 
 

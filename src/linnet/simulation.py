@@ -54,7 +54,8 @@ def simulate(
 
     - `steps` for descent and noise, `time` for flows: the horizon. Under `jax.vmap` every run may have its own number
       of steps: say then by `record=at(...)` where to look; runs that end earlier repeat their last record.
-    - `observe`: names from `linnet.observe`, observables, or a dict of name -> function of (state, problem).
+    - `observe`: names from `linnet.observe`, observables, or functions of (state, problem), which are called by their
+      names ("lambda", "lambda_2", ... if they have none); or a dict of name -> function. Functions use `jax.numpy`.
     - `record`: `every(k)`, `at(points)`, `linear(n)`, `logarithmic(n)`; default every step, at most 1001 records
       (201 for flows). Observables are computed only there.
     - `stop`: `loss_below(x)`, `change_below(x)` or any function of (state, problem) that returns a boolean.
@@ -107,6 +108,7 @@ def simulate(
         states=states,
         reverse=max(1, gap) if differentiable else 0,
     )
+    order.fits()
     return _go(order, len(points), progress, after)
 
 
@@ -157,6 +159,13 @@ class _Order(eqx.Module):
             seen = (jax.eval_shape(self.look, self.state), self.state if self.states else None)
             _row_bytes[known] = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
         return _row_bytes[known]
+
+    def fits(self) -> None:
+        """Refuses records that memory cannot hold: they are there twice, in the program and in the trajectory."""
+        count = self.points.shape[0]
+        if not _check.traced(self):
+            what = f"{count:,} records of {self.row():,} bytes" + " with their states" * self.states
+            _check.fits("record", f"{count:,} points", count * self.row() / 4, what)
 
     def padded(self) -> "_Order":
         """The last point repeated, so that other numbers of records find the same program."""
@@ -295,7 +304,8 @@ def _check_functions(problem: Problem, state: State, stop: Any, progress: Any) -
     if stop is not None and not callable(stop):
         raise InputError(f"stop = {_check.show(stop)} is not allowed: stop must be a function of (state, problem).")
     if stop is not None:
-        answer = jax.eval_shape(lambda s: jnp.asarray(stop(s, problem)), state)
+        with _check.traceable("stop"):
+            answer = jax.eval_shape(lambda s: jnp.asarray(stop(s, problem)), state)
         if answer.shape != () or answer.dtype != bool:
             raise InputError(f"stop returns {answer.dtype} of shape {answer.shape}: it must return one boolean.")
     if progress is not None and not callable(progress):
@@ -320,7 +330,7 @@ def _points(motion: Motion, steps: Any, time: Any, record: Any) -> tuple[np.ndar
             )
         known = record.points(max(record.where), discrete=True)
         return jnp.append(jnp.minimum(known, steps), steps), int(np.max(np.diff(known), initial=0))
-    count = _check.integer("steps", steps, least=1)
+    count = _check.integer("steps", steps, least=1, most=10**15)
     points = (record or linear(min(count, 1000) + 1)).points(count, discrete=True)
     return points, int(np.max(np.diff(points)))
 
@@ -390,12 +400,12 @@ def _keeps(
 
 
 def _observables(given: Any) -> dict[str, Observable]:
-    if isinstance(given, str | Observable):
+    if isinstance(given, str) or callable(given):
         given = [given]
     if not isinstance(given, Mapping | Sequence):
         raise InputError(f"observe = {_check.show(given)} is not allowed: give a list of names or a dict of functions.")
     if not isinstance(given, Mapping):
-        given = {item if isinstance(item, str) else getattr(item, "name", repr(item)): item for item in given}
+        given = _named(given)
     out: dict[str, Observable] = {}
     for name, item in given.items():
         if name in RESERVED:
@@ -405,4 +415,18 @@ def _observables(given: Any) -> dict[str, Observable]:
         if not callable(item):
             raise InputError(f"observe[{name!r}] = {_check.show(item)} is not allowed: give a function or a name.")
         out[name] = item if isinstance(item, Observable) else Observable(name, item)
+    return out
+
+
+def _named(given: Sequence[Any]) -> dict[str, Any]:
+    """Observables by name: functions by theirs, nameless ones as "lambda"; those that share a name are counted."""
+    out: dict[str, Any] = {}
+    for item in given:
+        if isinstance(item, str | Observable) or not callable(item):
+            out[item if isinstance(item, str) else getattr(item, "name", repr(item))] = item
+            continue
+        function = getattr(item, "func", item)  # of functools.partial
+        name = getattr(function, "__name__", type(item).__name__).strip("<>")
+        same = sum(known == name or known.startswith(f"{name}_") for known in out)
+        out[f"{name}_{same + 1}" if same else name] = item
     return out

@@ -1,6 +1,10 @@
 """Every claim and erratum behaves as stated, and fails when its subject is broken."""
 
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import linnet as ln
 from linnet import claims
@@ -15,6 +19,8 @@ def test_entry_behaves_as_stated_and_can_fail(entry):
     """With a deliberately broken subject the verdict turns around (in one test: what is compiled serves both)."""
     verdict = entry.verify("quick")
     assert verdict.holds == entry.expected, verdict
+    assert -1 <= verdict.margin <= 1
+    assert verdict.holds == (verdict.margin >= 0)
     broken = entry.verify("quick", **entry.broken)
     assert broken.holds != entry.expected, broken
 
@@ -45,10 +51,32 @@ def test_findings_and_margins():
     assert frame.at_most(1.0, 2.0).margin == 0.5
     assert not frame.at_most(float("nan"), 2.0).holds
     assert not frame.at_least(float("nan"), 2.0).holds
-    assert frame.at_most(float("nan"), 2.0).margin == -float("inf")
-    assert frame.at_least(3.0, 2.0).margin == 0.5
+    assert frame.at_most(float("nan"), 2.0).margin == -1.0
+    assert frame.at_least(4.0, 2.0).margin == 0.5
     assert frame.at_least(1.0, 2.0).margin == -0.5
     assert frame.at_most(-1.0, 0.0).margin == 1.0
+    assert frame.within(1.5, 1.0, 3.0).margin == 0.5
+    assert frame.within(2.0, 1.0, 3.0).margin == 1.0
+    assert frame.at_least(3e6, 1.0).margin < 1.0
+
+
+SIZES = st.floats(1e-9, 1e9)
+
+
+@given(
+    st.lists(SIZES | SIZES.map(float.__neg__) | st.sampled_from([0.0, 1.0, math.nan, math.inf]), min_size=3, max_size=3)
+)
+def test_margins_obey_their_definition(numbers):
+    measured, low, high = numbers[0], *sorted(0.0 if math.isnan(x) else x for x in numbers[1:])
+    sides = []
+    if math.isfinite(low) and math.isfinite(high):
+        sides = [frame.within(measured, low, high)]
+    sides += [frame.at_most(measured, high)] * math.isfinite(high) + [frame.at_least(measured, low)] * math.isfinite(
+        low
+    )
+    for finding in sides:
+        assert -1 <= finding.margin <= 1
+        assert finding.holds == (finding.margin >= 0)
 
 
 def entry_of(findings, **options):
@@ -75,6 +103,17 @@ def test_an_erratum_needs_both_sides():
     assert not entry(right, frame.as_printed(right)).verify().holds
     assert not entry(wrong, frame.as_printed(wrong)).verify().holds
     assert not entry(right).verify().holds
+    for parts in (
+        [right, frame.as_printed(wrong)],
+        [frame.as_printed(wrong)],
+        [right, frame.as_printed(right)],
+        [wrong, frame.as_printed(wrong)],
+        [right],
+    ):
+        verdict = entry(*parts).verify()
+        assert verdict.holds == (verdict.margin >= 0)
+        assert -1 <= verdict.margin <= 1
+    assert entry(right, frame.as_printed(wrong)).verify().margin == 0.5  # the print is wrong by half of what it is
     with pytest.raises(ln.InputError, match="slip of notation"):
         ENTRIES["mixed/E1"].verify()
 

@@ -10,9 +10,9 @@ from linnet import cli
 def typed(request, monkeypatch, capsys, tmp_path):
     """Runs the module's COMMAND in this process and an empty folder: (exit code, output, errors in one line)."""
 
-    def run(*arguments):
+    def run(*arguments, columns=400):
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "400")
+        monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(sys, "argv", ["linnet", *request.module.COMMAND, *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.guarded()

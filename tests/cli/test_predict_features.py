@@ -98,7 +98,7 @@ def test_other_words(typed, tmp_path):
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--teacher", 0), "teacher = 0.0"),
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--plot", "p.txt"), "plot = 'p.txt'"),
         ((*PAPER, "--v0", 1, "--sigma0", 1, "--plot", "folder.png"), "plot = 'folder.png' is not allowed"),
-        ((*PAPER, "--v0", 1, "--sigma0", 1, "--plot", "/proc/a.png"), "'/proc/a.png' cannot be used: no such file"),
+        ((*PAPER, "--v0", 1, "--sigma0", 1, "--plot", "/proc/a.png"), "'/proc/a.png' cannot be written: no such file"),
         ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e-7, "--run"), "20000 are the most; raise it, up to"),
         ((*PAPER, "--v0", 0.01, "--sigma0", 0.01, "--lr", 1e7, "--plot", "p.png"), "plot needs a stable step size"),
         (("--width", 0, "--v0", 1, "--sigma0", 1, "--samples", 2, "--inputs", 3), "width = 0"),

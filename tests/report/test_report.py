@@ -56,6 +56,10 @@ def test_verdicts_stand_on_the_page_and_are_joined(tmp_path):
     assert "3 claims and errata verified at quick size, 0 not as stated" in text
     assert "fails, as stated here" in text  # mixed/C22 is refuted
     assert "not run" in text
+    errata = [e for e in claims.registry().values() if e.paper == "mixed" and isinstance(e, claims.Erratum)]
+    noted = sum(e.check is None for e in errata)
+    assert f"Errata 1 of 1 shown, {noted} noted" in " ".join(" ".join(page.words).split())
+    assert f"1 of 1 shown, {len(errata) - noted - 1} not run, {noted} noted." in text
     assert len(page.ids) == len(set(page.ids))
     assert {"mixed", "mixed-claims", "mixed-errata"} <= set(page.ids)
     assert "spectral" not in page.ids  # nothing is known about it yet

@@ -5,18 +5,20 @@ import os
 import random
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import xarray
+import zarr
 
 import linnet as ln
 from linnet import sweep
 from linnet.sweep.cells import Builder
 from linnet.sweep.expression import FUNCTIONS, evaluate
-from linnet.sweep.store import locked
+from linnet.sweep.store import alone
 
 SPEC = """
 seed = 3
@@ -107,7 +109,7 @@ def test_a_finished_store_is_not_computed_again_and_others_are_refused(tmp_path)
     with pytest.raises(ln.InputError, match="is not a store of a sweep"):
         sweep.run(described(), tmp_path / "no.zarr")
     (tmp_path / "file").touch()
-    with pytest.raises(ln.InputError, match="cannot be made"):
+    with pytest.raises(ln.InputError, match="there is a file where a folder should be"):
         sweep.run(described(), tmp_path / "file" / "s.zarr")
 
 
@@ -146,6 +148,64 @@ def test_kills_change_no_byte(tmp_path, request, started):
     assert done == sorted(done)  # nothing finished is lost
     assert json.loads(go(killed).finished())["computed"] == 20 - done[-1]
     assert contents(killed) == contents(straight)
+
+
+def damage(file, store, batch=4):
+    """Turns a few bits of a file, and gives what `check` says of the store."""
+    good = file.read_bytes()
+    file.write_bytes(good[:-3] + bytes([good[-3] ^ 0x40]) + good[-2:])
+    return sweep.check(described(batch), store)
+
+
+def test_damaged_chunks_are_found_and_computed_again(tmp_path):
+    store = tmp_path / "s.zarr"
+    sweep.run(described(), store)
+    before = contents(store)
+    assert sweep.check(described(), store) == (12, 12, [])
+    found = damage(store / "best" / "1.0", store)  # the chunk of variance 0.01, all step sizes
+    assert found.finished == 8
+    assert found.damage == [(["best"], {"variance": [1e-2, 1e-2], "lr": [0.05, 5.0]})]
+    assert [arrays for arrays, _ in damage(store / "status" / "0.0", store).damage] == [["status"], ["best"]]
+    assert damage(store / "lr" / "0", store).damage[0].arrays == ["lr"]
+    (store / "values" / "2.0.0").unlink()
+    assert sweep.check(described(), store).finished == 0
+    counts = sweep.run(described(), store)
+    assert (counts["computed"], counts["damaged"]) == (12, 3)
+    assert sweep.check(described(), store) == (12, 12, [])
+    assert contents(store) == before
+
+
+def test_a_store_without_checksums_still_opens(tmp_path):
+    """As it was made before there were any."""
+    store = tmp_path / "s.zarr"
+    sweep.run(described(), store)
+    for file in store.rglob(".z*"):
+        text = json.loads(file.read_text())
+        for part in (text, *text.get("metadata", {}).values()):
+            part.pop("checksum", None)
+            if part.get("filters"):
+                part["filters"] = None
+        file.write_text(json.dumps(text))
+    for name in ("values", "best", "step", "rank", "gap", "ended", "status", "variance", "lr"):
+        whole = zarr.open_group(tmp_path / "s.zarr", mode="r+")[name]
+        shape = whole.shape
+        for chunk in (store / name).glob("[0-9]*"):
+            chunk.unlink()
+        whole[...] = np.ones(shape, dtype=whole.dtype)
+    (store / "values" / "2.0.0").unlink()
+    assert sweep.check(described(), store) == (12, 12, [])
+    assert sweep.run(described(), store)["computed"] == 0
+
+
+def test_no_warning_reaches_users(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sweep.run(described(), tmp_path / "s.zarr")
+        (tmp_path / "s.zarr" / "notes.txt").write_text("mine")
+        (tmp_path / "s.zarr" / ".zmetadata").rename(tmp_path / "metadata")
+        sweep.run(described(), tmp_path / "s.zarr")
+        (tmp_path / "metadata").rename(tmp_path / "s.zarr" / ".zmetadata")
+        xarray.open_zarr(tmp_path / "s.zarr").load()
 
 
 def test_every_cell_sees_its_own_start():
@@ -206,7 +266,7 @@ SERIES
 
 
 def test_one_writer_at_a_time(tmp_path):
-    with locked(tmp_path / "s.zarr"), pytest.raises(ln.InputError, match="another process"):
+    with alone(tmp_path / "s.zarr"), pytest.raises(ln.InputError, match="another process"):
         sweep.run(described(), tmp_path / "s.zarr")
 
 

@@ -44,11 +44,26 @@ class Finding:
 
     @property
     def margin(self) -> float:
-        """The unused share of the requirement: 0 just holds, negative fails."""
-        if math.isnan(self.measured):
-            return -math.inf
-        room = min(self.measured - self.low, self.high - self.measured)
-        return room / abs(self.required) if self.required else room
+        """The unused share of what is allowed, from 1 (all of it) over 0 (it just holds) to -1: negative fails.
+
+        1 - measured/most for a size that may be at most so much, 1 - least/measured for one that must be at least so
+        much, and of two bounds the distance from the nearer one over half of the range.
+        """
+        room, both = self.room, math.isfinite(self.low) and math.isfinite(self.high)
+        whole = (self.high - self.low) / 2 if both else max(abs(self.measured), abs(self.required))
+        if not math.isfinite(self.measured) or abs(room) >= whole:  # NaN too
+            return 0.0 if room == 0 else 1.0 if self.holds else -1.0
+        return room / whole
+
+    @property
+    def tightness(self) -> tuple[float, float]:
+        """What tells the tightest of many: the margin, and the room where that is the same."""
+        return self.margin, self.room
+
+    @property
+    def room(self) -> float:
+        """The distance from the nearer bound; negative outside, and NaN is outside of everything."""
+        return -math.inf if math.isnan(self.measured) else min(self.measured - self.low, self.high - self.measured)
 
     def __str__(self) -> str:
         if math.isinf(self.low) or math.isinf(self.high):
@@ -156,7 +171,7 @@ class Claim(_Entry):
     def judge(self, measured: Measured) -> Verdict:
         """It holds if every finding does."""
         findings, seconds = measured
-        worst = min(findings, key=lambda f: f.margin)
+        worst = min(findings, key=lambda f: f.tightness)
         return _verdict(all(f.holds for f in findings), worst, len(findings), seconds)
 
 
@@ -182,14 +197,22 @@ class Erratum(_Entry):
         return f"{self.printed} -> {self.corrected}"
 
     def judge(self, measured: Measured) -> Verdict:
-        """The corrected form holds everywhere and the printed form fails somewhere."""
+        """The corrected form holds everywhere and the printed form fails somewhere.
+
+        The margin is that of the correction's tightest finding or of the print's clearest failure, whichever is less: a
+        failure's share counts for the erratum.
+        """
         findings, seconds = measured
         right = [f for f in findings if not f.printed]
         printed = [f for f in findings if f.printed]
         holds = all(f.holds for f in right) and any(not f.holds for f in printed)
-        # the correction's tightest finding, or the print's clearest failure where only that was computed
-        shown = min(right, key=lambda f: f.margin) if right else min(printed, key=lambda f: f.margin)
-        return _verdict(holds, shown, len(findings), seconds)
+        deciding = [(f.margin, f) for f in right]
+        if printed:
+            clearest = min(printed, key=lambda f: f.tightness)
+            deciding.append((-clearest.margin, clearest))
+        margin, shown = min(deciding, key=lambda pair: pair[0])
+        verdict = _verdict(holds, shown, len(findings), seconds)
+        return replace(verdict, margin=margin if printed else -1.0)  # nothing printed, nothing shown
 
 
 _REGISTRY: dict[str, Claim | Erratum] = enlist({})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linnet._files import dumps
+from linnet._files import dumps, placed
 from linnet._version import __version__
 from linnet.cli import typed
 
@@ -77,7 +77,8 @@ def _answer(prediction: "Prediction", run: bool, plot: Path | None, as_json: boo
         with bar(text, quiet=as_json) as progress:
             result = prediction.measure(progress=progress)
     if plot is not None:
-        result.plot().savefig(plot)
+        with placed(plot) as partial:
+            result.plot().savefig(partial)
     if as_json:
         typer.echo(dumps(result.to_dict() | ({} if plot is None else {"figure": str(plot)})))
     else:
@@ -224,15 +225,21 @@ def reproduce(
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file: problem, start, motion, axes, what to store.")],
     out: Annotated[Path, typer.Option(help="The zarr store to make or to complete.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Compute nothing, say what is damaged in the store; exit with 1 if any is.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a grid of networks into one labelled store; killed at any moment, the same command goes on.
 
-    The store opens with `xarray.open_zarr`. How to write the file: see docs/sweeps.md.
+    Chunks carry checksums: a damaged one is found and computed again. The store opens with `xarray.open_zarr`. How to
+    write the file: see docs/sweeps.md.
     """
-    from linnet.cli.sweep import run
+    from linnet.cli import sweep as command
 
-    _tell(run(spec, out, quiet=as_json), as_json)
+    result = (command.check if check else command.run)(spec, out, quiet=as_json)
+    _tell(result, as_json)
+    raise typer.Exit(int(bool(result.get("damage"))))
 
 
 predict = typer.Typer(help="What theory says about a given network, before anyone trains it.", no_args_is_help=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
+from linnet._files import placed
 from linnet.cli.bar import bar
 from linnet.cli.typed import picture
 from linnet.reproduction.demonstration import demonstrate, setting
@@ -24,7 +25,8 @@ def run(
     )
     with bar("training", quiet=quiet) as progress:
         found = demonstrate(asked, progress)
-    found.plot().savefig(out)
+    with placed(out) as partial:
+        found.plot().savefig(partial)
     ended = int(found.run.ended)
     how = "" if found.run.status == "horizon" else f" The run {found.run.status} at step {ended}."
     console.print(

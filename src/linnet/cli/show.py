@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from linnet import _check
 from linnet._files import duration
+from linnet._table import Column, Fitted
 from linnet.claims import SIZES, Claim, Erratum, Finding, registry, settle, subjects
 from linnet.claims.papers import unknown
 from linnet.cli.settings import changes, own
@@ -63,15 +63,19 @@ def show_list(everything: Mapping[str, list[dict[str, Any]]]) -> None:
     console = Console()
     for paper in everything["papers"]:
         title = f"{paper['id']}: {paper['title']}"
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-        for column in ("id", "kind", "place", "statement"):
-            table.add_column(column, overflow="fold", no_wrap=column == "id")
+        table = Fitted(
+            Column("id"),
+            Column("kind", spare=1),
+            Column("place", spare=2, prose=True),
+            Column("statement", spare=3, prose=True),
+            title=title,
+        )
         for c in _of(everything["claims"], paper):
-            table.add_row(c["id"], c["kind"], c["place"], escape(c["statement"]))
+            table.add(c["id"], c["kind"], escape(c["place"]), escape(c["statement"]))
         for e in _of(everything["errata"], paper):
-            table.add_row(e["id"], e["grade"], e["place"], escape(f"{e['printed']}  ->  {e['corrected']}"))
+            table.add(e["id"], e["grade"], escape(e["place"]), escape(f"{e['printed']}  ->  {e['corrected']}"))
         for f in _of(everything["experiments"], paper):
-            table.add_row(f["id"], "experiment", f["place"], escape(f["title"]))
+            table.add(f["id"], "experiment", escape(f["place"]), escape(f["title"]))
         console.print(table)
         console.print()
 
@@ -228,15 +232,14 @@ def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
         console.print("No computation decides it.")
     if verdict is None:
         return
-    table = Table(box=None, pad_edge=False)
-    for name, justify in (("", "left"), ("measured", "left"), ("margin", "right")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("case", overflow="fold")
+    table = Fitted(
+        Column(""), Column("measured"), Column("margin", spare=2, right=True), Column("case", spare=1, prose=True)
+    )
     for f in verdict["findings"]:
         colour = "green" if f["holds"] != f["printed"] else "bold red"
         word = ("holds" if f["holds"] else "fails") + (" (printed)" if f["printed"] else "")
         case = ", ".join(f"{name}={value}" for name, value in f["case"].items())
-        table.add_row(f"[{colour}]{word}[/]", f["text"], f"{f['margin']:.3g}", escape(case))
+        table.add(f"[{colour}]{word}[/]", f["text"], f"{f['margin']:.3g}", escape(case))
     console.print()
     console.print(table)
     stated = "as stated" if verdict["as_stated"] else "[bold red]not as stated[/]"
@@ -250,12 +253,15 @@ def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
     _head(console, told, "experiment")
     console.print(f"{escape(told['title'])}. {escape(told['caption'])}", highlight=False)
     console.print()
-    table = Table(box=None, pad_edge=False)
-    for column in ("parameter", "paper", "quick", "what it is"):
-        table.add_column(column, overflow="fold", no_wrap=column == "parameter")
+    table = Fitted(
+        Column("parameter"),
+        Column("paper", prose=True),
+        Column("quick", spare=1, prose=True),
+        Column("what it is", spare=2, prose=True),
+    )
     for p in told["parameters"]:
         quick = "" if p["quick"] == p["paper"] else _check.show(p["quick"])
-        table.add_row(p["name"], escape(_check.show(p["paper"])), escape(quick), escape(p["description"]))
+        table.add(p["name"], escape(_check.show(p["paper"])), escape(quick), escape(p["description"]))
     console.print(table)
     minutes = ", ".join(f"{duration(60 * m)} at {size} size" for size, m in told["minutes"].items())
     console.print(f"\nOn two cores about {minutes}. linnet reproduce {told['id']} makes it.", highlight=False)

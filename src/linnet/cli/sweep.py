@@ -26,5 +26,24 @@ def run(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
     ends = ", ".join(
         f"{counts[word]} {word}" for word in ("horizon", "converged", "diverged", "stalled") if counts[word]
     )
+    if counts["damaged"]:
+        console.print(f"Damaged chunks that were computed again: {counts['damaged']}.", highlight=False)
     console.print(f"{counts['computed']} runs in {seconds:.1f} s; in the store: {ends}.", highlight=False)
     return {"out": str(out), "seconds": round(seconds, 2), **counts}
+
+
+def check(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
+    """Says what is damaged in the store; returns what `--json` prints."""
+    found = sweep.check(sweep.read(spec), out)
+    console = Console(quiet=quiet)
+    for part in found.damage:
+        where = ", ".join(
+            f"{name} = {low:g}" + f" to {high:g}" * (low != high) for name, (low, high) in part.cells.items()
+        )
+        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {where}", highlight=False)
+    missing = found.cells - found.finished
+    console.print(f"{out}: {found.finished} of {found.cells} runs are there and whole.", highlight=False)
+    if missing or found.damage:
+        console.print("The same command without --check computes the others.")
+    damage = [part._asdict() for part in found.damage]
+    return {"out": str(out), "cells": found.cells, "finished": found.finished, "damage": damage}

@@ -122,13 +122,17 @@ def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
 
 def picture(plot: Path | None, *, name: str = "plot") -> None:
     """Refuses a file that no picture can be written to, before anything is computed."""
-    if plot is not None and (plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir()):
-        from linnet._check import InputError
+    from linnet._check import InputError
+    from linnet._files import ready
 
+    if plot is None:
+        return
+    if plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir():
         ends = ", ".join(_PICTURES)
         raise InputError(
             f"{name} = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists."
         )
+    ready(plot)
 
 
 def refuse(why: str, **given: object) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from linnet import _check, report, reproduction
 from linnet._check import InputError
+from linnet._table import Column, Fitted
 from linnet.claims import SIZES, Erratum, find, registry
 from linnet.cli.bar import bar
 from linnet.cli.settings import changes, own
@@ -51,11 +51,15 @@ def run(
     return verdicts.told()
 
 
-def _table(verdicts: Verdicts) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name, justify in (("", "left"), ("id", "left"), ("kind", "left"), ("margin", "right"), ("seconds", "right")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("statement", overflow="fold")
+def _table(verdicts: Verdicts) -> Fitted:
+    table = Fitted(
+        Column(""),
+        Column("id"),
+        Column("kind", spare=2),
+        Column("margin", spare=1, right=True),
+        Column("seconds", spare=4, right=True),
+        Column("statement", spare=3, prose=True),
+    )
     entries = registry()
     for verdict in verdicts.claims:
         entry = entries[verdict.id]
@@ -64,7 +68,7 @@ def _table(verdicts: Verdicts) -> Table:
             word = "shown" if verdict.holds else "not shown"
         colour = "green" if verdict.as_stated else "bold red"
         kind = entry.grade if isinstance(entry, Erratum) else entry.kind
-        table.add_row(
+        table.add(
             f"[{colour}]{word}[/]",
             entry.id,
             kind,

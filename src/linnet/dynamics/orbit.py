@@ -36,12 +36,14 @@ def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limi
     orbit has diverged once an entry of its point exceeds `limit`. One compiled loop; other numbers reuse it.
     """
     given, points = batch(start, parameters)
+    keep = _check.integer("keep", keep, least=1)
+    _check.fits("keep", keep, 2 * keep * points.size, f"so many points of {given.size} orbits")
     return _orbits(
         step,
         points,
         given,
         _check.integer("skip", skip, least=0),
-        _check.integer("keep", keep, least=1),
+        keep,
         _check.number("limit", limit, above=0),
     )
 

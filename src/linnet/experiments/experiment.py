@@ -1,6 +1,7 @@
 """What an experiment is: a figure of a paper with its parameters, its run, its picture and its acceptance."""
 
 import abc
+import hashlib
 import importlib
 import json
 import re
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._files import put, versions
+from linnet._files import dumps, placed, put, versions, writing
 from linnet._part import sentence
 from linnet.claims import Finding
 from linnet.claims.papers import admit, blamed, enlist, fingerprint, installed, unknown
@@ -104,28 +105,52 @@ class Experiment(BaseModel):
     def data(self, folder: Path, progress: Progress, *, workers: int = 1) -> tuple[xarray.Dataset, bool]:
         """The dataset in `folder` if it was made with these parameters, else a new one; and whether it was there."""
         store, file, mark = folder / "data.zarr", folder / "data.nc", folder / "parameters.json"
-        try:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{str(folder)!r} cannot be made: {error.strerror}.") from None
-        wanted = json.dumps({"parameters": self.model_dump(), "versions": self.versions()}, sort_keys=True)
-        ours = mark.exists() and mark.read_text(encoding="utf-8") == wanted
+        wanted = json.loads(json.dumps({"parameters": self.model_dump(), "versions": self.versions()}))
+        there = _read(mark)
+        digest = there.pop("data", None)
+        ours = there == wanted
         if not ours:
-            mark.unlink(missing_ok=True)  # first: data without its mark belongs to nobody
-            for leftover in (*folder.glob("data*"), folder / "result.json"):  # ours by name: others may keep files here
-                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
-            put(mark, wanted)
-        elif file.exists():
-            with xarray.open_dataset(file, engine="scipy") as found:
-                return found.load(), True
-        whole = (folder / "result.json").exists()
+            with writing(folder):
+                mark.unlink(missing_ok=True)  # first: data without its mark belongs to nobody
+                for leftover in (*folder.glob("data*"), folder / "result.json"):  # by name: others may keep files here
+                    shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+            put(mark, dumps(wanted))
+        elif (found := _whole(file, digest)) is not None:
+            return found, True
+        whole = (folder / "result.json").exists() and not file.exists()
         with blamed(_id(self)):
             made = self.run(folder, progress, workers)
         if not store.exists():
-            partial = folder / "data.partial"
-            made.to_netcdf(partial, engine="scipy")
-            partial.replace(file)
+            with placed(file) as partial:
+                made.to_netcdf(partial, engine="scipy")
+            put(mark, dumps({**wanted, "data": _digest(file)}))
         return made, ours and whole
+
+
+def _read(mark: Path) -> dict[str, Any]:
+    """What the mark says; nothing if there is none, or a damaged one."""
+    try:
+        found = json.loads(mark.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _whole(file: Path, digest: Any) -> xarray.Dataset | None:
+    """The dataset of a file; None if there is none, or not the one whose digest was noted."""
+    if not file.exists() or digest not in (None, _digest(file)):
+        return None
+    try:
+        with xarray.open_dataset(file, engine="scipy") as found:
+            return found.load()
+    except Exception:  # a damaged file is reason for anything
+        return None
 
 
 def _id(experiment: Experiment) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from linnet import _check
 from linnet.states import Pair
 
 
@@ -35,9 +36,10 @@ class Observable:
 
     def __call__(self, state: Any, problem: Any, prepared: Any = None) -> Any:
         state = self._seen(state)
-        if self.preparation is None:
-            return self.function(state, problem)
-        return self.function(state, problem, self.prepare(problem, state) if prepared is None else prepared)
+        with _check.traceable(f"the observable {self.name!r}"):
+            if self.preparation is None:
+                return self.function(state, problem)
+            return self.function(state, problem, self.prepare(problem, state) if prepared is None else prepared)
 
 
 def observable(

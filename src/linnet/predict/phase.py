@@ -242,6 +242,7 @@ def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray
         _check.integer("the number of levels", len(given), least=1, most=d, reason="the dimension")
         return given, None
     count = _check.integer("rank", rank, least=1, most=d, reason="the dimension")
+    _check.fits("rank", count, 1000 * count, "so many signals")
     if d > _DENSE:
         return np.full(count, count**-0.5), None  # what the drawn levels tend to in high dimension
     problem = low_rank_recovery(jax.random.key(seed), d, count)

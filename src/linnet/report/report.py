@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from linnet._files import duration, put
+from linnet._files import duration, locked, put
 from linnet._version import __version__
 from linnet.claims import GRADES, KINDS, Claim, Erratum, Subject, registry, subjects
 from linnet.claims.papers import typed
@@ -23,6 +23,11 @@ _WORDS = ("as stated", "not as stated", "not run")
 
 def write(out: Path) -> Path:
     """The page of all results and verdicts below `out`, in the order of the papers, then the users' own subjects."""
+    with locked(out, out, wait=True):  # no page may hide what another process has just put there
+        return _write(out)
+
+
+def _write(out: Path) -> Path:
     order, entries = list(experiments()), registry()
     there, checked = results(out), verdicts(out)
     made = sorted((r for r in there if r.id in order), key=lambda result: order.index(result.id))
@@ -95,6 +100,7 @@ def _paper(subject: Subject, results: list[Result], verdicts: Mapping[str, Verif
         "errata": errata,
         "errata_run": sum(e["verdict"] is not None for e in errata),
         "shown": sum(e["word"] == "as stated" for e in errata),
+        "noted": sum(e["entry"].check is None for e in errata),
         "grades": [(grade, grades[grade]) for grade in GRADES if grades[grade]],
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from linnet._check import InputError
-from linnet._files import dumps, machine, put, versions
+from linnet._files import dumps, locked, machine, put, ready, versions, writing
 from linnet.claims import Claim, Erratum, Finding, Verdict
 from linnet.claims.papers import fingerprint
 
@@ -156,6 +156,11 @@ def good(out: Path, size: str) -> dict[str, Verified]:
 
 def store(out: Path, new: Verdicts) -> None:
     """Puts verdicts into `claims.json`, with those of other entries that are still good."""
+    with locked(out, out, wait=True):  # another process may put its own there
+        _store(out, new)
+
+
+def _store(out: Path, new: Verdicts) -> None:
     names = {verdict.id for verdict in new.claims}
     before = verdicts(out)
     kept = [verdict for name, verdict in good(out, new.size).items() if name not in names]
@@ -172,11 +177,12 @@ def store(out: Path, new: Verdicts) -> None:
 
 
 def folder(out: Path) -> None:
-    """Makes the folder of results."""
-    try:
+    """Makes the folder of results, and refuses one that cannot be written, or with files that cannot be read."""
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"out = {str(out)!r} is not allowed: {error.strerror}.") from None
+    ready(out / "index.html")
+    for read in (results, verdicts):
+        read(out)
 
 
 def _numbers(found: dict[str, Any]) -> dict[str, Any]:
@@ -188,4 +194,7 @@ def _read(file: Path, made: Callable[[dict[str, Any]], _T]) -> _T:
     try:
         return made(json.loads(file.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError):
-        raise InputError(f"{str(file)!r} cannot be read: it is not what this version of Linnet writes there.") from None
+        raise InputError(
+            f"{str(file)!r} cannot be read: it is damaged, or not what this version of Linnet writes there; delete it "
+            "and give the same command again."
+        ) from None

@@ -11,7 +11,7 @@ import jax
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._files import machine
+from linnet._files import locked, machine, placed, writing
 from linnet._pool import Call, cores, finished
 from linnet.claims import Claim, Erratum, Verdict
 from linnet.claims import find as find_claims
@@ -146,7 +146,14 @@ def make(
     workers: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> Made:
-    """Data, figure, verdicts and all about them in the experiment's folder."""
+    """Data, figure, verdicts and all about them in the experiment's folder, which is its own meanwhile."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, folder):
+        return _make(experiment, size, folder, made_on, workers, progress)
+
+
+def _make(experiment: Experiment, size: str, folder: Path, made_on: str, workers: int, progress: Progress) -> Made:
     began = time.perf_counter()
     before = folder / "result.json"
     data, kept = experiment.data(folder, progress, workers=workers)
@@ -158,7 +165,8 @@ def make(
         figure = experiment.draw(data)
         accepted = experiment.accept(data)
     for suffix in ("png", "svg"):
-        figure.savefig(folder / f"figure.{suffix}", metadata={"Date": None} if suffix == "svg" else None)
+        with placed(folder / f"figure.{suffix}") as partial:
+            figure.savefig(partial, metadata={"Date": None} if suffix == "svg" else None)
     result = Result(
         id=experiment.id,
         title=experiment.title,

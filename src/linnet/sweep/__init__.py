@@ -1,6 +1,6 @@
 """Sweeps: a grid of runs into one labelled store, resumable after a kill at any moment."""
 
 from linnet.sweep.spec import Call, Sweep, parse, read
-from linnet.sweep.sweep import run
+from linnet.sweep.sweep import Checked, Damage, check, run
 
-__all__ = ["Call", "Sweep", "parse", "read", "run"]
+__all__ = ["Call", "Checked", "Damage", "Sweep", "check", "parse", "read", "run"]

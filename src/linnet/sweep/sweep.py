@@ -2,22 +2,22 @@
 
 import itertools
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from linnet import _check
 from linnet._check import InputError
 from linnet._pool import pool
 from linnet.sweep.cells import Builder, Cell, Runner
 from linnet.sweep.spec import Sweep
-from linnet.sweep.store import WORDS, Store, locked
+from linnet.sweep.store import WORDS, Store, alone
 
 Progress = Callable[[int, int], None]
 _MOST = 512  # runs in one batch
@@ -25,7 +25,8 @@ _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
 
 
 def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: int = 1) -> dict[str, int]:
-    """Makes or completes the store `out`; returns how many cells ended in which way, and how many were computed now.
+    """Makes or completes the store `out`; returns how many cells ended in which way, how many were computed now, and
+    how many chunks were computed again because they were found damaged.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
     chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
@@ -33,7 +34,7 @@ def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: in
     command line: all cores).
     """
     plan = None if out.exists() else _plan(spec)  # mistakes show before anything is written
-    with locked(out):
+    with alone(out):
         return _run(spec, out, plan, progress, workers)
 
 
@@ -41,8 +42,12 @@ def _plan(spec: Sweep) -> tuple[Any, ...]:
     """What a new store needs to know."""
     builder = Builder(spec)
     first, runner = builder.cell(_points(spec, np.arange(1))[0]), Runner(spec, builder.quantities)
-    chunks = _chunks(tuple(map(len, spec.grid().values())), spec.batch or _batch(first))
-    return builder.quantities, runner.shapes(first), chunks, runner.clock(first) if runner.series else None
+    sizes = tuple(map(len, spec.grid().values()))
+    _check.fits("axes", " x ".join(map(str, sizes)), 2 * math.prod(sizes), "a grid of so many runs")
+    chunks, shapes = _chunks(sizes, spec.batch or _batch(first)), runner.shapes(first)
+    each = sum(math.prod(shape) for shape, _ in shapes.values())
+    _check.fits("batch", math.prod(chunks), 3 * each * math.prod(chunks), f"{each:,} numbers of each run")
+    return builder.quantities, shapes, chunks, runner.clock(first) if runner.series else None
 
 
 def _run(
@@ -53,6 +58,9 @@ def _run(
     store = Store(out)
     store.agrees(spec)
     store.sweep_leftovers()
+    if lost := store.lost_axes():
+        axes = {**spec.grid(), "record": _plan(spec)[3]}
+        store.restore({name: axes[name] for name in lost})
     numbers = np.arange(store.status.size).reshape(store.status.shape)
     done = before = int(np.count_nonzero(store.status))
 
@@ -72,7 +80,37 @@ def _run(
         done += numbers[block].size
         tell(0)
     ends = Counter(WORDS[code] for code in store.status.flat)
-    return {"cells": numbers.size, "computed": done - before, **{word: ends[word] for word in WORDS[1:]}}
+    counts = {"cells": numbers.size, "computed": done - before, "damaged": len(store.damaged)}
+    return counts | {word: ends[word] for word in WORDS[1:]}
+
+
+class Damage(NamedTuple):
+    """Arrays of a store that cannot be read in some cells: the range of each axis; all cells for an axis itself."""
+
+    arrays: list[str]
+    cells: dict[str, list[float]]
+
+
+class Checked(NamedTuple):
+    """What a store holds: its cells, how many of them are finished and whole, and what is damaged."""
+
+    cells: int
+    finished: int
+    damage: list[Damage]
+
+
+def check(spec: Sweep, out: Path) -> Checked:
+    """Reads all that is finished in the store `out` and says what is damaged, by checksums; changes nothing."""
+    if not out.exists():
+        raise InputError(f"{str(out)!r} is not a store of a sweep: there is nothing.")
+    store, grid = Store(out), spec.grid()
+    store.agrees(spec)
+    whole = {name: [float(values[0]), float(values[-1])] for name, values in grid.items()}
+    damage = [Damage([name], whole) for name in store.lost_axes()]
+    for block, arrays in store.damaged:
+        parts = {name: values[part] for (name, values), part in zip(grid.items(), block, strict=True)}
+        damage.append(Damage(arrays, {name: [float(part[0]), float(part[-1])] for name, part in parts.items()}))
+    return Checked(store.status.size, int(np.count_nonzero(store.status)), damage)
 
 
 Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
@@ -159,13 +197,11 @@ def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> 
 def _batch(cell: Cell) -> int:
     """How many runs at once: what a quarter of the device's memory holds, one on a CPU that is busy with one."""
     numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(cell.state))
-    device = jax.devices()[0]
-    if device.platform == "cpu":
+    room = _check.memory()
+    if jax.default_backend() == "cpu":
         if numbers > _BUSY:
             return 1
-        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if hasattr(os, "sysconf") else 2**31
-    else:
-        room = (device.memory_stats() or {}).get("bytes_limit", 2**33)
+        room //= 2
     bytes_each = 8 * (16 * numbers + 8 * max(cell.steps, 256))  # state, its new value, gradients, what is kept; records
     return int(np.clip(room // 4 // bytes_each, 1, _MOST))
 

@@ -1,13 +1,14 @@
 """Runs as files: a zarr group that xarray opens, with the states beside what was recorded.
 
     run.zarr/               the dataset of `to_xarray`: values, step, time, status (zarr format 2)
-      .zattrs               "linnet": a JSON text with "format" 1, the labels, and the trees of states
+      .zattrs               "linnet": a JSON text with "format" 1, "checksum", the labels, and the trees of states
       final/layers.0 ...    the arrays of the final state, one for each leaf, named by its path
       memory/ kept/ states/ those of the motion's memory and of the states that were kept
       end/                  the status' number, and the step or time of the end
 
 A tree is null, {"array": path}, {"value": x}, {"tuple": [...]}, {"list": [...]}, {"dict": {...}}, or {"type": the
-qualified name of a class, "fields": {...}}; what JSON cannot hold is {"unknown": a text}.
+qualified name of a class, "fields": {...}}; what JSON cannot hold is {"unknown": a text}. Every chunk carries a
+checksum and none is left out because it is empty, so that `load` finds what was changed or lost.
 """
 
 import dataclasses
@@ -24,15 +25,18 @@ import numpy as np
 
 from linnet import _check, states
 from linnet._check import InputError
+from linnet._files import hushed, refusal
 from linnet.outcome import Kept
 from linnet.trajectory.trajectory import Label, Trajectory
 
 _FORMAT = 1
 
 
+@hushed()
 def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
     """Writes a run beside its place and then renames it into it; a run that was there is replaced."""
     import zarr
+    from numcodecs import CRC32
 
     place = Path(path)
     if _check.traced(run):
@@ -44,7 +48,10 @@ def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
     trees: dict[str, Any] = {}
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        run.to_xarray(**batch).to_zarr(building, mode="w", zarr_format=2, consolidated=False)
+        dataset = run.to_xarray(**batch)
+        codecs: Any = {"filters": [CRC32()]}
+        options: Any = {"consolidated": False, "encoding": dict.fromkeys(dataset.variables, codecs)}
+        dataset.to_zarr(building, mode="w", zarr_format=2, write_empty_chunks=True, **options)
         root = zarr.open_group(building, mode="r+", zarr_format=2)
         for name, tree in _parts(run).items():
             arrays: dict[str, np.ndarray] = {}
@@ -54,9 +61,12 @@ def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
                 # empty chunks are written, because a zero that is left out comes back without its sign
                 chunks = tuple(max(1, n) for n in array.shape)
                 config: Any = {"write_empty_chunks": True}
-                made = group.create_array(leaf, shape=array.shape, dtype=array.dtype, chunks=chunks, config=config)
+                made = group.create_array(
+                    leaf, shape=array.shape, dtype=array.dtype, chunks=chunks, config=config, **codecs
+                )
                 made[...] = array
-        root.attrs["linnet"] = json.dumps({"format": _FORMAT, "labels": run.labels, "trees": trees})
+        about = {"format": _FORMAT, "checksum": CRC32.codec_id, "labels": run.labels, "trees": trees}
+        root.attrs["linnet"] = json.dumps(about)
         zarr.consolidate_metadata(building, zarr_format=2)
         if place.exists():
             place.rename(old)
@@ -67,12 +77,13 @@ def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
                 old.rename(place)  # what was there stays
             raise
     except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
+        raise InputError(f"{str(path)!r} cannot be written: {refusal(error)}.") from None
     finally:
         for leftover in (building, old):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+@hushed()
 def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
     """The run that `run.save(path)` wrote, every bit of it.
 
@@ -95,6 +106,8 @@ def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
         about = json.loads(root.attrs["linnet"])
         if about["format"] != _FORMAT:
             raise InputError(f"{str(path)!r} has format {about['format']}: this version of Linnet reads {_FORMAT}.")
+        if "checksum" in about and (lost := [name for name, array in _arrays(root) if not _there(array)]):
+            raise InputError(f"{str(path)!r} is damaged: files of {', '.join(lost)} are lost.")
         labels = tuple(Label(n, None if dims is None else tuple(dims), text) for n, dims, text in about["labels"])
         part = {name: _restored(tree, root[name], known, examples) for name, tree in about["trees"].items()}
         return Trajectory(
@@ -106,7 +119,7 @@ def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
             **part.pop("end"),
             **part,
         )
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except Exception as error:  # a damaged file is reason for anything
         if isinstance(error, InputError):
             raise
         raise InputError(f"{str(path)!r} is damaged: {type(error).__name__} while it was read.") from error
@@ -206,6 +219,17 @@ def _gather(node: Any, examples: dict[str, Any]) -> None:
     if isinstance(node, tuple | list | dict) or fields is not None:
         for value in inner:
             _gather(value, examples)
+
+
+def _arrays(group: Any) -> list[tuple[str, Any]]:
+    """All arrays of a group and of those below."""
+    import zarr
+
+    return [(name, member) for name, member in group.members(max_depth=None) if isinstance(member, zarr.Array)]
+
+
+def _there(array: Any) -> bool:
+    return array.size == 0 or array.nchunks_initialized == array.nchunks
 
 
 def _array(stored: Any) -> Any:

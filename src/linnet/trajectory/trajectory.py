@@ -114,7 +114,7 @@ class Trajectory(eqx.Module):
         return trajectory(self, names or tuple(self.values), _check.choice("log", log, ("", "x", "y", "xy")), time)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the run into a folder (by custom named .zarr), which `load` reads back bit for bit.
+        """Writes the run into a folder (by custom named .zarr), which `load` reads back bit for bit, or refuses.
 
         It is a zarr group that `xarray.open_zarr` opens, with the arrays of the states in groups beside;
         `linnet.trajectory.store` describes it.

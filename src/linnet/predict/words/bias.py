@@ -3,8 +3,8 @@
 import math
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
+from linnet._table import Column, Fitted
 from linnet.outcome import Status
 from linnet.predict.answer import plural, preparation
 from linnet.predict.bias import FIT, GROWN, STEPS, BiasMeasured, BiasPrediction
@@ -60,12 +60,18 @@ def _setting(said: BiasPrediction) -> list[RenderableType]:
     return list(lines)
 
 
-def _table(said: BiasPrediction, seen: BiasMeasured | None, exact: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _table(said: BiasPrediction, seen: BiasMeasured | None, exact: bool) -> Fitted:
     # what is measured needs no bounds
-    beside = ("exact flow", "error") if seen is not None else () if exact else ("not before", "not after")
-    for column in ("mode", "value", "", "in W_1", "in W_2", "half at", *beside):
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    beside = {"exact flow": 1, "error": 2} if seen is not None else {} if exact else {"not before": 2, "not after": 1}
+    table = Fitted(
+        Column("mode", right=True),
+        Column("value", 3, right=True),
+        Column("", 4),
+        Column("in W_1", 5, right=True),
+        Column("in W_2", 6, right=True),
+        Column("half at", right=True),
+        *(Column(name, spare, right=True) for name, spare in beside.items()),
+    )
     for i, mode in enumerate(said.modes[:_SHOWN]):
         when = mode.half_learned
         cells = [str(i + 1), f"{mode.value:.4g}", str(mode.regime), f"{mode.first_layer:.4g}"]
@@ -74,7 +80,7 @@ def _table(said: BiasPrediction, seen: BiasMeasured | None, exact: bool) -> Tabl
             cells += _compared(when.time, seen.modes[i].half_learned.time)
         elif not exact:
             cells += [f"{bound:.3g}" for bound in (when.not_before, when.not_after)]
-        table.add_row(*cells)
+        table.add(*cells)
     return table
 
 

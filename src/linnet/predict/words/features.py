@@ -2,9 +2,9 @@
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from linnet._table import Column, Fitted
 from linnet.predict.answer import When, preparation
 from linnet.predict.features_result import ALIGNED, Data, FeaturesMeasured, FeaturesPrediction
 from linnet.theory.regime import Regime
@@ -71,15 +71,13 @@ def _gram(answer: FeaturesPrediction) -> list[str]:
     return []
 
 
-def _table(answer: FeaturesPrediction, run: FeaturesMeasured | None) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=run is not None)
-    table.add_column("")
-    for name in ("predicted", *(("measured",) if run else ())):
-        table.add_column(name, justify="right")
+def _table(answer: FeaturesPrediction, run: FeaturesMeasured | None) -> Fitted:
+    beside = (Column("measured", 1, right=True),) if run else ()
+    table = Fitted(Column("", prose=True), Column("predicted", right=True), *beside, header=run is not None)
 
     def row(name: str, *values: float | None) -> None:
         cells = [_number(value) for value in values[: 1 if run is None else 2]]
-        table.add_row(name, *cells)
+        table.add(name, *cells)
 
     if answer.stages is not None or run is not None:
         both = [answer.stages, None if run is None else run.stages]
@@ -105,15 +103,13 @@ def _table(answer: FeaturesPrediction, run: FeaturesMeasured | None) -> Table:
     return table
 
 
-def _conditions(answer: FeaturesPrediction) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "value", "must be", "holds"):
-        table.add_column(name, justify="right" if name == "value" else "left")
+def _conditions(answer: FeaturesPrediction) -> Fitted:
+    table = Fitted(Column("", prose=True), Column("value", 1, right=True), Column("must be", 2), Column("holds"))
     for condition in answer.assumptions:
         limit = "a constant" if condition.limit is None else _number(condition.limit)
         holds = {None: "open", True: "yes", False: "no"}[condition.holds]
-        table.add_row(
-            f"{condition.id}: {condition.text}", _number(condition.value), f"{condition.sense} {limit}", holds
+        table.add(
+            f"{condition.id}: {escape(condition.text)}", _number(condition.value), f"{condition.sense} {limit}", holds
         )
     return table
 

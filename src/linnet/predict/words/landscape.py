@@ -1,9 +1,9 @@
 """A landscape in words."""
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from linnet._table import Column, Fitted
 from linnet.observe.landscape import Kind
 from linnet.predict.answer import plural, preparation
 from linnet.predict.landscape import LandscapeMeasured, LandscapePrediction
@@ -26,11 +26,16 @@ def words(said: LandscapePrediction, seen: LandscapeMeasured | None = None) -> R
         f"Modes: {', '.join(f'{z:.4g}' for z in modes[:12])}{' ...' if len(modes) > 12 else ''} ({what}).",
         *preparation(said),
     ]
-    table = Table(box=None, pad_edge=False)
-    beside = () if seen is None else ("built: kind", "index ", "lambda_min ")
-    for column in ("modes kept", "loss", "excess", "kind", "index", "lambda_min", *beside):
-        left = column in ("modes kept", "kind", "built: kind")
-        table.add_column(column, justify="left" if left else "right")
+    beside = (("built: kind", 1), ("index ", 3), ("lambda_min ", 2)) if seen is not None else ()
+    table = Fitted(
+        Column("modes kept"),
+        Column("loss", 5, right=True),
+        Column("excess", 6, right=True),
+        Column("kind"),
+        Column("index", 4, right=True),
+        Column("lambda_min", 3, right=True),
+        *(Column(name, spare, right=spare > 1) for name, spare in beside),
+    )
     measured = [None] * shown if seen is None else list(seen.points)
     for point, found in zip(said.points, measured, strict=True):
         cells: list[str | Text] = [point.name, f"{point.loss:.5g}", f"{point.excess:.5g}"]
@@ -38,7 +43,7 @@ def words(said: LandscapePrediction, seen: LandscapeMeasured | None = None) -> R
             word, style = _WORDS[one.label]
             rounded = 0.0 if one is found and not one.negative_eigenvalues else one.smallest_eigenvalue
             cells += [Text(word, style), str(one.negative_eigenvalues), f"{rounded:.5g}"]
-        table.add_row(*cells)
+        table.add(*cells)
     parts += [table, "index: how many Hessian eigenvalues are negative; lambda_min: the smallest."]
     if any(point.label is Kind.DEGENERATE_SOSP for point in said.points):
         parts.append("Degenerate points are no minima and have no second-order descent: training slows down near them.")

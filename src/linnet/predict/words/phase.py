@@ -2,9 +2,9 @@
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from linnet._table import Column, Fitted
 from linnet.predict.answer import When
 from linnet.predict.phase import PhaseMeasured, PhasePrediction
 from linnet.theory.mixed import Phase
@@ -35,17 +35,16 @@ def told(result: PhasePrediction | PhaseMeasured) -> RenderableType:
     return Group(*map(Text.from_markup, lines), _table(answer, run), *map(Text.from_markup, after))
 
 
-def _table(answer: PhasePrediction, run: PhaseMeasured | None) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "predicted", *(("exact run", "error") if run else ())):
-        table.add_column(column, justify="left" if not column else "right")
+def _table(answer: PhasePrediction, run: PhaseMeasured | None) -> Fitted:
+    beside = (Column("exact run", 1, right=True), Column("error", 2, right=True)) if run else ()
+    table = Fitted(Column("", prose=True), Column("predicted", right=True), *beside)
 
     def row(name: str, shape: str, predicted: float, measured: float | None) -> None:
         cells = [name, format(predicted, shape)]
         if run is not None:
             cells.append("–" if measured is None else format(measured, shape))
             cells.append(f"{predicted / measured - 1:+.1%}" if measured else "")
-        table.add_row(*cells)
+        table.add(*cells)
 
     def moment(name: str, predicted: When, measured: When | None) -> None:
         row(name, ".0f", predicted.time / answer.lr, None if measured is None else measured.time / answer.lr)

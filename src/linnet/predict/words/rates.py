@@ -1,8 +1,9 @@
 """What `linnet predict rates` shows."""
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.markup import escape
 
+from linnet._table import Column, Fitted
 from linnet.predict.answer import When, number, preparation
 from linnet.predict.rates import NEAR, RatesMeasured, RatesPrediction
 
@@ -16,15 +17,14 @@ def words(said: RatesPrediction, seen: RatesMeasured | None = None) -> Renderabl
     else:
         first = f"[bold]It does not get there:[/] the flow ends at size {said.limit:.4g}, not at {z1:.4g}."
     data = "your data, whitened first" if said.whitened_first else "whitened data"
-    table = Table(box=None, pad_edge=False, show_header=seen is not None)
-    for column in ("", "") if seen is None else ("", "closed form", "exact flow"):
-        table.add_column(column, justify="right" if table.columns else "left")
+    beside = () if seen is None else (Column("exact flow", 1, right=True),)
+    table = Fitted(Column("", prose=True), Column("closed form", right=True), *beside, header=seen is not None)
 
     def row(name: str, value: float | When | None, found: When | None = None) -> None:
         if value is not None:
             moment = value.time if isinstance(value, When) else value
-            beside = [] if seen is None else ["" if found is None else number(found.time)]
-            table.add_row(name, number(moment), *beside)
+            measured = [] if seen is None else ["" if found is None else number(found.time)]
+            table.add(escape(name), number(moment), *measured)
 
     row("rate of |A - Z_1| at the start", said.far_rate)  # none at the target itself
     if said.far_phase_ends.time:

@@ -3,8 +3,8 @@
 import math
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
+from linnet._table import Column, Fitted
 from linnet.predict.answer import plural
 from linnet.predict.stability import StabilityMode, StabilityPrediction
 from linnet.predict.stability_run import StabilityMeasured
@@ -81,28 +81,29 @@ def _cells(mode: StabilityMode) -> list[str]:
     return [told, f"{mode.low:.6g} .. {mode.high:.6g}", f"{mode.high - mode.low:.4g}"]
 
 
-def _table(said: StabilityPrediction) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("mode", "target"):
-        table.add_column(name, justify="right")
-    for name in ("at this lr", "values of u^T A v", "amplitude"):
-        table.add_column(name)
+def _table(said: StabilityPrediction) -> Fitted:
+    table = Fitted(
+        Column("mode", right=True),
+        Column("target", 2, right=True),
+        Column("at this lr", prose=True),
+        Column("values of u^T A v", 1),
+        Column("amplitude", 3),
+    )
     for i, mode in enumerate(said.modes):
-        table.add_row(str(i + 1), f"{mode.value:.6g}", *_cells(mode))
+        table.add(str(i + 1), f"{mode.value:.6g}", *_cells(mode))
     return table
 
 
-def _thresholds(said: StabilityPrediction) -> Table:
+def _thresholds(said: StabilityPrediction) -> Fitted:
     names = ["diverges from lr ="]
     if said.depth > 1:
         names = ["period 2 from lr =", "period 4", "chaos", "diverges"]
-    table = Table(box=None, pad_edge=False)
-    for name in ("mode", "target", *names):
-        table.add_column(name, justify="right")
+    columns = (Column(name, spare, right=True) for spare, name in enumerate(names))
+    table = Fitted(Column("mode", right=True), Column("target", 4, right=True), *columns)
     for i, mode in enumerate(said.modes):
         at = mode.thresholds
         rates = [at.diverges] if said.depth == 1 else [at.oscillates, at.doubles, at.chaos, at.diverges]
-        table.add_row(str(i + 1), f"{mode.value:.6g}", *(f"{rate:.6g}" for rate in rates))
+        table.add(str(i + 1), f"{mode.value:.6g}", *(f"{rate:.6g}" for rate in rates))
     return table
 
 
@@ -163,11 +164,10 @@ def _run(said: StabilityPrediction, seen: StabilityMeasured) -> list[RenderableT
     parts: list[RenderableType] = [f"{begin}{seen.steps} steps, {cross}{when}"]
     if not seen.long_enough:
         parts.append("It is too short to see where the modes end: a larger alpha leaves the start sooner.")
-    table = Table(box=None, pad_edge=False)
-    for name in ("mode", "last steps of the run", "predicted", "largest error of the map"):
-        table.add_column(name, justify="right")
+    names = ("mode", "last steps of the run", "predicted", "largest error of the map")
+    table = Fitted(*(Column(name, spare, right=True) for name, spare in zip(names, (0, 0, 1, 2), strict=True)))
     for i, (found, mode) in enumerate(zip(seen.modes, said.modes, strict=True)):
-        table.add_row(
+        table.add(
             str(i + 1),
             f"{found.low:.6g} .. {found.high:.6g}",
             "diverges" if mode.low is None else f"{mode.low:.6g} .. {mode.high:.6g}",
