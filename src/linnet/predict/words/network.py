@@ -4,8 +4,8 @@ import math
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
+from linnet._table import Column, Fitted
 from linnet.predict.answer import Holds, Source, When, plural, preparation
 from linnet.predict.network.end import NetworkEnd
 from linnet.predict.network.plan import WHITENED
@@ -112,11 +112,18 @@ def _setting(said: NetworkPrediction) -> str:
     return f"{told}; loss {loss}; {layers}, {said.start.kind} start of scale {scales}."
 
 
-def _table(said: NetworkPrediction, seen: NetworkMeasured | None) -> Table:
-    table = Table(box=None, pad_edge=False)
-    columns = ["mode", "value", "regime", "kernel", "half at", "+-", *(["measured"] if seen else [])]
-    for column in [*columns, *(["W_1", "W_L"] if said.settles else ["at this lr"])]:
-        table.add_column(column, justify="left" if column in ("regime", "at this lr") else "right", no_wrap=True)
+def _table(said: NetworkPrediction, seen: NetworkMeasured | None) -> Fitted:
+    table = Fitted(
+        Column("mode", right=True),
+        Column("value", right=True),
+        Column("regime", spare=2),
+        Column("kernel", spare=3, right=True),
+        Column("half at", right=True),
+        Column("+-", spare=1, right=True),
+        *([Column("measured", right=True)] if seen else []),
+        *((Column("W_1", spare=5, right=True), Column("W_L", spare=4, right=True)) if said.settles else ()),
+        *(() if said.settles else (Column("at this lr"),)),
+    )
     for i, mode in enumerate(said.modes[:_SHOWN]):
         half = mode.half_learned
         cells = [str(i + 1), f"{mode.value:.4g}", mode.regime, f"x {_growth(mode.kernel_growth)}"]
@@ -128,7 +135,7 @@ def _table(said: NetworkPrediction, seen: NetworkMeasured | None) -> Table:
             span = mode.between
             moves = f", {span.low:.3g}..{span.high:.3g}" if span is not None and mode.oscillates else ""
             cells.append(f"{mode.outcome}{moves}")
-        table.add_row(*cells)
+        table.add(*cells)
     return table
 
 
