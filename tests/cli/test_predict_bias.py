@@ -58,7 +58,7 @@ def test_text_and_picture(typed, tmp_path):
         "minimum norm",
         "not before",
         "width 1,000",
-        "estimates",
+        "the flow itself was integrated",
     ):
         assert words in told
     assert (tmp_path / "p.png").stat().st_size > 20_000

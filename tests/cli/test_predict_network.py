@@ -246,7 +246,7 @@ def test_strange_situations_are_answered(name, typed, tmp_path):
         case "constant labels":
             assert answer["loss"]["end"] == pytest.approx(0.651, abs=1e-3)
             assert run["predictor_error"] < 1e-5
-            assert answer["modes"][0]["half_learned"]["error"] is None  # 21 is far from 1, and it says so
+            within(answer)  # a condition number of 21
         case "some zeros":
             assert len(answer["modes"]) == 1
         case "width 1":
@@ -264,6 +264,7 @@ def test_strange_situations_are_answered(name, typed, tmp_path):
             assert answer["modes"][0]["half_learned"]["step"] is None  # beyond all numbers
             assert answer["regime"] == "rich"
         case "deep gaussian":
-            assert answer["modes"][0]["layers"] is None
+            within(answer)
             assert run["status"] == "converged"
-            assert "no theory" in answer["theory"][1]["origin"]
+            assert run["layer_error"] < 1e-4
+            assert "descent itself" in answer["theory"][1]["origin"]

@@ -95,15 +95,14 @@ def test_every_number_of_data_against_full_weights(average):
     halves = [events[0] for events in solution.t_events[:2]]
     for mode, found, true in zip(said.modes, seen.modes, halves, strict=True):
         when = mode.half_learned
-        assert when.error is None
         assert when.not_before < true < when.not_after
-        assert when.time == pytest.approx(true, rel=0.3)  # an estimate, at this condition number
+        assert when.time == pytest.approx(true, rel=when.error)
+        assert when.error < 1e-3
         assert found.half_learned.time == pytest.approx(true, rel=1e-5)
         assert found.half_learned.exact
     fitted = solution.t_events[-1][0]
     assert fitted < said.fit.not_after
-    assert said.fit.error is None
-    assert fitted / 3 < said.fit.time < 3 * fitted  # an estimate too
+    assert said.fit.time == pytest.approx(fitted, rel=said.fit.error)
     assert seen.fit.time == pytest.approx(fitted, rel=1e-5)
     assert seen.status == "converged"
     assert seen.excess_loss_left < 1e-15
@@ -287,8 +286,14 @@ def test_where_its_figures_are_from():
     assert {name for source in said.theory for name in source.claims} <= known
     assert {need.holds for source in said.theory for need in source.needs} == {"exactly"}
     x, y = samples()
-    rough = predict.bias(ln.regression(x, y), gamma=0.1)
+    followed = predict.bias(ln.regression(x, y), gamma=0.1)
+    assert not [need for source in followed.theory for need in source.needs]
+    assert "the flow itself, integrated" in [source.origin for source in followed.theory]
+    wide = np.random.default_rng(0).normal(size=(500, 400)) * np.geomspace(1, 0.1, 400)
+    rough = predict.bias(ln.regression(wide, wide[:, :300]), gamma=0.1)  # nobody follows so many weights
     assert {need.holds for source in rough.theory for need in source.needs} == {"not"}
+    assert rough.fit.error is None
+    assert "~ marks estimates" in str(rough)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def _in_time(left: Axes, middle: Axes, said: BiasPrediction, seen: BiasMeasured 
         middle.plot(clock, first[:, i], color=colour, lw=3, alpha=0.45)
         middle.axvline(half, color=colour, lw=0.8, ls=":")
     exact = all(mode.half_learned.exact for mode in modes)
-    word = "theory, exact" if exact else "estimate from the predictor's directions"
+    known = all(mode.half_learned.error is not None for mode in modes)
+    word = "theory, exact" if exact else "integrated" if known else "estimate from the predictor's directions"
     left.plot([], [], color=colours[0], lw=3, alpha=0.45, label=word)
     left.plot([], [], "o", color=colours[0], mec="white", ms=7, label="half learned")
     last = clock[-1]
@@ -76,7 +77,7 @@ def _at_the_end(axes: Axes, said: BiasPrediction) -> None:
     axes.set(
         xlabel="index" if place.size == said.inputs else f"index (the first {place.size} of {said.inputs})",
         ylabel="singular values of $W_1$ at the end",
-        title=f"{said.regime.capitalize()}: the first layer ends with rank {layer.rank}",
+        title=f"{said.regime.capitalize()}: {layer.rank} of {said.inputs} values of the first layer grow",
     )
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8)

@@ -15,9 +15,10 @@ from linnet.curves import crossing
 from linnet.initial import i_gamma
 from linnet.motion import GradientFlow, loss_below
 from linnet.outcome import Status
-from linnet.predict import given
+from linnet.predict import bias_flow, given
 from linnet.predict.answer import Hypothesis, Loss, Measured, Prediction, Progress, Source, When, hidden
 from linnet.predict.frame import Frame, of_samples
+from linnet.predict.network.path import Path
 from linnet.problems import regression
 from linnet.record import logarithmic
 from linnet.simulation import simulate
@@ -92,15 +93,19 @@ class BiasPrediction(Prediction):
     steps_to_fit: float  # of descent with that step size
     theory: tuple[Source, ...]
     frame: Frame = hidden()
+    path: Path | None = hidden()  # the flow, where it had to be integrated
 
     def curves(self, times: Any = None) -> Curves:
-        """Modes in closed form (estimates where their times are), and W_1's singular values that follow from them."""
+        """Modes as their times are told (closed form, integrated, estimated), and W_1's values that follow."""
         moments = [mode.half_learned.time for mode in self.modes]
         if times is None:
             times = np.geomspace(min(moments) / 30, max(6 * max(moments), 1.5 * self.fit.time), 300)
         clock, values = np.asarray(times, dtype=float), np.array([mode.value for mode in self.modes])
-        curvature = spectral.activation(SHARE, np.diag(self.frame.scales), self.frame.limit, self.gamma).curvature
-        modes = np.asarray(jax.jit(spectral.whitened)(clock, values, self.gamma, np.sqrt(curvature)))
+        if self.path is not None:
+            modes = bias_flow.at(self.path, clock)
+        else:
+            curvature = spectral.activation(SHARE, np.diag(self.frame.scales), self.frame.limit, self.gamma).curvature
+            modes = np.asarray(jax.jit(spectral.whitened)(clock, values, self.gamma, np.sqrt(curvature)))
         return Curves(clock, modes, np.sqrt(np.hypot(modes, self.gamma) + self.gamma))
 
     def measure(self, *, progress: Progress | None = None) -> "BiasMeasured":
@@ -223,7 +228,7 @@ def bias(problem: Any, *, gamma: float, width: int | None = None) -> BiasPredict
     `problem` is a regression on any data with its own normalisation, or the singular values of a target (`whitened`).
     The predictor is that of minimum norm whatever gamma is (spectral/C5); sigma_i(W_1) is sqrt(hypot(s_i, gamma) +
     gamma) (spectral/C8); times are exact where the predictor's directions are principal axes of the inputs
-    (spectral/C14).
+    (spectral/C14), else the flow is integrated, or estimated where that would cost too much.
     From d_in neurons on all widths move alike (spectral/C1). There is no intercept: centre the columns.
     """
     gamma = _check.real("gamma", gamma, least=1e-100, most=1e100)
@@ -241,6 +246,15 @@ def bias(problem: Any, *, gamma: float, width: int | None = None) -> BiasPredict
     start, unmoved = math.sqrt(2 * gamma), frame.d_in - count
     regimes = [Regime.RICH if value > gamma else Regime.LAZY for value in values]
     ends = spectral.fit_time(FIT, inputs, limit, gamma)
+    path = None if times.exact.all() else bias_flow.integrated(frame, gamma)
+    halves = [_moment(times.time[i], times.exact[i], times.least[i], times.most[i]) for i in range(count)]
+    fit = _moment(ends.time, ends.exact, None, ends.most)
+    if path is not None:
+        halves = [
+            bias_flow.moment(path.reached(i, SHARE), half.not_before, _bound(half.not_after))
+            for i, half in enumerate(halves)
+        ]
+        fit = bias_flow.moment(path.fit(FIT), None, float(ends.most))
     lr = spectral.largest_lr(inputs, limit, gamma)
     return BiasPrediction(
         prepared=given.prepared(problem),
@@ -270,16 +284,17 @@ def bias(problem: Any, *, gamma: float, width: int | None = None) -> BiasPredict
                 regime=regimes[i],
                 first_layer=float(first[i]),
                 second_layer=float(second[i]),
-                half_learned=_moment(times.time[i], times.exact[i], times.least[i], times.most[i]),
+                half_learned=halves[i],
             )
             for i in range(count)
         ),
-        order=tuple(int(i) + 1 for i in np.argsort(times.time, kind="stable")),
-        fit=_moment(ends.time, ends.exact, None, ends.most),
+        order=tuple(int(i) + 1 for i in np.argsort([half.time for half in halves], kind="stable")),
+        fit=fit,
         largest_stable_lr=lr,
-        steps_to_fit=math.ceil(ends.time / lr) if ends.time / lr < 1e18 else math.inf,
-        theory=_theory(times, scales),
+        steps_to_fit=math.ceil(fit.time / lr) if fit.time / lr < 1e18 else math.inf,
+        theory=_theory(times, scales, path),
         frame=frame,
+        path=path,
     )
 
 
@@ -299,11 +314,12 @@ def _bound(value: float | None) -> float:
     return value
 
 
-def _theory(times: spectral.Activation, scales: np.ndarray) -> tuple[Source, ...]:
+def _theory(times: spectral.Activation, scales: np.ndarray, path: Path | None) -> tuple[Source, ...]:
     axes = Hypothesis.of(
         "the predictor's directions are principal axes of the inputs",
         0.0 if times.exact.all() else float(1 - (scales[-1] / scales[0]) ** 2),
     )
+    followed = None if path is None else Source("half_learned, order, fit", "the flow itself, integrated")
     return (
         Source("predictor, loss", "the least-squares predictor of minimum norm", ("spectral/C4", "spectral/C5")),
         Source("first_layer, second_layer", "singular values of the layers from those of A", ("spectral/C8",)),
@@ -312,8 +328,13 @@ def _theory(times: spectral.Activation, scales: np.ndarray) -> tuple[Source, ...
             "a mode is rich where s > gamma: its singular value in W_1 is then made by s and not by the start",
             ("spectral/C8",),
         ),
-        Source("half_learned, order", "the closed form of whitened data", ("spectral/C14", "spectral/C16"), (axes,)),
+        followed
+        or Source("half_learned, order", "the closed form of whitened data", ("spectral/C14", "spectral/C16"), (axes,)),
         Source("not_before, not_after", "bounds from the loss and the mirror", ("spectral/C6", "spectral/C10")),
-        Source("fit", "the same modes, and the bound of the loss", ("spectral/C6", "spectral/C14"), (axes,)),
+        *(
+            ()
+            if followed
+            else (Source("fit", "the same modes, and the bound of the loss", ("spectral/C6", "spectral/C14"), (axes,)),)
+        ),
         Source("largest_stable_lr", "the Hessian where the flow ends", ()),
     )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -120,28 +120,40 @@ def _stepped(chain: Chain, modes: Modes, lr: float) -> Way:
 def _integrated(
     chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float
 ) -> Way:
-    """The flow of a field from these weights on until it arrives."""
+    """The flow of a field from these weights on until it arrives; not at all where numbers leave all bounds."""
+    try:
+        with np.errstate(all="ignore"):
+            return _marched(chain, modes, field, lr, weights, begin)
+    except (ValueError, np.linalg.LinAlgError):  # infinite entries of a matrix, in the words of SciPy
+        return Way(np.array([begin]), _look(chain, modes)(chain.matrix(weights))[None], weights, 0, False)
+
+
+def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float) -> Way:
+    """The steps of the solver."""
     look = _look(chain, modes)
-    size = float(np.max(np.abs(chain.start)))
     unit = lr or 1.0
+    size = float(np.max(np.abs(chain.start)))
     far = begin + 1e15 / (unit * float(np.max(chain.gram)) * max(size, 1e-3))
 
-    def turn(_: float, weights: Flat) -> Float[np.ndarray, "weights weights"]:
-        hessian = chain.hessian(weights)
+    def turn(_: float, moved: Flat) -> Float[np.ndarray, "weights weights"]:
+        hessian = chain.hessian(weights + moved)
         return -unit * (hessian + lr / 2 * hessian @ hessian)
 
-    solver: OdeSolver
-    if weights.size <= _STIFF:
-        solver = BDF(lambda _, y: field(y), begin, weights, far, rtol=_TOLERANCE, atol=_TOLERANCE * size, jac=turn)
-    else:
-        solver = DOP853(lambda _, y: field(y), begin, weights, far, rtol=_TOLERANCE, atol=_TOLERANCE * size)
+    def velocity(_: float, moved: Flat) -> Flat:
+        return field(weights + moved)
+
+    # what the weights have moved by is integrated, since large ones move by little
+    still, limits = np.zeros_like(weights), _tolerances(chain, modes)
+    stiff = weights.size <= _STIFF
+    kinds: dict[str, Any] = {"rtol": _TOLERANCE, "atol": limits, **({"jac": turn} if stiff else {})}
+    solver: OdeSolver = (BDF if stiff else DOP853)(velocity, begin, still, far, **kinds)
     near = _ARRIVED * look(chain.matrix(chain.start))[-2]
     steps, seen, peak = [begin], [look(chain.matrix(weights))], 0.0
     for index in range(_SOLVER_STEPS):
         if seen[-1][-2] <= near or solver.status != "running" or solver.nfev * chain.operations > _OPERATIONS:
             break
         if lr and index % _OFTEN == 0:
-            peak = max(peak, chain.sharpness(solver.y))
+            peak = max(peak, chain.sharpness(weights + solver.y))
         before = solver.t
         solver.step()
         if solver.status == "failed":
@@ -149,8 +161,20 @@ def _integrated(
         inside = solver.dense_output()
         for moment in before + _INSIDE * (solver.t - before):
             steps.append(float(moment))
-            seen.append(look(chain.matrix(inside(moment))))
-    return Way(np.array(steps), np.array(seen), solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+            seen.append(look(chain.matrix(weights + inside(moment))))
+    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+
+
+def _tolerances(chain: Chain, modes: Modes) -> Flat:
+    """Absolute errors of the weights: small beside the start, which grows, and beside what they are multiplied by."""
+    layers = chain.layers(chain.start)
+    sizes = [float(np.linalg.norm(w)) for w in layers]
+    size, goal = float(np.max(np.abs(chain.start))), float(np.max(modes.value))
+    limits = []
+    for i, w in enumerate(layers):
+        others = math.prod(sizes[:i] + sizes[i + 1 :])
+        limits.append(np.full(w.size, _TOLERANCE * min(size, goal / others if others > 0 else size)))
+    return np.concatenate(limits)
 
 
 class Path(NamedTuple):

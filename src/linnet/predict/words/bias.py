@@ -15,21 +15,25 @@ _SHOWN = 10  # modes in the table; JSON has all
 
 def words(said: BiasPrediction, seen: BiasMeasured | None = None) -> RenderableType:
     """Regime, predictor, modes in a table, times and step size; measured times beside predicted ones."""
-    layer, modes, exact = said.first_layer, said.modes, all(mode.half_learned.exact for mode in said.modes)
+    layer, modes = said.first_layer, said.modes
+    exact = all(mode.half_learned.exact for mode in modes)
+    known = all(mode.half_learned.error is not None for mode in modes)
     parts: list[RenderableType] = [*_setting(said), *preparation(said), _table(said, seen, exact)]
     if len(modes) > _SHOWN:
         parts.append(f"… and {len(modes) - _SHOWN} more: --json lists them.")
     if layer.unmoved:
         parts.append(f"The {layer.unmoved} other singular values of W_1 stay at {layer.start:.4g}.")
     fit, steps = said.fit, said.steps_to_fit
-    how = "" if fit.exact else f" (estimate; certainly by {fit.not_after:.3g})"
-    parts.append(f"The excess loss is down to {FIT:.0%} at time {'' if fit.exact else '~ '}{fit.time:.4g}{how}.")
+    how = "" if fit.error is not None else f" (estimate; certainly by {fit.not_after:.3g})"
+    parts.append(f"The excess loss is down to {FIT:.0%} at time {'' if not how else '~ '}{fit.time:.4g}{how}.")
     count = plural(int(steps), "such step") if math.isfinite(steps) else "more such steps than anyone can make"
     parts.append(
         f"Gradient descent settles there below lr = {said.largest_stable_lr:.4g} (larger steps look for flatter "
         f"layers); that time is {count}."
     )
-    if not exact:
+    if known and not exact:
+        parts.append("No closed form holds on these data: the flow itself was integrated for the times.")
+    if not known:
         parts.append(
             "[yellow]~ marks estimates:[/] exact where the predictor's directions are principal axes of the inputs, "
             "good for condition numbers near 1, and a rough guide, often several times too early, from 5 on."
@@ -46,9 +50,9 @@ def _setting(said: BiasPrediction) -> list[RenderableType]:
     loss = {"sum": "1/2 sum of squares", "mean": "1/(2n) sum of squares"}.get(said.normalisation, said.normalisation)
     ends = "least squares" if said.loss.end else "an exact fit"
     lines = [
-        f"[bold]{said.regime}[/]: {rich} of {plural(len(modes), 'mode')} larger than gamma; the first layer ends with "
-        f"rank {layer.rank} of {said.inputs} (singular values at least {GROWN:g} times their start), stable rank "
-        f"{layer.stable_rank:.3g}.",
+        f"[bold]{said.regime}[/]: {rich} of {plural(len(modes), 'mode')} larger than gamma. Of the {said.inputs} "
+        f"singular values of the first layer {layer.rank or 'none'} grow{'s' * (layer.rank == 1)} to {GROWN:g} times "
+        f"their start or more; its stable rank ends at {layer.stable_rank:.3g}.",
         f"{plural(said.samples, 'sample')}, {plural(said.inputs, 'input')}, {plural(said.outputs, 'output')}, rank "
         f"{said.rank}, {'whitened' if said.whitened else f'condition number {said.condition:.3g}'}; loss {loss}; "
         f"gamma = {said.gamma:.4g}: W_1 starts at sqrt(2 gamma) = {layer.start:.4g} in all directions.",
@@ -75,7 +79,7 @@ def _table(said: BiasPrediction, seen: BiasMeasured | None, exact: bool) -> Fitt
     for i, mode in enumerate(said.modes[:_SHOWN]):
         when = mode.half_learned
         cells = [str(i + 1), f"{mode.value:.4g}", str(mode.regime), f"{mode.first_layer:.4g}"]
-        cells += [f"{mode.second_layer:.4g}", f"{'' if when.exact else '~ '}{when.time:.4g}"]
+        cells += [f"{mode.second_layer:.4g}", f"{'' if when.error is not None else '~ '}{when.time:.4g}"]
         if seen is not None:
             cells += _compared(when.time, seen.modes[i].half_learned.time)
         elif not exact:

@@ -14,6 +14,10 @@ _WORDS = {
     Kind.DEGENERATE_SOSP: ("degenerate", "yellow"),
     Kind.NOT_CRITICAL: ("not critical", "red"),
 }
+_LEGEND = (
+    "index: how many Hessian eigenvalues are negative; lambda_min: the smallest, at the balanced factorisation of the "
+    "point. A change of basis between layers keeps loss, kind and index, and changes lambda_min but not its sign."
+)
 
 
 def words(said: LandscapePrediction, seen: LandscapeMeasured | None = None) -> RenderableType:
@@ -44,7 +48,7 @@ def words(said: LandscapePrediction, seen: LandscapeMeasured | None = None) -> R
             rounded = 0.0 if one is found and not one.negative_eigenvalues else one.smallest_eigenvalue
             cells += [Text(word, style), str(one.negative_eigenvalues), f"{rounded:.5g}"]
         table.add(*cells)
-    parts += [table, "index: how many Hessian eigenvalues are negative; lambda_min: the smallest."]
+    parts += [table, _LEGEND]
     if any(point.label is Kind.DEGENERATE_SOSP for point in said.points):
         parts.append("Degenerate points are no minima and have no second-order descent: training slows down near them.")
     else:
