@@ -18,7 +18,7 @@ install_import_hook("linnet", "shapes.checked")
 
 import linnet  # noqa: E402, F401  (switches on 64-bit floats before any test makes an array)
 
-_MANY = 4000  # compiled programs that one worker holds
+_MANY = 1500  # compiled programs that one worker holds: a megabyte and three memory maps each
 _COMPILING = 2  # examples by default of a property whose every example has shapes of its own and compiles
 for name, examples in (("quick", 25), ("slow", 60)):
     hypothesis.settings.register_profile(
@@ -45,6 +45,7 @@ def pytest_configure(config):
 def _compile_quickly():
     """Compiling is most of the work of small tests: unoptimised it takes half the time and computes the same."""
     jax.config.update("jax_disable_most_optimizations", True)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for commands that tests start
     # without the passes that write fast kernels; read when the first array is made
     flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_emitter_verification_level=0"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
