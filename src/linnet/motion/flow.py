@@ -85,7 +85,7 @@ class _Run(NamedTuple):
 
 
 class _Loop:
-    """The loop of one run. Steps and their sizes are diffrax's; its own loop would be a program three times as large."""
+    """The loop of one run. Steps and their sizes are diffrax's; with its loop the program is three times as large."""
 
     def __init__(self, motion: GradientFlow, task: Task):
         self.motion, self.task, self.term = motion, task, _term(task.problem)
