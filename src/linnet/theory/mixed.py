@@ -68,6 +68,7 @@ def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number =
     return sign * unit * _mode(kappa * unit * t, s0 / unit, goal / unit, c / unit)
 
 
+@jax.jit
 def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
     h = jnp.hypot(goal, c)
     plus = goal + h
