@@ -5,6 +5,9 @@ import sys
 import time
 from pathlib import Path
 
+# The workers have a core each: threads of BLAS would fight for it. Read when NumPy and SciPy load; commands inherit it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import hypothesis
 import jax
 import pytest
@@ -15,6 +18,7 @@ install_import_hook("linnet", "shapes.checked")
 
 import linnet  # noqa: E402, F401  (switches on 64-bit floats before any test makes an array)
 
+_MANY = 1500  # compiled programs that one worker holds: a megabyte and three memory maps each
 _COMPILING = 2  # examples by default of a property whose every example has shapes of its own and compiles
 for name, examples in (("quick", 25), ("slow", 60)):
     hypothesis.settings.register_profile(
@@ -33,8 +37,30 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     slow = config.getoption("--slow")
     hypothesis.settings.load_profile("slow" if slow else "quick")
-    # compiling is most of the work of small tests; unoptimised it takes half the time and computes the same
-    jax.config.update("jax_disable_most_optimizations", not slow)
+    if not slow:
+        _compile_quickly()
+    _share_compiled_programs(config)
+
+
+def _compile_quickly():
+    """Compiling is most of the work of small tests: unoptimised it takes half the time and computes the same."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for commands that tests start
+    # without the passes that write fast kernels; read when the first array is made
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_emitter_verification_level=0"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+
+
+def _share_compiled_programs(config):
+    """What one worker, command or earlier run has compiled, the others read (`--cache-clear` empties it)."""
+    folder = config.cache.mkdir("compiled")
+    for name, value in (
+        ("jax_compilation_cache_dir", str(folder)),
+        ("jax_persistent_cache_min_compile_time_secs", 0),
+        ("jax_persistent_cache_min_entry_size_bytes", -1),
+    ):
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -52,11 +78,19 @@ def key():
     return jax.random.key(20)
 
 
+_compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, _, **__: _compiled.append(1) if "backend_compile" in event else None
+)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _free_compiled_code():
-    """Hundreds of shapes compile in one run; drop them module by module."""
+    """Programs fill memory and its map; modules share them, so they are dropped when there are many."""
     yield
-    jax.clear_caches()
+    if len(_compiled) > _MANY:
+        _compiled.clear()
+        jax.clear_caches()
 
 
 class Started:

@@ -21,6 +21,7 @@ def haar(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows col
     return q * jnp.sign(jnp.diagonal(r))
 
 
+@partial(jax.jit, static_argnames=("rows", "columns"))
 def bartlett(
     key: Key[Array, ""], degrees: Float[Array, ""] | float, rows: int, columns: int
 ) -> Float[Array, "rows columns"]:

@@ -6,6 +6,7 @@ give: the width is a number and no array of that width ever exists.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -39,15 +40,29 @@ def gaussian(
         widths = (d_in, *_hidden(width), d_out)
         _drawn(widths)
         deviations = _deviations(variance, len(widths) - 1)
-        keys = jax.random.split(key, len(deviations))
-        shapes = [(above, below) for below, above in pairwise(widths)]
-        return Weights([s * jax.random.normal(k, shape) for s, k, shape in zip(deviations, keys, shapes, strict=True)])
-    first, second = _deviations(variance, 2)
+        return Weights(_normal_layers(key, deviations, widths))
+    deviations = _deviations(variance, 2)
     total = d_in + d_out
     neurons = _width(width, total)
     _check.fits("width", width, 3 * neurons * total, f"{neurons} neurons of {total} weights, the compressed network,")
-    r = bartlett(key, _check.number("width", width, least=1), neurons, total)
-    return Weights((first * r[:, :d_in], second * r[:, d_in:].T))
+    return Weights(_two_layers(key, _check.number("width", width, least=1), deviations, neurons, d_in, d_out))
+
+
+@partial(jax.jit, static_argnums=2)
+def _normal_layers(key: Key[Array, ""], deviations: Sequence[Array], widths: tuple[int, ...]) -> list[Array]:
+    """Normal layers between these widths."""
+    keys = jax.random.split(key, len(deviations))
+    shapes = [(above, below) for below, above in pairwise(widths)]
+    return [s * jax.random.normal(k, shape) for s, k, shape in zip(deviations, keys, shapes, strict=True)]
+
+
+@partial(jax.jit, static_argnums=(3, 4, 5))
+def _two_layers(
+    key: Key[Array, ""], width: Array, deviations: Sequence[Array], neurons: int, d_in: int, d_out: int
+) -> tuple[Array, Array]:
+    """Two normal layers, compressed."""
+    r = bartlett(key, width, neurons, d_in + d_out)
+    return deviations[0] * r[:, :d_in], deviations[1] * r[:, d_in:].T
 
 
 def readout(
@@ -91,7 +106,8 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
     Haar frame of `width` >= d_in neurons in full.
     """
     d_out, d_in = _matrix(problem)
-    scale = jnp.sqrt(2 * _check.number("gamma", gamma, above=0))
+    xp, (gamma,) = _known(_check.number("gamma", gamma, above=0))
+    scale = xp.sqrt(2 * gamma)
     w = d_in if width is None else _check.integer("width", width, least=d_in, reason="d_in: the frame needs it")
     neurons = d_in if key is None else w
     _check.fits("width", neurons, neurons * (3 * d_in + d_out), f"a frame of {neurons} x {d_in}")
@@ -101,8 +117,8 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
                 f"width = {w} is not allowed: without a key there are d_in = {d_in} neurons, and A is that of any "
                 "width; give a key for all of them."
             )
-        return Weights((scale * jnp.eye(d_in), jnp.zeros((d_out, d_in))))
-    return Weights((scale * haar(_stream(key, "i_gamma"), w, d_in), jnp.zeros((d_out, w))))
+        return Weights((_times(scale, np.eye(d_in)), np.zeros((d_out, d_in))))
+    return Weights((_times(scale, haar(_stream(key, "i_gamma"), w, d_in)), np.zeros((d_out, w))))
 
 
 def propagator(problem: Problem) -> Weights:
@@ -113,7 +129,7 @@ def propagator(problem: Problem) -> Weights:
     """
     d_out, d_in = _matrix(problem)
     _check.fits("d_in + d_out", d_in + d_out, 2 * (d_in + d_out) ** 2, "a matrix of that size")
-    eye = jnp.eye(d_in + d_out)
+    eye = np.eye(d_in + d_out)
     return Weights((eye[:, :d_in], eye[d_in:]))
 
 
@@ -128,10 +144,11 @@ def balanced(
     a = _check.array("matrix", matrix, ndim=2)
     widths = _widths(hidden)
     _drawn((a.shape[1], *widths, a.shape[0]))
-    u, s, vt = jnp.linalg.svd(a, full_matrices=False)
+    xp, (a,) = _known(a)
+    u, s, vt = xp.linalg.svd(a, full_matrices=False)
     if rank is None and _check.traced(s):
         raise InputError("rank is missing: give it when the matrix is traced.")
-    needed = 1 if _check.traced(s) else max(1, int(jnp.sum(s > 1e-12 * s[0])))
+    needed = 1 if _check.traced(s) else max(1, int(np.sum(s > 1e-12 * s[0])))
     rank = _check.integer(
         "rank",
         needed if rank is None else rank,
@@ -210,16 +227,16 @@ def identity(problem: Problem, alpha: float, depth: int) -> Weights | Modes:
     """Every layer alpha times the identity (all values alpha for a diagonal network)."""
     alpha, depth, d = _deep(problem, alpha, depth)
     if len(problem.shape) == 1:
-        return Modes(jnp.full((depth, d), alpha))
-    return Weights([alpha * jnp.eye(d)] * depth)
+        return Modes(_times(alpha, np.ones((depth, d))))
+    return Weights([_times(alpha, np.eye(d))] * depth)
 
 
 def one_zero(problem: Problem, alpha: float, depth: int) -> Weights | Modes:
     """Layers alpha I in every layer but the last, which is zero (edge of stability, section 2)."""
     alpha, depth, d = _deep(problem, alpha, depth)
     if len(problem.shape) == 1:
-        return Modes(jnp.full((depth, d), alpha).at[-1].set(0.0))
-    return Weights([*[alpha * jnp.eye(d)] * (depth - 1), jnp.zeros((d, d))])
+        return Modes(_times(alpha, np.append(np.ones((depth - 1, d)), np.zeros((1, d)), axis=0)))
+    return Weights([*[_times(alpha, np.eye(d))] * (depth - 1), np.zeros((d, d))])
 
 
 def orthogonal(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) -> Weights:
@@ -227,7 +244,7 @@ def orthogonal(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) 
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
     keys = jax.random.split(_stream(key, "orthogonal"), depth)
-    return Weights([*(alpha * haar(k, d, d) for k in keys[:-1]), jnp.zeros((d, d))])
+    return Weights([*(_times(alpha, haar(k, d, d)) for k in keys[:-1]), np.zeros((d, d))])
 
 
 def random_one_zero(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) -> Weights:
@@ -235,7 +252,7 @@ def random_one_zero(key: Key[Array, ""], problem: Problem, alpha: float, depth: 
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
     keys = jax.random.split(_stream(key, "random_one_zero"), depth)
-    return Weights([*(alpha * jax.random.normal(k, (d, d)) for k in keys[:-1]), jnp.zeros((d, d))])
+    return Weights([*(_times(alpha, jax.random.normal(k, (d, d))) for k in keys[:-1]), np.zeros((d, d))])
 
 
 def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None) -> Weights:
@@ -264,14 +281,15 @@ def mixed_manifold(matrix: Any, c: Any) -> Weights:
     """
     a = _check.array("matrix", matrix, ndim=2)
     c = _check.number("c", c, above=0)
+    xp, (a, c) = _known(a, c)
     d_out, d_in = a.shape
     _check.fits("matrix", a, 3 * (d_out + d_in) ** 2, f"{d_in + d_out} neurons of as many weights")
-    u, s, vt = jnp.linalg.svd(a, full_matrices=True)
+    u, s, vt = xp.linalg.svd(a, full_matrices=True)
     r = min(d_out, d_in)
-    p = s + jnp.hypot(s, c)
-    plus, minus = jnp.sqrt(p / 2)[:, None], (c / jnp.sqrt(2 * p))[:, None]
-    first = jnp.concatenate([plus * vt[:r], minus * vt[:r], jnp.sqrt(c) * vt[r:], jnp.zeros((d_out - r, d_in))])
-    second = jnp.concatenate([plus * u.T[:r], -minus * u.T[:r], jnp.zeros((d_in - r, d_out)), jnp.sqrt(c) * u.T[r:]])
+    p = s + xp.hypot(s, c)
+    plus, minus = xp.sqrt(p / 2)[:, None], (c / xp.sqrt(2 * p))[:, None]
+    first = xp.concatenate([plus * vt[:r], minus * vt[:r], xp.sqrt(c) * vt[r:], np.zeros((d_out - r, d_in))])
+    second = xp.concatenate([plus * u.T[:r], -minus * u.T[:r], np.zeros((d_in - r, d_out)), xp.sqrt(c) * u.T[r:]])
     return Weights((first, second.T))
 
 
@@ -287,13 +305,25 @@ def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
     if sign == -1:
         mirrored = two_c_balanced(a.T, c)
         return Weights((mirrored.layers[1].T, mirrored.layers[0].T))
+    xp, (a, c) = _known(a, c)
     d_out, d_in = a.shape
     _check.fits("matrix", a, 3 * (d_out**2 + d_in**2), "its singular vectors, all of them,")
-    u, s, vt = jnp.linalg.svd(a, full_matrices=True)
+    u, s, vt = xp.linalg.svd(a, full_matrices=True)
     r = min(d_out, d_in)
-    p = jnp.sqrt(c + jnp.hypot(jnp.zeros(d_in).at[:r].set(s), c))
-    second = jnp.zeros((d_out, d_in)).at[:, :r].set(u[:, :r] * (s / p[:r]))
+    p = xp.sqrt(c + xp.hypot(xp.pad(s, (0, d_in - r)), c))
+    second = xp.pad(u[:, :r] * (s / p[:r]), ((0, 0), (0, d_in - r)))
     return Weights((p[:, None] * vt, second))
+
+
+def _known(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
+    """NumPy and these arrays in it, or JAX's where they are traced: in JAX every shape would compile its products."""
+    return (jnp, arrays) if _check.traced(arrays) else (np, tuple(np.asarray(x) for x in arrays))
+
+
+def _times(number: Any, array: Any) -> Any:
+    """number * array."""
+    number, array = _known(number, array)[1]
+    return number * array
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -341,7 +371,8 @@ def _deviations(variance: Any, layers: int) -> list[Array]:
     given = list(variance) if isinstance(variance, Sequence) else [variance] * layers
     if len(given) != layers:
         raise InputError(f"variance has {len(given)} values: give one number, or one for each of the {layers} layers.")
-    return [jnp.sqrt(_check.number("variance", v, least=0)) for v in given]
+    numbers = [_known(_check.number("variance", v, least=0)) for v in given]
+    return [xp.sqrt(v) for xp, (v,) in numbers]
 
 
 def _deep(problem: Problem, alpha: Any, depth: Any) -> tuple[Any, int, int]:

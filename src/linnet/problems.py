@@ -565,14 +565,20 @@ def custom(cost: Callable[[Array], Array], shape: tuple[int, ...], *, test: Prob
 
 
 def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None) -> Regression:
-    q, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    labels = y.T @ q
-    outside = jnp.sum((y - q @ labels.T) ** 2) if y.ndim == 2 else jnp.sum((y - q @ labels) ** 2)
+    q, root, labels, outside = _roots(x, y)
     n = x.shape[0]
     scale = _check.floating(1.0 / n if _check.flag("average", average) else 1.0)
     out = _check.number("output_scale", output_scale, above=0)
     rows = (q, y) if n <= KEPT_SAMPLES else (None, None)
-    return Regression(s[:, None] * vt, labels, outside, scale, out, n, *rows, test=test)
+    return Regression(root, labels, outside, scale, out, n, *rows, test=test)
+
+
+@jax.jit
+def _roots(x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+    """Q, root, Y^T Q and |Y - Q Q^T Y|^2 of X = Q root."""
+    q, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    labels = y.T @ q
+    return q, s[:, None] * vt, labels, jnp.sum((y - q @ labels.T) ** 2)
 
 
 def _range(root: Float[Array, "k d_in"]) -> tuple[Array, Array, Array]:

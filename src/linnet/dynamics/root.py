@@ -14,10 +14,13 @@ def roots(
     solver would compile for every shape anew, which takes a thousand times longer than this.
     """
     x = np.array(start, dtype=float)
-    for _ in range(most):
+    done, before = np.zeros(x.shape, dtype=bool), np.zeros(x.shape)
+    for step in range(most):
         value, slope = function(x)
         change = value / slope
-        x = x - change
-        if np.all(np.abs(change) <= 4e-16 * np.abs(x)):
+        # after its first step Newton goes one way here: where it turns round, rounding is all that is left
+        done = done | ((change * before < 0) if step > 1 else done) | (np.abs(change) <= 4e-16 * np.abs(x))
+        x, before = np.where(done, x, x - change), np.sign(change)
+        if done.all():
             break
     return x

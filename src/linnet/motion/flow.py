@@ -1,9 +1,10 @@
 """Gradient flow."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import diffrax
 import equinox as eqx
+import equinox.internal
 import jax
 import jax.numpy as jnp
 import optimistix
@@ -15,6 +16,8 @@ from linnet.motion.motion import Motion, Task
 from linnet.outcome import Kept, Outcome, Status
 from linnet.problems import Problem
 from linnet.states import State
+
+_RUNNING = -1
 
 
 class GradientFlow(Motion):
@@ -65,124 +68,150 @@ class GradientFlow(Motion):
         return diffrax.PIDController(rtol=self.rtol, atol=self.atol * jnp.where(jnp.isfinite(size), size, 1.0))
 
     def run(self, task: Task) -> Outcome:
-        """One call of the solver, with an event for each way to end."""
-        problem, stop, points = task.problem, task.stop, task.points
-        halts = [task.spoilt]
-        already = jnp.asarray(False)
-        if stop is not None:
-            already = jnp.asarray(stop(task.state, problem), dtype=bool)
-            level = getattr(stop, "level", None)  # a real number that falls through zero is located inside a step
-            halts.append(
-                (lambda y: level(y, problem)) if level else lambda y: jnp.asarray(stop(y, problem), dtype=bool)
-            )
-        solution = self._solve(task, halts)
-        hit = solution.event_mask
-        final = jax.tree.map(lambda start, x: jnp.where(already, start, x[0]), task.state, solution.ys[2])
-        end = jnp.where(already, points[0], solution.ts[2][0])
-        values, states = self._records(task, solution.ys, final, end)
-        task.tell(jnp.searchsorted(points, end) + 1)
-        code = jnp.where(solution.result == diffrax.RESULTS.successful, Status.HORIZON.code, Status.STALLED.code)
-        if stop is not None:
-            code = jnp.where(hit[1] | already, Status.CONVERGED.code, code)
-        code = jnp.where(hit[0], Status.DIVERGED.code, code)
-        clock = jnp.minimum(points, end)
-        # an event ends the run inside a step: what the solver knows of the step's end is of no use then
-        cut = jnp.any(jnp.stack(hit)) | already
-        blank = self.solver.init(_term(problem), end, end, final, None)
-        inside = jax.tree.map(lambda a, b: jnp.where(cut, a, b), blank, solution.solver_state)
-        memory = (solution.controller_state.inner_state, inside)
-        kept = _extremes(task, values, states, clock)
-        return Outcome(values, clock, code, end, final, memory, kept, states if task.states else None)
-
-    def _solve(self, task: Task, halts: list[Any]) -> Any:
-        """The `diffrax.Solution`: records before the horizon, the record there, and the final state."""
-        points, (pace, inside) = task.points, task.memory
-
-        def see(time: Array, current: Any) -> Any:
-            task.tell(jnp.searchsorted(points, time) + 1)
-            return _record(task, current)
-
-        def before(time: Array, current: Any, _: Any) -> Any:
-            """Repetitions of the last point cost nothing."""
-            blank = jax.tree.map(jnp.zeros_like, jax.eval_shape(see, time, current))
-            return jax.lax.cond(time < points[-1], lambda: see(time, current), lambda: blank)
-
-        return diffrax.diffeqsolve(
-            _term(task.problem),
-            self.solver,
-            t0=points[0],
-            t1=points[-1],
-            dt0=None,
-            y0=task.state,
-            saveat=diffrax.SaveAt(
-                subs=[
-                    diffrax.SubSaveAt(ts=points, fn=before),
-                    diffrax.SubSaveAt(ts=points[-1:], fn=lambda t, y, args: see(t, y)),
-                    diffrax.SubSaveAt(t1=True),
-                ],
-                solver_state=True,
-                controller_state=True,
-            ),
-            stepsize_controller=diffrax.ClipStepSizeController(
-                _Paced(self._controller(task.start), pace), step_ts=points
-            ),
-            event=diffrax.Event(
-                [lambda t, y, args, halt=halt, **kwargs: halt(y) for halt in halts],
-                root_finder=optimistix.Newton(rtol=1e-10, atol=1e-10),
-            ),
-            max_steps=self.max_steps,
-            throw=False,
-            solver_state=inside,
-            adjoint=diffrax.RecursiveCheckpointAdjoint() if task.reverse else diffrax.ForwardMode(),
-        )
-
-    def _records(self, task: Task, seen: Any, final: Any, end: Array) -> Any:
-        """The records in one piece; those that the run did not reach are of its end."""
-        points = task.points
-        last = points == points[-1]
-        missing = (points > end) | (end <= points[0])  # diffrax leaves these at infinity
-
-        def along(flags: Array, many: Array) -> Array:
-            return flags.reshape((-1,) + (1,) * (many.ndim - 1))
-
-        return jax.tree.map(
-            lambda many, one, at_end: jnp.where(
-                along(missing, many), at_end, jnp.where(along(last, many), one[0], many)
-            ),
-            seen[0],
-            seen[1],
-            _record(task, final),
-        )
+        """One compiled loop: a scan over the points, and steps of the solver between them."""
+        return _Loop(self, task).outcome()
 
 
-class _Paced(diffrax.AbstractAdaptiveStepSizeController[Any, Any]):
-    """A controller whose state tells where the next step would end, so that another solve can begin with that step."""
+class _Run(NamedTuple):
+    """Where a flow is: its state and time, where its next step would end, and what solver and controller know."""
 
-    controller: diffrax.PIDController
+    state: Any
+    time: Array
     pace: tuple[Array, Any]
-    rtol: Any
-    atol: Any
-    norm: Any
+    inside: Any
+    level: Array  # what falls through zero where the run stops
+    steps: Array
+    code: Array
 
-    def __init__(self, controller: diffrax.PIDController, pace: tuple[Array, Any]):
-        self.controller, self.pace = controller, pace
-        self.rtol, self.atol, self.norm = controller.rtol, controller.atol, controller.norm
 
-    def wrap(self, direction: Any) -> "_Paced":
-        return _Paced(self.controller.wrap(direction), self.pace)
+class _Loop:
+    """The loop of one run. Steps and their sizes are diffrax's; with its loop the program is three times as large."""
 
-    def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
-    ) -> tuple[Any, Any]:
-        return self.pace[0], self.pace
+    def __init__(self, motion: GradientFlow, task: Task):
+        self.motion, self.task, self.term = motion, task, _term(task.problem)
+        self.controller: Any = motion._controller(task.start)
+        self.solver = _ready(motion.solver, self.controller, reverse=bool(task.reverse))
+        self.order = self.solver.error_order(self.term)
 
-    def adapt_step_size(
-        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any, pace: Any
-    ) -> Any:
-        keep, here, there, jump, inner, result = self.controller.adapt_step_size(
-            t0, t1, y0, y1_candidate, args, y_error, error_order, pace[1]
+    def step(self, run: _Run, goal: Array) -> _Run:
+        """One step of the solver, kept or refused, no further than to the next point."""
+        end = jnp.minimum(run.pace[0], goal)
+        new, error, dense, inside, result = self.solver.step(
+            self.term, run.time, end, run.state, None, run.inside, made_jump=False
         )
-        return keep, here, there, jump, (there, inner), result
+        error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)  # a step out of the domain
+        keep, time, there, _, inner, _ = self.controller.adapt_step_size(
+            run.time, end, run.state, new, None, error, self.order, run.pace[1]
+        )
+        state, inside = jax.tree.map(lambda a, b: jnp.where(keep, a, b), (new, inside), (run.state, run.inside))
+        failed = keep & (result != diffrax.RESULTS.successful)
+        code = jnp.where(failed, Status.STALLED.code, _RUNNING)
+        moved = _Run(state, time, (there, inner), inside, run.level, run.steps + 1, code)
+        path = self.solver.interpolation_cls(t0=run.time, t1=end, **dense)
+        return self.halted(moved, path)
+
+    def halted(self, run: _Run, path: Any) -> _Run:
+        """The run after a step, ended where it has diverged or where its condition holds."""
+        task = self.task
+        spoilt = task.spoilt(run.state)
+        if task.stop is not None and (level := _level(task)) is None:
+            halt = jnp.asarray(task.stop(run.state, task.problem), dtype=bool)
+            run = run._replace(code=jnp.where(halt, Status.CONVERGED.code, run.code))
+        elif task.stop is not None:
+            value = level(run.state)
+            halt = (jnp.sign(value) != jnp.sign(run.level)) & ~spoilt
+            time, state = jax.lax.cond(halt, lambda: _crossing(level, path), lambda: (run.time, run.state))
+            code = jnp.where(halt, Status.CONVERGED.code, run.code)
+            run = run._replace(state=state, time=time, level=value, code=code)
+        return run._replace(code=jnp.where(spoilt, Status.DIVERGED.code, run.code))
+
+    def going(self, run: _Run, goal: Array) -> Array:
+        return (run.time < goal) & (run.code < 0) & (run.steps < self.motion.max_steps)
+
+    def travel(self, run: _Run, goal: Array) -> _Run:
+        """Goes to the next point, or to where the run ends."""
+        return eqx.internal.while_loop(
+            lambda now: self.going(now, goal),
+            lambda now: self.step(now, goal),
+            run,
+            max_steps=self.motion.max_steps if self.task.reverse else None,
+            kind="checkpointed" if self.task.reverse else "lax",
+        )
+
+    def look(self, carry: tuple[_Run, Any], point: tuple[Array, Array]) -> Any:
+        """Goes to the next point and looks there; a run that has ended is not looked at again."""
+        index, goal = point
+        run, last = carry
+        moving = self.going(run, goal) | (index == 0)
+        run = self.travel(run, goal)
+        self.task.tell(index + 1)
+        seen = jax.lax.cond(moving, lambda: _record(self.task, run.state), lambda: last)
+        return (run, seen), seen
+
+    def start(self) -> _Run:
+        task = self.task
+        pace, inside = task.memory
+        level = None if task.stop is None else _level(task)
+        already = jnp.asarray(task.stop is not None and task.stop(task.state, task.problem), dtype=bool)
+        return _Run(
+            task.state,
+            task.points[0],
+            pace,
+            inside,
+            jnp.zeros(()) if level is None else level(task.state),
+            jnp.asarray(0),
+            jnp.where(already, Status.CONVERGED.code, _RUNNING),
+        )
+
+    def outcome(self) -> Outcome:
+        task, points = self.task, self.task.points
+        blank = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda s: _record(task, s), task.state)
+        )
+        body = jax.checkpoint(self.look, prevent_cse=False) if task.reverse else self.look
+        indices = jnp.arange(points.shape[0])
+        (run, _), (values, states) = jax.lax.scan(body, (self.start(), blank), (indices, points))
+        code = jnp.where(run.time < points[-1], Status.STALLED.code, Status.HORIZON.code)
+        code = jnp.where(run.code >= 0, run.code, code)
+        # a run that stops ends inside a step: what the solver knows of the step's end is of no use then
+        cut = (code == Status.CONVERGED.code) | (code == Status.DIVERGED.code)
+        unknown = self.solver.init(self.term, run.time, run.time, run.state, None)
+        inside = jax.tree.map(lambda a, b: jnp.where(cut, a, b), unknown, run.inside)
+        clock = jnp.minimum(points, run.time)
+        kept = _extremes(task, values, states, clock)
+        memory = (run.pace, inside)
+        return Outcome(values, clock, code, run.time, run.state, memory, kept, states if task.states else None)
+
+
+def _ready(solver: Any, controller: diffrax.PIDController, *, reverse: bool) -> Any:
+    """The solver as `diffrax.diffeqsolve` prepares it: forward derivatives, an implicit one with our tolerances."""
+    if isinstance(solver, diffrax.AbstractImplicitSolver):
+        root_finder: Any = diffrax.with_stepsize_controller_tols(optimistix.Newton)
+        asked = root_finder().rtol  # the word for "that of the controller"
+        names = [name for name in ("rtol", "atol", "norm") if getattr(solver.root_finder, name) is asked]
+        own = [getattr(controller, name) for name in names]
+        solver = eqx.tree_at(lambda s: [getattr(s.root_finder, name) for name in names], solver, own)
+    if not reverse and getattr(solver, "scan_kind", "lax") is None:
+        solver = eqx.tree_at(lambda s: s.scan_kind, solver, "lax", is_leaf=lambda x: x is None)
+    return solver
+
+
+def _level(task: Task) -> Any:
+    """The real number whose fall through zero ends the run inside a step, if its condition has one."""
+    level = getattr(task.stop, "level", None)
+    return None if level is None else lambda state: level(state, task.problem)
+
+
+def _crossing(level: Any, path: Any) -> tuple[Array, Any]:
+    """Where on a step's path the level vanishes, from its end by Newton."""
+    found: Any = optimistix.root_find(
+        lambda time, _: level(path.evaluate(time)),
+        optimistix.Newton(rtol=1e-10, atol=1e-10),
+        path.t1,
+        options={"lower": path.t0, "upper": path.t1},
+        throw=False,
+    )
+    return found.value, path.evaluate(found.value)
 
 
 def _term(problem: Problem) -> Any:

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import equinox as eqx
 
 from linnet import _check
 from linnet.states import Pair
@@ -35,11 +38,17 @@ class Observable:
         return state.first if isinstance(state, Pair) and not self.pairs else state
 
     def __call__(self, state: Any, problem: Any, prepared: Any = None) -> Any:
-        state = self._seen(state)
+        given = [self._seen(state), problem]
         with _check.traceable(f"the observable {self.name!r}"):
-            if self.preparation is None:
-                return self.function(state, problem)
-            return self.function(state, problem, self.prepare(problem, state) if prepared is None else prepared)
+            if self.preparation is not None:
+                given.append(self.prepare(problem, state) if prepared is None else prepared)
+            return (self.function if _check.traced(given) else _compiled(self.function))(*given)
+
+
+@lru_cache(maxsize=256)
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in one program; alone, each of its operations would be one."""
+    return eqx.filter_jit(function)
 
 
 def observable(

@@ -116,12 +116,8 @@ class PhasePrediction(Prediction):
         """The predicted smallest test error of other widths and variances on the same target."""
         x, y, d = np.linspace(-3, 0, 31), np.linspace(0, 2.8, 29), float(self.d)
         variance, width = np.meshgrid(d**x, np.maximum(1, np.round(d**y)))
-        c, levels = variance * width, self.levels
-
-        def one(pair: tuple[Any, Any]) -> Any:
-            return mixed.early_stopping(levels, d, pair[0], start=pair[1]).error
-
-        errors = jax.lax.map(one, (jnp.asarray(c.ravel()), jnp.asarray((variance * c).ravel())), batch_size=64)
+        c = variance * width
+        errors = _smallest_errors(jnp.asarray(self.levels), d, c.ravel(), (variance * c).ravel())
         return Plane(x, y, np.asarray(errors).reshape(c.shape))
 
     def measure(self, *, progress: Progress | None = None) -> "PhaseMeasured":
@@ -200,7 +196,7 @@ def phase(
     lr = float(mixed.step_size(size, c, signal, lazy=gamma_sigma2 + gamma_w > 1, c_lr=c_lr))
     values, _, seen = (np.asarray(x) for x in mixed.spiked_signals(a, size))
     edge = 2 * math.sqrt(d - np.sum(seen))
-    stop = jax.jit(lambda c, start: mixed.early_stopping(a, size, c, start=start))(c, variance * c)
+    stop = _early_stopping(a, size, c, start=variance * c)
     noise = len(a) < d
     goals = np.append(values, edge) if noise else values
     half, learned = (_times(share, goals, c, kappa, lr) for share in (_HALF, _LEARNED))
@@ -250,7 +246,7 @@ def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray
 
 
 def _times(share: float, goals: np.ndarray, c: float, kappa: float, lr: float) -> list[When]:
-    times = np.asarray(jax.jit(mixed.mode_time)(0.0, share * goals, goals, c, kappa))
+    times = np.asarray(_mode_time(0.0, share * goals, goals, c, kappa))
     return [When(float(t), step=float(t) / lr) for t in times]
 
 
@@ -286,6 +282,17 @@ def _sources(d: int, width: float, start: float, step: float, hiding: float) -> 
 @jax.jit
 def _errors(times: Any, levels: Any, d: Any, c: Any, start: Any) -> Any:
     return jax.vmap(lambda t: mixed.recovery_error(t, levels, d, c, nodes=64, spiked=True, start=start))(times)
+
+
+_mode_time, _early_stopping = jax.jit(mixed.mode_time), jax.jit(mixed.early_stopping)
+
+
+@jax.jit
+def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
+    def one(pair: tuple[Any, Any]) -> Any:
+        return mixed.early_stopping(levels, d, pair[0], start=pair[1]).error
+
+    return jax.lax.map(one, (c, start), batch_size=64)
 
 
 # The exact run -------------------------------------------------------------------------------------------------------

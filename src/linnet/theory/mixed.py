@@ -83,6 +83,7 @@ def _mode_numbers(c: Number, kappa: Number, **values: Number) -> list[Array]:
     return list(given.values())
 
 
+@jax.jit
 def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
     h = jnp.hypot(goal, c)
     plus = goal + h

@@ -377,22 +377,24 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
         lowest = _lowest_square(np.broadcast_to(excess, (y.size, flat.size)), np.ones(y.size), flat)
         return (1 / (flat**2 * np.sum(1 / (lowest + excess), axis=0))).reshape(values.shape)
 
-    def between(low: float, high: float, near: bool) -> float:
-        """The time from `low` to `high` on one side of half (or twice) the target."""
+    def panels(low: float, high: float, near: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Values from `low` to `high` on one side of half (or twice) the target, and the weight of 1 / K there."""
         if low == high:
-            return 0.0
+            return np.zeros(0), np.zeros(0)
         first, last = np.log(np.abs(1 - np.array([low, high]))) if near else np.log([low, high])
         edges = np.linspace(first, last, 1 + math.ceil(abs(last - first) / _PANEL))
         half = np.diff(edges)[:, None] / 2
         nodes = np.exp(edges[:-1, None] + half * (_NODES + 1))
-        if near:
-            return float(-np.sum(half * _WEIGHTS * clock(1 - nodes if up else 1 + nodes)))
-        return float(np.sum(half * _WEIGHTS * clock(nodes) * nodes / (1 - nodes)))
+        weights = -half * _WEIGHTS if near else half * _WEIGHTS * nodes / (1 - nodes)
+        return ((1 - nodes if up else 1 + nodes) if near else nodes).ravel(), weights.ravel()
 
-    at, total = float(np.prod(y)), 0.0
+    at = float(np.prod(y))
     up = at < 1
     ahead = (at < ends) & (ends < 1) if up else (ends > 1) & (ends < at)
     times = np.where((ends <= at) if up else (ends >= at), 0.0, np.inf)
+    passed: list[Any] = []
+    pieces: list[tuple[np.ndarray, np.ndarray]] = []
+    parts = [0]
     for k in sorted(np.flatnonzero(ahead), key=lambda k: ends[k] if up else -ends[k]):
         aim = float(ends[k])
         if at == 0:  # K is analytic around 0, on the scale at which the zero layer meets the next
@@ -401,10 +403,16 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
             if at < np.finfo(float).tiny:  # 1 / K is beyond all numbers
                 break
             values = at * (_NODES + 1) / 2
-            total += float(np.sum(_WEIGHTS * clock(values) / (1 - values))) * at / 2
+            pieces.append((values, _WEIGHTS / (1 - values) * at / 2))
         turn = float(np.clip(0.5 if up else 2.0, min(at, aim), max(at, aim)))
-        total += between(at, turn, near=False) + between(turn, aim, near=True)
-        at, times[k] = aim, total
+        pieces += [panels(at, turn, near=False), panels(turn, aim, near=True)]
+        at = aim
+        passed.append(k)
+        parts.append(len(pieces))
+    if passed:  # all values at once: solving for K at one costs as much as at thousands
+        values, weights = (np.concatenate(part) for part in zip(*pieces, strict=True))
+        cuts = np.cumsum([0, *(part.size for part, _ in pieces)])[parts[1:-1]]
+        times[passed] = np.cumsum([np.sum(part) for part in np.split(weights * clock(values), cuts)])
     return times / unit ** (2 * y.size - 2)
 
 
