@@ -511,7 +511,7 @@ def _keeps_sides(gram: Any, labels: Any) -> Any:
     """Whether both sides of X^T y stay: ReLU neurons active on one side alone are pulled to where they remain so.
 
     With z = X X^T y, a positive neuron that is active where z_i > 0 alone is pulled in stage one along
-    u = sum_{z_i > 0} y_i x_i, and its products with the images move along x_i . u: if x_i . u > 0 just where z_i > 0, no
+    u = sum_{z_i > 0} y_i x_i, and its products with images move along x_i . u: if x_i . u > 0 just where z_i > 0, no
     gate ever changes. Likewise a negative one with z_i < 0 and -y. The kernel of such neurons is zero between sides, so
     its product with T is that with T masked there, and its cosine with T masked is |T| / |T masked| >= 1 times that
     with T.
