@@ -429,9 +429,9 @@ class Fig3(_Pictures):
     """The same with ReLU neurons. Alignment comes about twice as late, and the loss still waits for it. But the kernel
     does not become the target-aligned one: its distance does not fall and the cosine stays near 1/√2. One reason:
     an entry cannot become negative where the two images have a product of at least zero, whatever their classes. It
-    comes closer to the target-aligned kernel with zeros between the two sides of Xᵀy: positive and negative neurons
-    divide the images by side, and by class only as far as the classes lie on two sides. Digits do; classes that overlap
-    (most pairs of CIFAR-10, shirts and coats) do not, and zeros between classes may then be worse than none.
+    is closer to the target-aligned kernel with zeros between the two sides of Xᵀy, in part from the start on: positive
+    and negative neurons divide the images by side, and by class only as far as the classes lie on two sides. Digits do;
+    classes that overlap (CIFAR-10, shirts and coats) do not, and zeros between classes may then be worse than none.
     """
 
     id: ClassVar[str] = "feature/fig3"
