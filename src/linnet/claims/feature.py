@@ -919,7 +919,7 @@ noted(
     "clarification",
     "introduction; section 6",
     printed="the kernel maintains its norm in stage one; that of a ReLU network converges to a target-aligned one",
-    corrected="it grows several hundredfold at the paper's parameters; the second was not reproduced on other images",
+    corrected="it grows several hundredfold at the paper's parameters; the second was not reproduced, nor on CIFAR-10",
     evidence="See C18 for the growth.",
 )
 noted(

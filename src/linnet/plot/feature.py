@@ -220,8 +220,12 @@ def image_stages(data: xarray.Dataset) -> Figure:
     steps, first, begin = data["step"].values, data.isel(run=0), int(t1[0])
     last = (steps[-1] / np.maximum(t1, 1)).min()
     units = np.linspace(0, min(last, 6), 241)
-    colours = {"loss": TRAIN, "slope": SIGNAL, "distance": TEST, "cosine": NOISE, "masked": SIGNAL}
-    words = {"cosine": "the target-aligned kernel", "masked": "the same, masked"}
+    colours = {"loss": TRAIN, "slope": SIGNAL, "distance": TEST, "cosine": NOISE, "masked": SIGNAL, "sides": TRAIN}
+    words = {
+        "cosine": "the target-aligned kernel",
+        "masked": "with zeros between classes",
+        "sides": "with zeros between sides of $X^\\top y$",
+    }
     reached = t1 > 0
     count = int(np.sum(reached))
 
@@ -230,7 +234,7 @@ def image_stages(data: xarray.Dataset) -> Figure:
         return found / found[:, :1] if name == "loss" else found
 
     for column in range(len(names) + cosines):
-        shown = [names[column]] if column < len(names) else ["cosine", "masked"]
+        shown = [names[column]] if column < len(names) else ["cosine", "masked", "sides"]
         for name in shown:
             colour = colours[name]
             where = data[data[name].dims[1]].values

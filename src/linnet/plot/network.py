@@ -32,6 +32,10 @@ def network(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Fig
     if fit is not None:
         left.axvline(fit, color=NOISE, lw=1, ls=":", label="1 % of the excess loss left")
         span.append(fit)
+    learned = _shown(said.learned.step)
+    if learned is not None:
+        left.axvline(learned, color=NOISE, lw=1, ls="-.", label="99 % learned")
+        span.append(learned)
     if said.stop is not None and said.stop.open:
         begin, end = said.stop.signal_learned.time / said.lr, said.stop.noise_begins.time / said.lr
         left.axvspan(begin, min(end, 1e3 * begin), color=SIGNAL, alpha=0.12, label="stop here")
