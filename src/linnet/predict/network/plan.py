@@ -3,15 +3,12 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Float
 
-from linnet import initial
 from linnet._check import InputError
-from linnet._random import bartlett, stream
 from linnet.predict import given
 from linnet.predict.data import OwnSamples, read_regression
 from linnet.predict.frame import Frame, of_samples, whitened
@@ -140,15 +137,8 @@ def planned(situation: Situation, frame: Frame, hidden: tuple[int, ...], top: fl
 def begun(plan: Plan, seed: int, frame: Frame, u: np.ndarray, vt: np.ndarray) -> Weights:
     """The layers at the start in the frame of the samples, compressed where that is exact."""
     depth, (d_out, rank) = plan.depth, frame.limit.shape
-    if plan.kind == "gaussian" and any(frame.beyond):
-        return _turned(plan, jax.random.key(seed), frame, len(vt))
     if plan.kind == "gaussian":
-        width: Any = plan.hidden[0] if depth == 2 else list(plan.hidden)
-        drawn = initial.gaussian(jax.random.key(seed), frame.problem, width, [x**2 for x in plan.scale])
-        sizes = drawn.widths
-        return (
-            drawn.compress() if any(b > a + c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False)) else drawn
-        )
+        return _drawn(plan, np.random.default_rng(seed), frame, len(vt))
     alpha = plan.scale[0]
     if plan.kind == "one-zero":
         return Weights([*[alpha * np.eye(rank)] * (depth - 1), np.zeros((d_out, rank))])
@@ -157,22 +147,32 @@ def begun(plan: Plan, seed: int, frame: Frame, u: np.ndarray, vt: np.ndarray) ->
     return Weights([alpha * vt, *[alpha * np.eye(len(vt))] * (depth - 2), alpha * u])
 
 
-def _turned(plan: Plan, key: Key[Array, ""], frame: Frame, modes: int) -> Weights:
-    """Gaussian layers in the frame of the modes, the other inputs and outputs turned so that few of them matter.
+def _drawn(plan: Plan, rng: np.random.Generator, frame: Frame, modes: int) -> Weights:
+    """Gaussian layers, in NumPy: a compiler would take longer than all the rest.
 
-    W_1 is R^T Q^T there with an R that is drawn directly (Bartlett), and Q turns away; W_L likewise.
+    The neurons of two wide layers are turned into the span of their weights. On whitened data so are the inputs and
+    outputs beside those of the modes: W_1 is R^T Q^T there, with an R that is drawn directly, and Q turns away.
     """
     rows, columns = frame.limit.shape
-    widths = [columns, *plan.hidden, rows]
-    names = [f"layer {i}" for i in range(plan.depth)]
-    layers = [
-        np.array(jax.random.normal(stream(key, name), (after, before)))
-        for name, (before, after) in zip(names, pairwise(widths), strict=True)
-    ]
+    sizes = [columns, *plan.hidden, rows]
+    if plan.depth == 2 and plan.hidden[0] > rows + columns:
+        r = _triangle(rng, plan.hidden[0], rows + columns, rows + columns)
+        layers = [r[:, :columns], r[:, columns:].T]
+    else:
+        layers = [rng.normal(size=(after, before)) for before, after in pairwise(sizes)]
     if frame.beyond[0]:
-        r = bartlett(stream(key, "inputs"), float(frame.d_in - modes), columns - modes, widths[1])
-        layers[0][:, modes:] = np.asarray(r).T
+        layers[0][:, modes:] = _triangle(rng, frame.d_in - modes, columns - modes, sizes[1]).T
     if frame.beyond[1]:
-        r = bartlett(stream(key, "outputs"), float(frame.d_out - modes), rows - modes, widths[-2])
-        layers[-1][modes:] = np.asarray(r)
-    return Weights([scale * layer for scale, layer in zip(plan.scale, layers, strict=True)])
+        layers[-1][modes:] = _triangle(rng, frame.d_out - modes, rows - modes, sizes[-2])
+    drawn = Weights([scale * layer for scale, layer in zip(plan.scale, layers, strict=True)])
+    spare = plan.depth > 2 and any(b > a + c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False))
+    return drawn.compress() if spare else drawn
+
+
+def _triangle(rng: np.random.Generator, degrees: int, rows: int, columns: int) -> Float[np.ndarray, "rows columns"]:
+    """The R factor of a `degrees` x `columns` standard Gaussian matrix (Bartlett), as `_random.bartlett` draws it."""
+    r = np.triu(rng.normal(size=(rows, columns)), 1)
+    count = min(rows, columns, degrees)
+    r[count:] = 0.0
+    r[np.arange(count), np.arange(count)] = np.sqrt(rng.chisquare(degrees - np.arange(count, dtype=float)))
+    return r
