@@ -233,4 +233,4 @@ class Path(NamedTuple):
         return self._when(-np.log(np.maximum(curve / curve[0], 1e-300)), -math.log(share))
 
     def _when(self, curve: Float[np.ndarray, " points"], level: float) -> float:
-        return self.lr * crossing(self.way.steps, curve, level)
+        return self.lr * crossing(self.way.steps, curve, level, "line")

@@ -162,7 +162,7 @@ def _drawn(plan: Plan, rng: np.random.Generator, frame: Frame, modes: int) -> We
         layers = [rng.normal(size=(after, before)) for before, after in pairwise(sizes)]
     if frame.beyond[0]:
         layers[0][:, modes:] = _triangle(rng, frame.d_in - modes, columns - modes, sizes[1]).T
-    if frame.beyond[1]:
+    if frame.beyond[1] and plan.scale[-1]:  # a layer of zeros is one however it is turned
         layers[-1][modes:] = _triangle(rng, frame.d_out - modes, rows - modes, sizes[-2])
     drawn = Weights([scale * layer for scale, layer in zip(plan.scale, layers, strict=True)])
     spare = plan.depth > 2 and any(b > a + c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False))

@@ -49,7 +49,7 @@ def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasu
         )
         ranges = [Between(float(x.min()), float(x.max())) for x in _along(modes, np.asarray(late["matrix"])).T]
     rising = modes.begin < HALF * modes.value
-    crossed = [crossing(clock, shares[:, i], HALF) if rising[i] else 0.0 for i in range(modes.value.size)]
+    crossed = [crossing(clock, shares[:, i], HALF, "line") if rising[i] else 0.0 for i in range(modes.value.size)]
     away = np.linalg.norm(seen - modes.matrix, axis=(1, 2))
     return NetworkMeasured(
         prediction=said,
@@ -74,7 +74,7 @@ def _along(modes: Modes, matrices: Float[np.ndarray, "records d_out rank"]) -> F
 
 def _down(clock: Float[np.ndarray, " records"], left: Float[np.ndarray, " records"], share: float) -> float:
     """The step at which a share is left."""
-    return crossing(clock, -np.log(np.maximum(left, 1e-300)), -math.log(share))
+    return crossing(clock, -np.log(np.maximum(left, 1e-300)), -math.log(share), "line")
 
 
 def _at(step: float, lr: float) -> When:
