@@ -10,11 +10,7 @@ import pytest
 import linnet as ln
 from linnet._programs import trim
 
-COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()",
-)
+CODE = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
 ASKED = ("predict", "bias", "--spectrum", "3,2", "--gamma", "0.01")
 COUNTED = """
 import jax, linnet as ln

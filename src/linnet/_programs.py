@@ -1,7 +1,7 @@
 """Compiled programs kept on disk, so that what was compiled once is read the next time.
 
 JAX finds them by a key of the program, its own versions, the options and the device; of a CPU's instructions we make a
-folder each, since a home may be shared by machines. JAX can bound its folder too, but it needs another package for that,
+folder each, since a home may be shared by machines. JAX can bound its folder too, but it needs another package for it,
 takes a lock for every program it reads and looks at all others for every one it writes: here the programs that were not
 used for longest are removed once, at the end of a process.
 """
