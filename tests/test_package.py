@@ -77,7 +77,8 @@ def test_import_is_light():
 
 
 def test_what_a_prediction_does_not_need_loads_when_it_is_used():
-    loaded = python("import sys, linnet.predict, linnet as ln; ln.GradientDescent; print(' '.join(sys.modules))").split()
+    code = "import sys, linnet.predict, linnet as ln; ln.GradientDescent; print(*sys.modules)"
+    loaded = python(code).split()
     assert "linnet.predict.phase" in loaded
     for heavy in ("diffrax", "optimistix", "lineax", "matplotlib", "xarray", "pandas", "rich.table"):
         assert heavy not in loaded
