@@ -76,6 +76,16 @@ def test_import_is_light():
         assert heavy not in used
 
 
+def test_what_a_prediction_does_not_need_loads_when_it_is_used():
+    code = "import sys, linnet.predict, linnet as ln; ln.GradientDescent; print(*sys.modules)"
+    loaded = python(code).split()
+    assert "linnet.predict.phase" in loaded
+    for heavy in ("diffrax", "optimistix", "lineax", "matplotlib", "xarray", "pandas", "rich.table"):
+        assert heavy not in loaded
+    parts = ("integrate", "interpolate", "linalg", "optimize", "sparse", "special", "stats")
+    assert not [name for name in loaded if name in {f"scipy.{part}" for part in parts}]
+
+
 def test_help_loads_nothing_heavy():
     loaded = python(
         "import sys\nfrom linnet.cli.app import app\n"

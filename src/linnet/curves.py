@@ -4,8 +4,8 @@ import math
 from typing import Literal
 
 import numpy as np
+import scipy  # its parts load when they are first used
 from jaxtyping import Bool, Float, Int, Num
-from scipy.interpolate import CubicSpline
 
 _NEAR = 8  # records on each side that a spline passes through: the flat ends of a run have nothing to say
 
@@ -34,7 +34,7 @@ def crossing(
         share = (level - curve[k - 1]) / (curve[k] - curve[k - 1])
         return float(clock[k - 1] + share * (clock[k] - clock[k - 1]))
     near = slice(max(0 if clock[0] > 0 else 1, k - _NEAR), k + _NEAR)
-    roots = CubicSpline(np.log(clock[near]), curve[near]).solve(level, extrapolate=False)
+    roots = scipy.interpolate.CubicSpline(np.log(clock[near]), curve[near]).solve(level, extrapolate=False)
     low, high = np.log(clock[k - 1]), np.log(clock[k])
     inside = roots[(roots >= low - 1e-12) & (roots <= high + 1e-12)]
     return float(np.exp(inside[0])) if inside.size else float(clock[k])

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 _T = TypeVar("_T")
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
@@ -65,6 +64,7 @@ def top_of_products(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
     n, m = pairs[0][0].shape[0], pairs[0][1].shape[0]
     if n * m <= _DENSE:
         return float(np.linalg.eigvalsh(sum(np.kron(p, q) for p, q in pairs))[-1])
+    from scipy.sparse.linalg import LinearOperator, eigsh  # slow to load
 
     def apply(flat: np.ndarray) -> np.ndarray:
         e = flat.reshape(n, m)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linnet._files import dumps, placed
+from linnet._programs import cache_programs
 from linnet._version import __version__
 from linnet.cli import typed
 
@@ -100,6 +101,7 @@ def root(
     ] = False,
 ) -> None:
     """A laboratory for the training dynamics of linear networks."""
+    cache_programs()
 
 
 @app.command()

@@ -1,61 +1,43 @@
 """`linnet list` and `linnet show`: what is registered, and everything about one entry."""
 
-import ast
-import inspect
-import math
-from collections.abc import Mapping, Sequence
-from types import FunctionType
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
-from linnet import _check
 from linnet._files import duration
 from linnet._table import Column, Fitted
-from linnet.claims import SIZES, Claim, Erratum, Finding, registry, settle, subjects
-from linnet.claims.papers import unknown
-from linnet.cli.settings import changes, own
-from linnet.experiments import Experiment, experiments
+from linnet.cli.index import known
+
+_TOLD = {  # what a list says of each
+    "claims": ("kind", "place", "statement"),
+    "errata": ("grade", "place", "printed", "corrected", "computed"),
+    "experiments": ("place", "title", "minutes"),
+}
 
 
 def listing(wanted: Sequence[str] = (), sources: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """What is registered, all or of some papers and ids, as `linnet list --json` prints it."""
-    among = own(sources)
-    entries, figures = registry(), experiments()
-    names = {name: name.split("/")[0] for name in (*entries, *figures)}
+    index, among = known(sources)
     for name in wanted:
-        if name not in subjects() and name not in names:
-            raise unknown("id", name, [*subjects(), *names])
+        if name not in index.papers and name not in index.entries:
+            _refuse(name, [*index.papers, *index.entries])
     asked = set(wanted) or set(among)
-    chosen = {name for name, paper in names.items() if not asked or name in asked or paper in asked}
-    papers = {names[name] for name in chosen}
-    return {
-        "papers": [{"id": s.name, "title": s.title} for s in subjects().values() if s.name in papers],
-        "claims": [
-            {"id": e.id, "paper": e.paper, "kind": e.kind, "place": e.place, "statement": e.statement}
-            for e in entries.values()
-            if isinstance(e, Claim) and e.id in chosen
-        ],
-        "errata": [
-            {
-                "id": e.id,
-                "paper": e.paper,
-                "grade": e.grade,
-                "place": e.place,
-                "printed": e.printed,
-                "corrected": e.corrected,
-                "computed": e.check is not None,
-            }
-            for e in entries.values()
-            if isinstance(e, Erratum) and e.id in chosen
-        ],
-        "experiments": [
-            {"id": name, "paper": names[name], "place": e.place, "title": e.title, "minutes": dict(e.minutes)}
-            for name, e in figures.items()
-            if name in chosen
-        ],
+    chosen = {
+        name: {"id": name, "paper": name.split("/")[0], **entry}
+        for name, entry in index.entries.items()
+        if not asked or name in asked or name.split("/")[0] in asked
     }
+    papers = {entry["paper"] for entry in chosen.values()}
+    told: dict[str, list[dict[str, Any]]] = {
+        "papers": [{"id": name, "title": paper["title"]} for name, paper in index.papers.items() if name in papers],
+        **{kind: [] for kind in _TOLD},
+    }
+    for entry in chosen.values():
+        kind = {"experiment": "experiments", "erratum": "errata"}.get(entry["kind"], "claims")
+        told[kind].append({field: entry[field] for field in ("id", "paper", *_TOLD[kind])})
+    return told
 
 
 def show_list(everything: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -88,121 +70,39 @@ def show(
     name: str, size: str, settings: Sequence[str], sources: Sequence[str], *, run: bool, quiet: bool
 ) -> dict[str, Any]:
     """Everything about a claim, an erratum or an experiment; returns what `--json` prints."""
-    own(sources)
-    entries, figures, console = registry(), experiments(), Console(quiet=quiet)
-    if name not in entries and name not in figures:
-        raise unknown("id", name, [*entries, *figures])
-    if name in figures:
-        told = _experiment(figures[name])
+    index, _ = known(sources)
+    if name not in index.entries:
+        _refuse(name, index.entries)
+    entry, paper = index.entries[name], name.split("/")[0]
+    told: dict[str, Any] = {"id": name, "paper": {"id": paper, **index.papers[paper]}, **entry}
+    console = Console(quiet=quiet)
+    if entry["kind"] == "experiment":
+        told["missing"] = _lacking(name) if told.pop("demanding") else None
         _print_experiment(console, told)
-        return told
-    told = _entry(entries[name], size, settings, run=run)
-    _print_entry(console, told)
+    else:
+        told |= _judged(name, size, settings, run=run and entry["computed"])
+        _print_entry(console, told)
     return told
 
 
-def _entry(entry: Claim | Erratum, size: str, settings: Sequence[str], *, run: bool) -> dict[str, Any]:
-    _check.choice("size", size, SIZES)
-    changed = settle([entry], changes(settings))[entry.id]
-    subject = subjects()[entry.paper]
-    told: dict[str, Any] = {
-        "id": entry.id,
-        "paper": {"id": subject.name, "title": subject.title, "authors": subject.authors},
-        "place": entry.place,
-        "kind": entry.kind,
-        "statement": entry.statement,
-    }
-    if isinstance(entry, Erratum):
-        told |= {name: getattr(entry, name) for name in ("grade", "printed", "corrected", "evidence")}
-    told |= {
-        "expected": entry.expected,
-        "computed": entry.check is not None,
-        "hypotheses": list(entry.hypotheses),
-        "parameters": {name: _plain(changed.get(name, default)) for name, default in entry.parameters.items()},
-        "sabotage": [_sabotage(entry, name, value) for name, value in entry.broken.items()],
-    }
-    if entry.check is None or not run:
-        return {**told, "verdict": None}
-    measured = entry.measure(size, **changed)
-    verdict = entry.judge(measured)
-    told["verdict"] = {
-        "size": size,
-        "holds": verdict.holds,
-        "as_stated": verdict.holds == entry.expected,
-        "margin": verdict.margin,
-        "seconds": round(verdict.seconds, 3),
-        "findings": [_finding(finding) for finding in measured.findings],
-    }
-    return told
+def _judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict[str, Any]:
+    if not run and not settings and size == "quick":  # all of it is in the index
+        return {"verdict": None}
+    from linnet.cli.describe import judged
+
+    return judged(name, size, settings, run=run)
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    both = math.isfinite(finding.low) and math.isfinite(finding.high)
-    return {
-        "holds": finding.holds,
-        "measured": finding.measured,
-        "required": [finding.low, finding.high] if both else finding.required,
-        "margin": finding.margin,
-        "printed": finding.printed,
-        "case": {name: _plain(value) for name, value in finding.case.items()},
-        "text": str(finding),
-    }
+def _lacking(name: str) -> str | None:
+    from linnet.cli.describe import lacking
+
+    return lacking(name)
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has a word for as it is, anything else in words."""
-    value = value.item() if getattr(value, "ndim", None) == 0 else value
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value if value is None or isinstance(value, int | float | str) else _text(value)
+def _refuse(name: str, there: Iterable[str]) -> NoReturn:
+    from linnet.claims.papers import unknown
 
-
-def _sabotage(entry: Claim | Erratum, name: str, wrong: Any) -> dict[str, Any]:
-    assert entry.check is not None
-    right = inspect.signature(entry.check).parameters[name].default
-    return {"name": name, "right": _text(right), "wrong": _text(wrong)}
-
-
-def _text(value: Any) -> str:
-    """A value in words: of a function its name, of a nameless one what it computes."""
-    name = getattr(value, "__name__", None)
-    if name is None or not callable(value):
-        return _check.show(value)
-    if name != "<lambda>" or not isinstance(value, FunctionType):
-        return str(name)
-    code = value.__code__
-    try:
-        tree = ast.parse(inspect.getsource(inspect.getmodule(value)))  # type: ignore[arg-type]
-    except (OSError, TypeError):
-        return "a function"
-    names = list(code.co_varnames[: code.co_argcount])
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Lambda)
-        and node.lineno == code.co_firstlineno
-        and [argument.arg for argument in node.args.args] == names
-    ]
-    return ast.unparse(found[0]) if found else "a function"
-
-
-def _experiment(kind: type[Experiment]) -> dict[str, Any]:
-    subject = subjects()[kind.id.split("/")[0]]
-    paper, quick = (kind.of_size(size, {}).model_dump() for size in ("paper", "quick"))
-    return {
-        "id": kind.id,
-        "paper": {"id": subject.name, "title": subject.title, "authors": subject.authors},
-        "place": kind.place,
-        "kind": "experiment",
-        "title": kind.title,
-        "caption": " ".join((kind.__doc__ or "").split()),
-        "minutes": dict(kind.minutes),
-        "parameters": [
-            {"name": name, "paper": paper[name], "quick": quick[name], "description": field.description or ""}
-            for name, field in kind.model_fields.items()
-        ],
-        "missing": kind.of_size("quick", {}).missing(),
-    }
+    raise unknown("id", name, there)
 
 
 def _head(console: Console, told: Mapping[str, Any], kind: str) -> None:
@@ -222,7 +122,7 @@ def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
     for words in told["hypotheses"]:
         console.print(f"Hypothesis: {escape(words)}.", highlight=False)
     for name, value in told["parameters"].items():
-        console.print(f"Parameter: {name} = {escape(_text(value))}.", highlight=False)
+        console.print(f"Parameter: {name} = {escape(repr(value))}.", highlight=False)
     for part in told["sabotage"]:
         console.print(
             f"Sabotage: {part['name']} = {escape(part['wrong'])} instead of {escape(part['right'])}.", highlight=False
@@ -260,8 +160,8 @@ def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
         Column("what it is", spare=2, prose=True),
     )
     for p in told["parameters"]:
-        quick = "" if p["quick"] == p["paper"] else _check.show(p["quick"])
-        table.add(p["name"], escape(_check.show(p["paper"])), escape(quick), escape(p["description"]))
+        quick = "" if p["quick"] == p["paper"] else repr(p["quick"])
+        table.add(p["name"], escape(repr(p["paper"])), escape(quick), escape(p["description"]))
     console.print(table)
     minutes = ", ".join(f"{duration(60 * m)} at {size} size" for size, m in told["minutes"].items())
     console.print(f"\nOn two cores about {minutes}. linnet reproduce {told['id']} makes it.", highlight=False)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jaxtyping import Array, Float
 
 from linnet import _check
@@ -119,6 +118,8 @@ def cycle(step: Map, start: float, parameter: float, period: int) -> Float[Array
 
 @partial(jax.jit, static_argnums=(0, 3))
 def _cycle(step: Map, start: Array, parameter: Array, period: int) -> tuple[Array, Array]:
+    import optimistix  # slow to load
+
     def miss(x: Array, _: Any) -> Array:
         return jax.lax.fori_loop(0, period, lambda _, y: step(y, parameter), x) - x
 

@@ -1,11 +1,18 @@
-"""Motions: how a state moves."""
+"""Motions: how a state moves.
+
+`GradientFlow` loads on first use: diffrax takes longer to load than a small network to train.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from linnet.motion.descent import GradientDescent
-from linnet.motion.flow import GradientFlow
 from linnet.motion.motion import Motion, Task
 from linnet.motion.noise import LabelNoiseDescent, NoisyFlow
 from linnet.motion.stepping import Stepping
 from linnet.motion.stop import ChangeBelow, LossBelow, change_below, loss_below
+
+if TYPE_CHECKING:
+    from linnet.motion.flow import GradientFlow
 
 __all__ = [
     "ChangeBelow",
@@ -20,3 +27,11 @@ __all__ = [
     "change_below",
     "loss_below",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "GradientFlow":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from linnet.motion.flow import GradientFlow
+
+    return GradientFlow

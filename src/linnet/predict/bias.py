@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import diffrax
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from linnet import _check, observe
 from linnet._check import InputError
 from linnet.curves import crossing
 from linnet.initial import i_gamma
-from linnet.motion import GradientFlow, loss_below
+from linnet.motion import loss_below
 from linnet.outcome import Status
 from linnet.predict import bias_flow, given
 from linnet.predict.answer import Hypothesis, Loss, Measured, Prediction, Progress, Source, When, hidden
@@ -113,6 +112,10 @@ class BiasPrediction(Prediction):
 
         Twice: to find its end, then with records spaced for it. `progress` is told after each of them.
         """
+        import diffrax  # which a prediction does not need, nor the flow
+
+        from linnet.motion import GradientFlow
+
         frame, gamma, count = self.frame, self.gamma, len(self.modes)
         if frame.scales.size > _LARGEST:
             raise InputError(

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from linnet import _check, curves
 from linnet._check import InputError
-from linnet.motion import GradientFlow
 from linnet.observe import Observable
 from linnet.predict import asked, given
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
@@ -111,6 +110,8 @@ class RatesPrediction(Prediction):
 
     def measure(self, *, progress: Progress | None = None) -> "RatesMeasured":
         """The layers' own flow, by an adaptive solver."""
+        from linnet.motion import GradientFlow  # which a prediction does not need
+
         if not 1e-10 <= self.start.scale <= 1e4:
             raise InputError(
                 f"scale = {self.start.scale:g} cannot be measured: a solver follows starts from 1e-10 to 1e4."

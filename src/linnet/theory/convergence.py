@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
-from scipy.integrate import quad
 
 from linnet import _check
 from linnet._check import InputError
@@ -66,7 +66,9 @@ def aligned_time(start: float, end: float, target: float, depth: int, samples: f
     z, order = _check.real("target", target), 1 - 2 / whole_depth(depth)
     if not (s0 <= s1 < z or s0 >= s1 > z):
         raise InputError(f"end = {s1} is not allowed: end must lie between start = {s0} and target = {z}.")
-    value = quad(lambda y: np.exp(-order * y) / (z - np.exp(y)), np.log(s0), np.log(s1), epsrel=1e-12, limit=500)[0]
+    value = scipy.integrate.quad(
+        lambda y: np.exp(-order * y) / (z - np.exp(y)), np.log(s0), np.log(s1), epsrel=1e-12, limit=500
+    )[0]
     return float(value / (_check.real("samples", samples, above=0) * depth))
 
 

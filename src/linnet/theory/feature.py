@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
-from scipy import optimize, stats
 
 from linnet import _check
 from linnet._check import InputError
@@ -247,7 +247,7 @@ def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
     def gap(theta: float) -> float:
         return float(slope(flow_growth(theta), v, sigma)) - p
 
-    return float(optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
+    return float(scipy.optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
 
 
 def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
@@ -264,7 +264,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
     high = 2.0
     while gap(high) < 0:
         high *= 2
-    return float(optimize.brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-14))
+    return float(scipy.optimize.brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-14))
 
 
 def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
@@ -835,11 +835,11 @@ class Failures(NamedTuple):
 def failures(samples: int, width: float) -> Failures:
     """chi2_n / n outside its intervals (d -> infinity, no noise), and Phi(1/2)^w."""
     n, w = _check.integer("samples", samples, least=1), _check.real("width", width, least=1)
-    chi2 = stats.chi2(n)
+    chi2 = scipy.stats.chi2(n)
     return Failures(
         float(chi2.cdf(n / 2) + chi2.sf(1.5 * n)),
         float(chi2.cdf(n / 2) + chi2.sf(2 * n)),
-        float(stats.norm.cdf(0.5) ** w),
+        float(scipy.stats.norm.cdf(0.5) ** w),
     )
 
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import legendre
-from scipy.special import roots_jacobi
 
 from linnet import _check
 from linnet._check import InputError
@@ -67,7 +66,9 @@ def coordinates(strength: float, left: Any, right: Any, target: Any) -> tuple[Co
 
 # Radau nodes on [0, 1] (1 is one of them), weights, and the matrix of integrals from 0 to each node
 _ORDER = 16
-_X = np.append(roots_jacobi(_ORDER - 1, 1, 0)[0], 1.0)
+_RADAU = [0] * (_ORDER - 1) + [1, -1]  # P_15 - P_16 vanishes at them
+_X = legendre.legroots(_RADAU)
+_X -= legendre.legval(_X, _RADAU) / legendre.legval(_X, legendre.legder(_RADAU))
 _POLYNOMIALS = legendre.legvander(_X, _ORDER)
 NODES, WEIGHTS = (_X + 1) / 2, (_X + 1) / _POLYNOMIALS[:, -2] ** 2
 WEIGHTS /= np.sum(WEIGHTS)

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # its parts load when they are first used
 from jaxtyping import Array, Bool, Float
-from scipy import linalg as dense
-from scipy.integrate import quad
-from scipy.optimize import brentq
 
 from linnet import _check
 from linnet._check import InputError
@@ -164,7 +162,7 @@ def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     # in units of the fastest and of the slowest mode: before and after
     fast = np.log(_SOON / (np.hypot(data.values, g) * data.curvature).max())
     slow = np.log(-np.log(f) / (2 * g * data.curvature.min()))
-    time, most = float(np.exp(brentq(left, fast, slow, xtol=1e-13))), data.latest(f * data.excess, g)
+    time, most = float(np.exp(scipy.optimize.brentq(left, fast, slow, xtol=1e-13))), data.latest(f * data.excess, g)
     exact = bool(data.exact.all())
     return FitTime(time if exact else min(time, most), exact, most)
 
@@ -205,7 +203,9 @@ def _earliest(value: float, gamma: float, data: _Data) -> float:
     first = np.linalg.norm(data.limit * data.scales**2, 2)
     end = np.arcsinh(value / gamma) / 2
     bend = min(end, np.arcsinh(max(top - first, 0.0) / square / gamma) / 2)
-    early = quad(lambda theta: 1 / (first + square * gamma * np.sinh(2 * theta)), 0, bend, epsrel=1e-10)[0]
+    early = scipy.integrate.quad(
+        lambda theta: 1 / (first + square * gamma * np.sinh(2 * theta)), 0, bend, epsrel=1e-10
+    )[0]
     return float(early + (end - bend) / top) * (1 - 1e-9)
 
 
@@ -454,7 +454,7 @@ def commutator_moments(
     t, d = np.asarray(_check.numbers("time", time, least=0)), p.shape[0]
     eye, ones = np.eye(d), np.ones((d, d))
     generator = np.block([[-2 * eye, eye], [(d - 2) * eye + ones, np.zeros((d, d))]])
-    out = dense.expm(np.multiply.outer(t, generator)) @ np.concatenate([p, q])
+    out = scipy.linalg.expm(np.multiply.outer(t, generator)) @ np.concatenate([p, q])
     return out[..., :d], out[..., d:]
 
 
@@ -479,9 +479,12 @@ def lyapunov(d: int) -> np.ndarray:
         def weight(x: float, top: float = top, log_weight: Any = log_weight) -> float:
             return float(np.exp(log_weight(max(x, 1e-300)) - top))
 
-        norm = quad(weight, 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0]
+        norm = scipy.integrate.quad(weight, 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0]
         mean = (
-            quad(lambda x, w=weight: x * x / (1 + x * x) * w(x), 0, edge, epsabs=0, epsrel=1e-13, limit=200)[0] / norm
+            scipy.integrate.quad(
+                lambda x, w=weight: x * x / (1 + x * x) * w(x), 0, edge, epsabs=0, epsrel=1e-13, limit=200
+            )[0]
+            / norm
         )
         sums.append((d - 1 - m) / 2 * mean)
     return np.diff([*sums, -float(d)])
@@ -512,7 +515,9 @@ def moment_exponent(p: float, d: int, *, nodes: int = 400) -> float:
 
 def commutator_limit() -> float:
     """lim E|entry of K_i| / |det W_1(0)| for d_in = w = 2 and a(0) = 0: 0.4819, not 0 (erratum `spectral/E6`)."""
-    integral = quad(lambda x: x * np.sqrt(1 + x * x) * np.exp(-x * x / 2), 0, 40, epsabs=0, epsrel=1e-12)[0]
+    integral = scipy.integrate.quad(
+        lambda x: x * np.sqrt(1 + x * x) * np.exp(-x * x / 2), 0, 40, epsabs=0, epsrel=1e-12
+    )[0]
     return float(2 / np.pi * np.sqrt(np.pi / 2) / integral)
 
 

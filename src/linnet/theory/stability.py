@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # its parts load when they are first used
 from jaxtyping import Array, Complex, Float
-from scipy.optimize import brentq
-from scipy.special import gammaln
 
 from linnet import _check, dynamics
 from linnet._check import InputError
@@ -213,7 +212,7 @@ def _stages(depth: int) -> Stages:
         return 1 + k / depth * ((depth - 1) * x ** (depth - 2) - (2 * depth - 1) * x ** (2 * depth - 2))
 
     def highest(k: float) -> float:
-        return step(brentq(slope, 0.0, 1.0, args=(k,), xtol=1e-16), k)
+        return step(scipy.optimize.brentq(slope, 0.0, 1.0, args=(k,), xtol=1e-16), k)
 
     def margin(k: float) -> float:
         top = highest(k)
@@ -622,14 +621,16 @@ def _cross_threshold(ratio: float, depth: int) -> float:
         return math.inf
     if depth == 2:
         return edge
-    return float(brentq(excess, edge * (1 - 1e-9), last, xtol=1e-13))
+    return float(scipy.optimize.brentq(excess, edge * (1 - 1e-9), last, xtol=1e-13))
 
 
 def cross_ratio(depth: int) -> float:
     """The s_2/s_1 below which the 2-cycle of mode 1 is stable in the cross directions until it doubles."""
     depth = _check.integer("depth", depth, least=2)
     last = float(stages(depth).doublings[1])
-    return float(brentq(lambda q: float(np.abs(cross_multipliers(q, depth, last)[0])) - 1, 0.5, 0.95, xtol=1e-12))
+    return float(
+        scipy.optimize.brentq(lambda q: float(np.abs(cross_multipliers(q, depth, last)[0])) - 1, 0.5, 0.95, xtol=1e-12)
+    )
 
 
 # Other predictions ---------------------------------------------------------------------------------------------------
@@ -647,7 +648,9 @@ def sorting_onset(ratio: float, depth: int) -> float:
 
 def sorting_crossover(depth: int) -> float:
     """The s_2/s_1 above which sorted values alternate already below lr = 2 / lam_12."""
-    return float(brentq(lambda q: sorting_onset(q, depth) - float(cross_edge(q, depth)), 0.2, 0.7, xtol=1e-12))
+    return float(
+        scipy.optimize.brentq(lambda q: sorting_onset(q, depth) - float(cross_edge(q, depth)), 0.2, 0.7, xtol=1e-12)
+    )
 
 
 def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Float[np.ndarray, "..."]:
@@ -665,7 +668,7 @@ def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Floa
         return alpha**-n / (n * s) if n else np.log(s / alpha**2) / (2 * s)
     if n == 0:
         return np.arcsinh(2 * s / alpha**2) / (2 * s)
-    return math.sqrt(math.pi) / 2 * math.exp(gammaln(n / 2) - gammaln((n + 1) / 2)) / (s * alpha**n)
+    return math.sqrt(math.pi) / 2 * math.exp(math.lgamma(n / 2) - math.lgamma((n + 1) / 2)) / (s * alpha**n)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -703,4 +706,4 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
         low, high = high, high + 2 * (high - low)
         if high > 1e300:
             raise InputError("no root was found: the numbers given are too extreme.")
-    return float(brentq(function, low, high, xtol=1e-14, rtol=1e-14))
+    return float(scipy.optimize.brentq(function, low, high, xtol=1e-14, rtol=1e-14))

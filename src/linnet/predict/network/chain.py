@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from linnet.linalg import below_and_above
 from linnet.predict.frame import Frame
@@ -79,6 +78,8 @@ class Chain:
         if size <= _DENSE:
             top = float(np.linalg.eigvalsh(self.hessian(weights))[-1])
         else:
+            from scipy.sparse.linalg import LinearOperator, eigsh  # slow to load
+
             operator = LinearOperator((size, size), matvec=lambda v: self.curve(weights, np.ravel(v)), dtype=float)
             begin = np.random.default_rng(0).normal(size=size)  # fixed: the answer must not depend on a seed
             top = float(eigsh(operator, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-7)[0])

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its parts load when they are first used
 from jaxtyping import Float
-from scipy.integrate import BDF, DOP853, OdeSolver
 
 from linnet.curves import crossing
 from linnet.predict.answer import When
@@ -146,7 +146,7 @@ def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: floa
     still, limits = np.zeros_like(weights), _tolerances(chain, modes)
     stiff = weights.size <= _STIFF
     kinds: dict[str, Any] = {"rtol": _TOLERANCE, "atol": limits, **({"jac": turn} if stiff else {})}
-    solver: OdeSolver = (BDF if stiff else DOP853)(velocity, begin, still, far, **kinds)
+    solver = (scipy.integrate.BDF if stiff else scipy.integrate.DOP853)(velocity, begin, still, far, **kinds)
     near = _ARRIVED * look(chain.matrix(chain.start))[-2]
     steps, seen, peak = [begin], [look(chain.matrix(weights))], 0.0
     for index in range(_SOLVER_STEPS):
