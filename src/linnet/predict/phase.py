@@ -289,10 +289,8 @@ _mode_time, _early_stopping = jax.jit(mixed.mode_time), jax.jit(mixed.early_stop
 
 @jax.jit
 def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
-    def one(pair: tuple[Any, Any]) -> Any:
-        return mixed.early_stopping(levels, d, pair[0], start=pair[1]).error
-
-    return jax.lax.map(one, (c, start), batch_size=64)
+    pairs = (c, start)
+    return jax.lax.map(lambda one: mixed.early_stopping(levels, d, one[0], start=one[1]).error, pairs, batch_size=64)
 
 
 # The exact run -------------------------------------------------------------------------------------------------------
@@ -308,9 +306,7 @@ def _measure(told: PhasePrediction, progress: Progress | None) -> PhaseMeasured:
             f"the run would take {steps} steps, and {_STEPS} are the most: choose a larger start or a smaller c_lr."
         )
     key = jax.random.key(told.seed)
-    problem = told.problem
-    if problem is None:
-        problem = low_rank_recovery(key, told.d, told.rank, levels=told.levels)
+    problem = told.problem or low_rank_recovery(key, told.d, told.rank, levels=told.levels)
     u, s, vt = jnp.linalg.svd(problem.target, full_matrices=False)
     count = told.rank + (told.first_noise is not None)
     u, s, vt = u[:, :count], s[:count], vt[:count]
