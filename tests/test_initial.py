@@ -218,3 +218,16 @@ def test_bad_input_is_one_sentence(call, words, key):
     assert words in message
     assert message.endswith(".")
     assert "\n" not in message
+
+
+def test_samplers_draw_the_same_inside_and_outside_of_programs(key):
+    from linnet._random import bartlett, haar, normal
+
+    for draw in (lambda k: haar(k, 4, 3), lambda k: bartlett(k, 9.5, 4, 5), lambda k: normal(k, (2, 3))):
+        known = draw(key)
+        for inside in (
+            jax.jit(draw)(key),
+            jax.jit(lambda x, draw=draw: x * draw(key))(1.0),
+            jax.vmap(draw)(key[None])[0],
+        ):
+            np.testing.assert_allclose(inside, known, rtol=0, atol=1e-14)

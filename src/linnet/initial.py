@@ -6,7 +6,6 @@ give: the width is a number and no array of that width ever exists.
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +16,7 @@ from jaxtyping import Array, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._random import bartlett, haar, stream
+from linnet._random import bartlett, haar, normal, sampler, stream
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import Modes, Weights
 
@@ -48,7 +47,7 @@ def gaussian(
     return Weights(_two_layers(key, _check.number("width", width, least=1), deviations, neurons, d_in, d_out))
 
 
-@partial(jax.jit, static_argnums=2)
+@sampler("widths")
 def _normal_layers(key: Key[Array, ""], deviations: Sequence[Array], widths: tuple[int, ...]) -> list[Array]:
     """Normal layers between these widths."""
     keys = jax.random.split(key, len(deviations))
@@ -56,7 +55,7 @@ def _normal_layers(key: Key[Array, ""], deviations: Sequence[Array], widths: tup
     return [s * jax.random.normal(k, shape) for s, k, shape in zip(deviations, keys, shapes, strict=True)]
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5))
+@sampler("neurons", "d_in", "d_out")
 def _two_layers(
     key: Key[Array, ""], width: Array, deviations: Sequence[Array], neurons: int, d_in: int, d_out: int
 ) -> tuple[Array, Array]:
@@ -87,12 +86,12 @@ def readout(
         shape = (*_hidden(width), d_in)
         _drawn((d_in, shape[0], 1))
         second = jax.random.rademacher(signs, (1, shape[0]), dtype=jnp.float64)
-        return Weights((deviation * jax.random.normal(first, shape, dtype=jnp.float64), value * second))
+        return Weights((deviation * normal(first, shape), value * second))
     rest = _width(width, d_in + 1) - 1
     _check.fits("width", width, 3 * rest * d_in, f"{rest + 1} neurons of {d_in + 1} weights, the compressed network,")
     row, below = jax.random.split(_stream(key, "readout"))
     w = _check.number("width", width, least=1)
-    rows = [jax.random.normal(row, (1, d_in), dtype=jnp.float64)]
+    rows = [normal(row, (1, d_in))]
     if rest:
         rows.append(bartlett(below, w - 1, rest, d_in))
     second = jnp.zeros((1, rest + 1)).at[0, 0].set(value * jnp.sqrt(w))
@@ -252,7 +251,7 @@ def random_one_zero(key: Key[Array, ""], problem: Problem, alpha: float, depth: 
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
     keys = jax.random.split(_stream(key, "random_one_zero"), depth)
-    return Weights([*(_times(alpha, jax.random.normal(k, (d, d))) for k in keys[:-1]), np.zeros((d, d))])
+    return Weights([*(_times(alpha, normal(k, (d, d))) for k in keys[:-1]), np.zeros((d, d))])
 
 
 def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None) -> Weights:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._random import bartlett, stream, with_spectrum
+from linnet._random import bartlett, normal, stream, with_spectrum
 from linnet.linalg import RANK_TOLERANCE, product
 
 KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
@@ -423,7 +423,7 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
             raise InputError(f"levels has {a.shape[0]} numbers: it must have rank = {rank}.")
         truth = with_spectrum(left, right, a * jnp.sqrt(d_out * d_in), d_out, d_in).matrix
     scale = _check.floating(2.0 / (d_out * d_in))
-    observed = truth + jax.random.normal(noise, (d_out, d_in), dtype=jnp.float64)
+    observed = truth + normal(noise, (d_out, d_in))
     return Factorisation(observed, scale, test=Factorisation(truth, scale))
 
 
@@ -490,7 +490,7 @@ def gaussian_samples(
     rows, signal = [], jnp.zeros(n)
     for j, (k, (value, d)) in enumerate(zip(keys, parts, strict=True)):
         along, across, norm = jax.random.split(k, 3)
-        z = jnp.sqrt(value) * jax.random.normal(along, (n,), dtype=jnp.float64)
+        z = jnp.sqrt(value) * normal(along, (n,))
         rows.append(z[None, :])
         if d > 1:
             rows.append(jnp.sqrt(value) * bartlett(across, float(d - 1), min(d - 1, n), n))
@@ -499,7 +499,7 @@ def gaussian_samples(
         signal = signal + b * z
     stacked = jnp.concatenate(rows)
     inputs = (jnp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
-    return Samples(inputs, signal + jnp.sqrt(variance) * jax.random.normal(noise, (n,), dtype=jnp.float64))
+    return Samples(inputs, signal + jnp.sqrt(variance) * normal(noise, (n,)))
 
 
 def _groups(groups: Any) -> list[tuple[Array, int]]:
