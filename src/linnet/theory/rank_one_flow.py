@@ -391,7 +391,9 @@ def known(at: Any, name: str = "at") -> Coordinates:
         raise InputError(f"{name} = {_check.show(at)} is not allowed: {name} must be Coordinates(s, a, b, z).")
     s, z = (_check.numbers(f"{name}.{part}", x, least=0) for part, x in (("s", at[0]), ("z", at[3])))
     a, b = (_check.numbers(f"{name}.{part}", x) for part, x in (("a", at[1]), ("b", at[2])))
-    _check.matching(**{f"{name}.{part}": x for part, x in (("s", s[..., None]), ("a", a), ("b", b), ("z", z))})
+    _check.matching(
+        **{f"{name}.{part}": x for part, x in (("s", np.empty((*s.shape, 1))), ("a", a), ("b", b), ("z", z))}
+    )
     if len({x.shape[-1:] for x in (a, b, z)}) > 1 or not a.shape[-1:] or 0 in a.shape[-1:]:
         raise InputError(
             f"{name} has a, b and z of shapes {a.shape}, {b.shape} and {z.shape}: they must have one length."
