@@ -16,6 +16,7 @@ import numpy as np
 from linnet import _check
 
 _T = TypeVar("_T")
+_S = TypeVar("_S")
 _FEW = 100_000  # pairs of numbers up to which compiling a formula would take longer than many calls of it
 
 
@@ -50,8 +51,30 @@ def while_loop(xp: Any, going: Callable[[_T], Any], step: Callable[[_T], _T], st
     return state
 
 
+def cond(xp: Any, true: Any, then: Callable[[], _T], otherwise: Callable[[], _T]) -> _T:
+    """`jax.lax.cond`, or Python's if."""
+    if xp is jnp:
+        return jax.lax.cond(true, then, otherwise)
+    return then() if true else otherwise()
+
+
+def scan(xp: Any, step: Callable[[_S, Any], tuple[_S, _T]], state: _S, values: Any) -> tuple[_S, _T]:
+    """`jax.lax.scan`, or Python's loop."""
+    if xp is jnp:
+        return jax.lax.scan(step, state, values)
+    found = []
+    for value in values:
+        state, seen = step(state, value)
+        found.append(seen)
+    return state, _stacked(found)
+
+
 def each(xp: Any, function: Callable[[Any], _T], values: Any) -> _T:
     """The function of each of the values, stacked: one after the other in JAX, which needs the memory of one."""
     if xp is jnp:
         return jax.lax.map(function, values)
-    return jax.tree.map(lambda *found: np.stack(found), *[function(value) for value in values])
+    return _stacked([function(value) for value in values])
+
+
+def _stacked(found: list[_T]) -> _T:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
