@@ -25,8 +25,9 @@ def evaluate(formula: Callable[..., _T], *given: Any, few: int = _FEW, **static:
 
     Few are up to `few` pairs: the two largest arrays decide, since times and modes multiply.
     """
-    first, second = sorted((np.size(leaf) for leaf in jax.tree.leaves((given, 1, 1))), reverse=True)[:2]
-    if _check.traced(given) or first * second > few:
+    *_, second, first = sizes = sorted(np.size(leaf) for leaf in jax.tree.leaves((given, 1, 1)))
+    # no loop of Python's knows the shape of nothing
+    if _check.traced(given) or first * second > few or not sizes[0]:
         return _compiled(formula, tuple(static.items()))(*jax.tree.map(_strong, given))
     with np.errstate(all="ignore"):
         return jax.tree.map(jnp.asarray, formula(np, *jax.tree.map(np.asarray, given), **static))
@@ -58,15 +59,18 @@ def cond(xp: Any, true: Any, then: Callable[[], _T], otherwise: Callable[[], _T]
     return then() if true else otherwise()
 
 
-def scan(xp: Any, step: Callable[[_S, Any], tuple[_S, _T]], state: _S, values: Any) -> tuple[_S, _T]:
-    """`jax.lax.scan`, or Python's loop."""
+def scan(
+    xp: Any, step: Callable[[_S, Any], tuple[_S, _T]], state: _S, values: Any, length: int | None = None
+) -> tuple[_S, _T]:
+    """`jax.lax.scan`, or Python's loop; over `values`, or `length` times without any."""
     if xp is jnp:
-        return jax.lax.scan(step, state, values)
+        return jax.lax.scan(step, state, values, length=length)
     found = []
-    for value in values:
+    for value in [None] * (length or 0) if values is None else values:
         state, seen = step(state, value)
         found.append(seen)
-    return state, _stacked(found)
+    # of no steps there is nothing, in the shape of one
+    return state, _stacked(found) if found else jax.tree.map(lambda leaf: leaf[None][:0], step(state, None)[1])
 
 
 def each(xp: Any, function: Callable[[Any], _T], values: Any) -> _T:

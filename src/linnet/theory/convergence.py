@@ -465,7 +465,7 @@ def _escape_time_one_output(xp: Any, s: Array, b: Array, z: Array, n: Array, *, 
     return s ** (2 / depth - 1) * integral / (n * z)
 
 
-def _network(depth: Number, samples: Number, **others: Array) -> dict[str, Array]:
+def _network(depth: Number, samples: Number, **others: Any) -> dict[str, Array]:
     """Depth (any above 1, not only whole ones) and samples, which go together with the others."""
     given = {"depth": _check.numbers("depth", depth, above=1), "samples": _check.numbers("samples", samples, above=0)}
     _check.matching(**others, **given)

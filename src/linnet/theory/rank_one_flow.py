@@ -276,12 +276,12 @@ def rank_one(
     return evaluate(_turned_back, flow, start, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
 
 
-def _turned_back(_: Any, flow: Flow, start: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
+def _turned_back(xp: Any, flow: Flow, start: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
     """What has changed is turned back: the start itself would not survive both turns to the last digit."""
     d_out, d_in = frames.left.shape[0], frames.right.shape[0]
     u = u + (flow.at.a - start.a)[..., :d_out] @ frames.left.T
     v = v + (flow.at.b - start.b)[..., :d_in] @ frames.right.T
-    return RankOneFlow(flow.at.s, u, v, flow.theta)
+    return RankOneFlow(xp.asarray(flow.at.s), u, v, flow.theta)
 
 
 def _passage(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Array:
@@ -382,7 +382,7 @@ def aligned(time: Number, start: Number, target: Number, depth: int, samples: fl
 
 
 def _aligned(xp: Any, t: Array, s: Array, z: Array, depth: Array, samples: Array) -> Array:
-    one = np.ones(1)
+    one = xp.ones(1)
 
     def mode(t: Array, s: Array, z: Array) -> Array:
         sign = xp.where(z < 0, -1.0, 1.0)
