@@ -17,10 +17,10 @@ from linnet import _check
 
 _T = TypeVar("_T")
 _S = TypeVar("_S")
-_FEW = 100_000  # pairs of numbers up to which compiling a formula would take longer than many calls of it
+FEW = 100_000  # pairs of numbers up to which compiling a formula would take longer than many calls of it
 
 
-def evaluate(formula: Callable[..., _T], *given: Any, few: int = _FEW, **static: Any) -> _T:
+def evaluate(formula: Callable[..., _T], *given: Any, few: int = FEW, **static: Any) -> _T:
     """formula(xp, *given, **static) in JAX's arrays, with NumPy as `xp` where the numbers are known and few.
 
     Few are up to `few` pairs: the two largest arrays decide, since times and modes multiply.
@@ -30,7 +30,8 @@ def evaluate(formula: Callable[..., _T], *given: Any, few: int = _FEW, **static:
     if _check.traced(given) or first * second > few or not sizes[0]:
         return _compiled(formula, tuple(static.items()))(*jax.tree.map(_strong, given))
     with np.errstate(all="ignore"):
-        return jax.tree.map(jnp.asarray, formula(np, *jax.tree.map(np.asarray, given), **static))
+        found = formula(np, *jax.tree.map(np.asarray, given), **static)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=leaf.dtype), found)  # of a known type: nothing compiles
 
 
 @cache

@@ -16,7 +16,7 @@ from scipy.integrate import quad
 from linnet import _check
 from linnet._check import InputError
 from linnet.theory import landscape
-from linnet.theory._formula import each, evaluate, while_loop
+from linnet.theory._formula import FEW, each, evaluate, while_loop
 from linnet.theory._times import leading
 from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known, one_start, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
@@ -120,7 +120,12 @@ def two_layers(
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
     found = max(1, int(np.sum(s > 1e-12 * s[0])))
     kept = found if rank is None else _check.integer("rank", rank, least=1, most=min(z.shape))
-    return evaluate(_two_layers, t, a0, z, count, rank=kept)
+    known = not _check.traced((t, z, count))
+    short = known and np.max(t, initial=0.0) * float(count) * np.linalg.norm(np.asarray(z), 2) <= _LONG
+    return evaluate(_two_layers, t, a0, z, count, rank=kept, few=FEW if short else -1)
+
+
+_LONG = 1000  # n z_1 t from which on the steps are worth a compiler
 
 
 def _two_layers(xp: Any, times: Array, a0: Array, target: Array, samples: Array, *, rank: int) -> Array:

@@ -18,7 +18,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
 from linnet.problems import Regression
-from linnet.theory._formula import evaluate, scan
+from linnet.theory._formula import FEW, evaluate, scan
 from linnet.theory._times import leading
 
 Number = float | Array | np.ndarray
@@ -1188,7 +1188,7 @@ def _start(v0: Any, sigma0: Any) -> tuple[float, float]:
 
 def _few(steps: int) -> int:
     """How many pairs of numbers may take so many steps without a compiler."""
-    return 100_000 // max(steps, 1) if steps <= 256 else -1
+    return FEW // max(steps, 1) if steps <= 256 else -1
 
 
 def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:
