@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -110,7 +111,11 @@ class PhasePrediction(Prediction):
     def test_errors(self, steps: Any) -> Float[np.ndarray, " steps"]:
         """The predicted test error after each of these numbers of steps."""
         times = self.lr * _check.double("steps", steps, ndim=1)
-        return np.asarray(_errors(times, self.levels, float(self.d), self.c, self.start_mean_square))
+        return np.asarray(
+            mixed.recovery_error(
+                times, self.levels, self.d, self.c, nodes=64, spiked=True, start=self.start_mean_square
+            )
+        )
 
     def plane(self) -> Plane:
         """The predicted smallest test error of other widths and variances on the same target."""
@@ -196,7 +201,7 @@ def phase(
     lr = float(mixed.step_size(size, c, signal, lazy=gamma_sigma2 + gamma_w > 1, c_lr=c_lr))
     values, _, seen = (np.asarray(x) for x in mixed.spiked_signals(a, size))
     edge = 2 * math.sqrt(d - np.sum(seen))
-    stop = _early_stopping(a, size, c, start=variance * c)
+    stop = mixed.early_stopping(a, size, c, start=variance * c)
     noise = len(a) < d
     goals = np.append(values, edge) if noise else values
     half, learned = (_times(share, goals, c, kappa, lr) for share in (_HALF, _LEARNED))
@@ -242,11 +247,11 @@ def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray
     if d > _DENSE:
         return np.full(count, count**-0.5), None  # what the drawn levels tend to in high dimension
     problem = low_rank_recovery(jax.random.key(seed), d, count)
-    return np.asarray(jnp.linalg.svd(problem.truth, compute_uv=False))[:count] / d, problem
+    return np.linalg.svd(np.asarray(problem.truth), compute_uv=False)[:count] / d, problem
 
 
 def _times(share: float, goals: np.ndarray, c: float, kappa: float, lr: float) -> list[When]:
-    times = np.asarray(_mode_time(0.0, share * goals, goals, c, kappa))
+    times = np.asarray(mixed.mode_time(0.0, share * goals, goals, c, kappa))
     return [When(float(t), step=float(t) / lr) for t in times]
 
 
@@ -280,14 +285,6 @@ def _sources(d: int, width: float, start: float, step: float, hiding: float) -> 
 
 
 @jax.jit
-def _errors(times: Any, levels: Any, d: Any, c: Any, start: Any) -> Any:
-    return jax.vmap(lambda t: mixed.recovery_error(t, levels, d, c, nodes=64, spiked=True, start=start))(times)
-
-
-_mode_time, _early_stopping = jax.jit(mixed.mode_time), jax.jit(mixed.early_stopping)
-
-
-@jax.jit
 def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
     def one(pair: tuple[Any, Any]) -> Any:
         return mixed.early_stopping(levels, d, pair[0], start=pair[1]).error
@@ -311,18 +308,14 @@ def _measure(told: PhasePrediction, progress: Progress | None) -> PhaseMeasured:
     problem = told.problem
     if problem is None:
         problem = low_rank_recovery(key, told.d, told.rank, levels=told.levels)
-    u, s, vt = jnp.linalg.svd(problem.target, full_matrices=False)
     count = told.rank + (told.first_noise is not None)
-    u, s, vt = u[:, :count], s[:count], vt[:count]
+    s = np.linalg.svd(np.asarray(problem.target), compute_uv=False)
     run = simulate(
         problem,
         gaussian(key, problem, told.width, told.variance),
         GradientDescent(told.lr),
         steps=steps,
-        observe={
-            "test": observe.test_error,
-            "shares": Observable("shares", lambda state, problem: jnp.einsum("ik,ij,kj->k", u, state.matrix, vt) / s),
-        },
+        observe={"test": observe.test_error, "shares": _shares(count)},
         progress=progress,
     )
     test, shares, clock = (np.asarray(x) for x in (run["test"], run["shares"], run.steps))
@@ -345,6 +338,21 @@ def _measure(told: PhasePrediction, progress: Progress | None) -> PhaseMeasured:
         test_error=float(test[best]),
         test_errors=test,
     )
+
+
+@lru_cache  # the same observable for the same count, so that what was compiled for it is found again
+def _shares(count: int) -> Observable:
+    """u_i^T A v_i over s_i for the first modes of the target."""
+
+    def prepare(problem: Factorisation, _: Any) -> tuple[Any, Any, Any]:
+        u, s, vt = jnp.linalg.svd(problem.target, full_matrices=False)
+        return u[:, :count], s[:count], vt[:count]
+
+    def shares(state: Any, _: Any, modes: tuple[Any, Any, Any]) -> Any:
+        u, s, vt = modes
+        return jnp.einsum("ik,ij,kj->k", u, state.matrix, vt) / s
+
+    return Observable("shares", shares, None, prepare)
 
 
 def _passed(clock: Int[np.ndarray, " steps"], shares: np.ndarray, level: float, lr: float) -> When | None:

@@ -4,15 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.optimize import brentq
 
 from linnet import _check, curves
 from linnet._check import InputError
 from linnet.motion import GradientFlow
-from linnet.observe import Observable
+from linnet.observe import observable
 from linnet.predict import asked, given
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
 from linnet.problems import factorisation
@@ -30,6 +30,7 @@ NEAR = 0.01  # learned: |A - Z_1| is this share of |Z_1|
 FAR = 1.5  # the far phase ends here at the latest, in sizes of the target: the sharper form of Theorem 20
 _SMALL = 0.1  # starts below this share of the target have a time of escape
 _RECORDS = 400
+_TIMES = 32  # that are asked about at once
 
 
 class Curves(NamedTuple):
@@ -116,20 +117,18 @@ class RatesPrediction(Prediction):
                 f"scale = {self.start.scale:g} cannot be measured: a solver follows starts from 1e-10 to 1e4."
             )
         closed, c, z1, best = self.curves(), self.curvature, self.spectrum[0], self._end()
-        looks = {
-            "distance": Observable("distance", lambda s, _: jnp.linalg.norm(s.matrix - best) / z1, ()),
-            "s": Observable("s", lambda s, _: jnp.linalg.norm(s.matrix) / z1, ()),
-        }
         run = simulate(
             factorisation(self.target),
             RankOne.balanced(self.start.size, self.left, self.right, self.depth),
             GradientFlow(rtol=1e-10),
             time=float(c * closed.time[-1]),
             record=at(c * closed.time),
-            observe=looks,
+            observe=[_factors],
             progress=progress,
         )
-        seen = Curves(np.asarray(run.times) / c, np.asarray(run["distance"]), np.asarray(run["s"]))
+        factors = (np.split(both, [len(best)]) for both in np.asarray(run["_factors"]))
+        sizes = [(np.linalg.norm(np.outer(y, x) - best), np.linalg.norm(y) * np.linalg.norm(x)) for y, x in factors]
+        seen = Curves(np.asarray(run.times) / c, *(np.array(sizes).T / z1))
         count = len(seen.time)
         grown = None if self.half_grown is None else _when(seen.time, seen.size, 0.5)
         return RatesMeasured(
@@ -207,7 +206,7 @@ def rates(
     scale = _check.real("scale", scale, least=1e-100, most=1e100)
     first, key = given.regression(problem), asked.seed(seed)
     white, spread = given.white(first)
-    c = float(white.scale) * float(white.output_scale) ** 2 * float(jnp.trace(white.gram)) / white.shape[1]
+    c = float(white.scale) * float(white.output_scale) ** 2 * float(np.sum(np.square(white.root))) / white.shape[1]
     target = np.asarray(white.target)
     values = np.linalg.svd(target, compute_uv=False)
     start, u, v = _start(target, scale, alignment, key)
@@ -274,12 +273,20 @@ def _start(
     return convergence.coordinates(scale * float(values[0]), u, v, z)[0], u, v
 
 
-def _gap(place: Coordinates, goal: Coordinates, ratio: float) -> Array:
+@observable("entry")
+def _factors(state: RankOne, problem: Any) -> Float[Array, " entries"]:
+    """y and x of A = y x^T"""
+    y = state.y if state.w is None else state.w ** (state.depth - 2) * state.y
+    return jnp.concatenate([y, state.x])
+
+
+def _gap(place: Coordinates, goal: Coordinates, ratio: float) -> Float[np.ndarray, "..."]:
     """|A - A_end|: the distance to the best fit, or to the one of several that the flow chooses."""
     if ratio < 1 - 1e-9:
-        return jnp.sqrt(2 * convergence.distance(place))
-    inner = jnp.sum(place.a * goal.a, axis=-1) * jnp.sum(place.b * goal.b, axis=-1)
-    return jnp.sqrt(jnp.maximum(place.s**2 + goal.s**2 - 2 * place.s * goal.s * inner, 0.0))
+        return np.sqrt(2 * np.asarray(convergence.distance(place)))
+    (s, a, b, _), (end, u, v, _) = ([np.asarray(x) for x in at] for at in (place, goal))
+    inner = np.sum(a * u, axis=-1) * np.sum(b * v, axis=-1)
+    return np.sqrt(np.maximum(s**2 + end**2 - 2 * s * end * inner, 0.0))
 
 
 def _slowest(start: Coordinates, depth: int, curvature: float) -> float:
@@ -299,25 +306,26 @@ def _unit(z1: float, depth: int, curvature: float) -> float:
 
 
 def _learned(start: Coordinates, goal: Coordinates, depth: int, curvature: float, ratio: float) -> float:
-    """When A has come within a share of its end, by bisection in the closed form."""
+    """When A has come within a share of its end, in the closed form: between powers of two, then by Brent's method."""
     z1 = float(goal.s)
-    gap = jax.jit(lambda place: _gap(place, goal, ratio) / z1)
 
-    def far(t: float) -> bool:
-        return float(gap(convergence.modes(t, start, depth, curvature).at)) > NEAR
+    def far(t: Any) -> Any:
+        """log(|A - A_end| / |A_end|) above that of the share."""
+        with np.errstate(divide="ignore"):
+            left = np.log(_gap(convergence.modes(t, start, depth, curvature).at, goal, ratio) / (NEAR * z1))
+        return np.maximum(left, -700.0)
 
-    unit = high = _unit(z1, depth, curvature)
-    while far(high):
-        high *= 2
-        if high > 1e250:
+    unit = _unit(z1, depth, curvature)
+    times = unit * 2.0 ** np.arange(_TIMES)
+    while not np.any(there := far(times) <= 0):
+        times = 2 * times[-1] * 2.0 ** np.arange(_TIMES)
+        if times[-1] > 1e250:
             return math.inf
-    if high == unit and not far(0.0):
+    high = float(times[np.argmax(there)])
+    if high == unit and far(0.0) <= 0:
         return 0.0
     low = 0.0 if high == unit else high / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if far(middle) else (low, middle)
-    return high
+    return float(brentq(far, low, high, xtol=1e-15 * high, rtol=1e-15))
 
 
 def _proved(

@@ -31,7 +31,8 @@ def evaluate(formula: Callable[..., _T], *given: Any, few: int = FEW, **static: 
         return _compiled(formula, tuple(static.items()))(*jax.tree.map(_strong, given))
     with np.errstate(all="ignore"):
         found = formula(np, *jax.tree.map(np.asarray, given), **static)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=leaf.dtype), found)  # of a known type: nothing compiles
+    # a NumPy array of a known type, which a scalar is not, reaches JAX without a compiler
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), dtype=leaf.dtype), found)
 
 
 @cache
