@@ -94,7 +94,7 @@ def number(
 ) -> Array:
     """`value` as a double scalar, inside the given range unless it is traced and cannot be looked at."""
     if not traced(value):
-        value = real(name, value, above=above, least=least, below=below, most=most)
+        value = np.asarray(real(name, value, above=above, least=least, below=below, most=most))
     elif jnp.ndim(value) != 0:
         raise InputError(f"{name} has shape {jnp.shape(value)}: {name} must be one number; batch with jax.vmap.")
     return jnp.asarray(value, dtype=jnp.float64)  # one type for all: a weak or single scalar would compile again
@@ -129,6 +129,7 @@ def numbers(
             raise refused
         if not np.all(_range(value, above, least, below, most) | (infinite & (value == math.inf))):
             raise refused
+        value = value.astype(np.float64)
     if ndim is not None and (np.ndim(value) != ndim or 0 in np.shape(value)):
         raise refused
     return jnp.asarray(value, dtype=jnp.float64)
@@ -177,11 +178,14 @@ def modes(name: str, value: Any, *, known: int, most: int | None = None) -> tupl
 
 def floating(value: Any) -> Array:
     """`value` as a floating-point array: float32 stays, everything else that is real becomes float64."""
-    # Python numbers would be weakly typed, and a weak and a strong scalar compile twice
-    array = jnp.asarray(value) if hasattr(value, "dtype") else jnp.asarray(np.asarray(value))
+    # Python's numbers would be weakly typed, and a weak and a strong scalar compile twice
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise InputError(f"complex values ({show(value)}) are not allowed: Linnet's networks are real.")
-    return array if array.dtype == jnp.float32 else array.astype(jnp.float64)
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise TypeError(f"{array.dtype} is no type of numbers.")
+    array = array if array.dtype == jnp.float32 else array.astype(jnp.float64)
+    return jnp.asarray(array, dtype=array.dtype)
 
 
 def array(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[int, ...] | None = None) -> Array:

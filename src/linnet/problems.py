@@ -124,12 +124,16 @@ class Problem(eqx.Module):
             raise InputError(f"test has shape {self.test.shape}: it must have the problem's shape {self.shape}.")
 
 
+def _held(value: Any) -> Array | None:
+    return None if value is None else _check.floating(value)
+
+
 class Factorisation(Problem):
     """C(A) = (scale/2) |A - target|^2."""
 
     finite: ClassVar[bool] = True
-    goal: Float[Array, "..."]
-    scale: Float[Array, ""]
+    goal: Float[Array, "..."] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -178,14 +182,14 @@ class Regression(Problem):
     """
 
     finite: ClassVar[bool] = True
-    root: Float[Array, "k d_in"]
-    labels: Float[Array, "*d_out k"]
-    unexplained: Float[Array, ""]
-    scale: Float[Array, ""]
-    output_scale: Float[Array, ""]
+    root: Float[Array, "k d_in"] = eqx.field(converter=_check.floating)
+    labels: Float[Array, "*d_out k"] = eqx.field(converter=_check.floating)
+    unexplained: Float[Array, ""] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
+    output_scale: Float[Array, ""] = eqx.field(converter=_check.floating)
     samples: int = eqx.field(static=True)
-    frame: Float[Array, "n k"] | None = None
-    outputs: Float[Array, "n *d_out"] | None = None
+    frame: Float[Array, "n k"] | None = eqx.field(default=None, converter=_held)
+    outputs: Float[Array, "n *d_out"] | None = eqx.field(default=None, converter=_held)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -313,9 +317,9 @@ class Masked(Problem):
     """C(A) = (scale/2) sum of mask (A - target)^2 over entries: matrix completion."""
 
     finite: ClassVar[bool] = True
-    goal: Float[Array, "..."]
-    mask: Float[Array, "..."]
-    scale: Float[Array, ""]
+    goal: Float[Array, "..."] = eqx.field(converter=_check.floating)
+    mask: Float[Array, "..."] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -332,8 +336,8 @@ class Logistic(Problem):
     """C(A) = scale sum of log(1 + exp(-Y A)) over entries, labels Y = +-1."""
 
     finite: ClassVar[bool] = True
-    labels: Float[Array, "..."]
-    scale: Float[Array, ""]
+    labels: Float[Array, "..."] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -350,9 +354,9 @@ class PseudoHuber(Problem):
     """C(A) = scale delta^2 sum of (sqrt(1 + (R/delta)^2) - 1) over entries, R = A - target."""
 
     finite: ClassVar[bool] = True
-    goal: Float[Array, "..."]
-    delta: Float[Array, ""]
-    scale: Float[Array, ""]
+    goal: Float[Array, "..."] = eqx.field(converter=_check.floating)
+    delta: Float[Array, ""] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -140,15 +140,17 @@ def test_deep_flow_is_the_formula(depth, kind, spectrum, scale, seed):
 
 def panels(start, depth):
     """How many panels the flow takes until it rests or is lost."""
-    plane = rank_one_flow._plane(*(jnp.asarray(x) for x in start[1:]))
-    spot, count = rank_one_flow._beginning(plane, 1 / jnp.asarray(start.s), depth), 0
-    while np.isfinite(spot.w) and not (plane.settled(spot.theta) and abs(1 - plane.f(spot.theta) * spot.w) < 1e-14):
-        spot, count = _STEP(plane, spot, depth), count + 1
-        assert count < 1000
+    plane = rank_one_flow._plane(np, *start[1:])
+    spot, count = rank_one_flow._beginning(np, plane, 1 / start.s, depth), 0
+
+    def rests(theta, w):
+        return plane.settled(np, theta) and abs(1 - plane.f(np, theta) * w) < 1e-14
+
+    with np.errstate(all="ignore"):
+        while np.isfinite(spot.w) and not rests(spot.theta, spot.w):
+            spot, count = rank_one_flow._step(np, plane, spot, depth), count + 1
+            assert count < 1000
     return count
-
-
-_STEP = jax.jit(rank_one_flow._step)
 
 
 def test_price_does_not_grow_with_depth():

@@ -1,6 +1,5 @@
 """The period-doubling cascade of a map of one number."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +12,6 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.dynamics.maps import Map
 
-Residual = Callable[[Map, Array, float, int], Array]
 FEIGENBAUM = 4.669201609102990671853203820466  # the limit of the ratios for a quadratic maximum
 
 
@@ -50,59 +48,47 @@ def cascade(step: Map, point: float, parameter: float, doublings: int = 7) -> Ca
         count = 2**n
         # first the critical point at this parameter, then both: a cycle of half the period must not catch them
         for _ in range(20):
-            slope, bend = (float(v) for v in _slopes(step, x, q))
+            value, slopes = (np.asarray(v) for v in _linear(step, np.array([x, q]), 1))
+            slope, bend = float(value[2]), float(slopes[2, 0])
             x -= slope / bend if bend else 0.0
-        critical = _newton(_on_critical, step, np.array([x, q]), 0.0, count)
+        critical = _newton(_ON_CRITICAL, step, np.array([x, q]), 0.0, count)
         x, q = critical
         if thresholds and q <= thresholds[-1]:
             raise InputError(f"no cascade near point = {point:g}, parameter = {parameter:g}: period {count} is lost.")
         superstable.append(float(q))
         both = critical
         for m in (-0.3, -0.6, -0.8, -1.0):
-            both = _newton(_on_cycle, step, both, m, count)
+            both = _newton(_ON_CYCLE, step, both, m, count)
         thresholds.append(float(both[1]))
         q = thresholds[-1] + (thresholds[-1] - q) / 4.2  # between a threshold and the next superstable cycle
     last = thresholds[-1] - (thresholds[-2] if doublings > 1 else superstable[-1])
     return Cascade(np.array(superstable), np.array(thresholds), thresholds[-1] + last / (FEIGENBAUM - 1))
 
 
-def _through(step: Map, x: Array, q: Array, count: int) -> Array:
-    return jax.lax.fori_loop(0, count, lambda _, y: step(y, q), x)
-
-
-def _slope(step: Map, x: Array, q: Array, count: int) -> tuple[Array, Array]:
-    return jax.jvp(lambda y: _through(step, y, q, count), (x,), (jnp.ones_like(x),))
-
-
-def _on_cycle(step: Map, both: Array, m: float, count: int) -> Array:
-    end, slope = _slope(step, both[0], both[1], count)
-    return jnp.stack([end - both[0], slope - m])
-
-
-def _on_critical(step: Map, both: Array, m: float, count: int) -> Array:
-    return jnp.stack([_through(step, both[0], both[1], count) - both[0], _slope(step, both[0], both[1], 1)[1] - m])
-
-
 @partial(jax.jit, static_argnums=0)
-def _slopes(step: Map, x: float, q: float) -> tuple[Array, Array]:
-    slope = jax.grad(step)
-    return slope(x, q), jax.grad(slope)(x, q)
+def _linear(step: Map, both: Array, count: int) -> tuple[Array, Array]:
+    """F^p(x) - x, (F^p)'(x) and F'(x), and their derivatives in x and the parameter: one program for all of a map."""
 
+    def of(both: Array) -> Array:
+        def through(x: Array) -> Array:
+            return jax.lax.fori_loop(0, count, lambda _, y: step(y, both[1]), x)
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _linear(residual: Residual, step: Map, both: Array, m: float, count: int) -> tuple[Array, Array]:
-    def of(v: Array) -> Array:
-        return residual(step, v, m, count)
+        unit = jnp.ones_like(both[0])
+        end, slope = jax.jvp(through, (both[0],), (unit,))
+        return jnp.stack([end - both[0], slope, jax.jvp(lambda x: step(x, both[1]), (both[0],), (unit,))[1]])
 
     return of(both), jax.jacfwd(of)(both)
 
 
-def _newton(residual: Residual, step: Map, both: np.ndarray, m: float, count: int) -> np.ndarray:
+_ON_CYCLE, _ON_CRITICAL = [0, 1], [0, 2]  # which of them Newton leads to (0, m)
+
+
+def _newton(rows: list[int], step: Map, both: np.ndarray, m: float, count: int) -> np.ndarray:
     for _ in range(40):
-        value, slopes = (np.asarray(v) for v in _linear(residual, step, jnp.asarray(both), m, count))
+        value, slopes = (np.asarray(v)[rows] for v in _linear(step, both, count))
         if not np.all(np.isfinite(slopes)) or np.linalg.matrix_rank(slopes) < 2:
             break
-        change = np.linalg.solve(slopes, value)
+        change = np.linalg.solve(slopes, value - [0.0, m])
         both = both - change
         # quadratic convergence: after a change this small the next one is rounding
         if np.all(np.abs(change) <= 1e-11 * np.maximum(1.0, np.abs(both))):

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from linnet import _check
@@ -50,15 +51,17 @@ def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limi
 
 def batch(start: Any, parameters: Any) -> tuple[Float[Array, " batch"], Float[Array, "batch *point"]]:
     """Parameters as a vector and a start for each of them."""
-    given = _check.double("parameters", parameters, ndim=(0, 1)).ravel()
+    given = _check.double("parameters", parameters, ndim=(0, 1))
     points = _check.double("start", start, ndim=(0, 1, 2))
-    if points.ndim == 0:
-        points = points[None]
+    known = not _check.traced((given, points))
+    xp: Any = np if known else jnp  # in JAX every shape would compile what follows
+    given, points = xp.asarray(given).reshape(-1), xp.asarray(points)
+    points = points.reshape(points.shape or (1,))
     if points.shape[0] not in (1, given.shape[0]):
         raise InputError(
             f"start has shape {points.shape}: its first axis must have 1 entry or {given.shape[0]}, the parameters."
         )
-    return given, jnp.broadcast_to(points, (given.shape[0], *points.shape[1:]))
+    return jnp.asarray(given), jnp.asarray(xp.broadcast_to(points, (given.shape[0], *points.shape[1:])))
 
 
 def advance(step: Map, points: Array, parameters: Array, escaped: Array, count: Any, limit: Array) -> tuple[Any, Any]:

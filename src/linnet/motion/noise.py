@@ -54,22 +54,23 @@ class NoisyFlow(Stepping):
     delta: Float[Array, ""]
     drift: bool = eqx.field(static=True)
     scheme: str = eqx.field(static=True)
-    decay: float = eqx.field(static=True)
+    decay: Float[Array, ""] | None  # None where all steps are alike
 
     def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler", decay: float = 0.0):
         self.dt = _check.number("dt", dt, above=0)
         self.delta = _check.number("delta", delta, least=0)
         self.drift = _check.flag("drift", drift)
         self.scheme = _check.choice("scheme", scheme, ("euler", "geometric"))
-        self.decay = _check.real("decay", decay, least=0, most=1)
-        if self.decay and self.scheme != "euler":
-            raise InputError(f"decay = {self.decay:g} is not allowed with scheme = {scheme!r}: use 'euler'.")
+        power = _check.real("decay", decay, least=0, most=1)
+        self.decay = _check.number("decay", power) if power else None
+        if power and self.scheme != "euler":
+            raise InputError(f"decay = {power:g} is not allowed with scheme = {scheme!r}: use 'euler'.")
 
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
-        return self.dt * (_power_sum(clock, self.decay) if self.decay else clock)
+        return self.dt * (clock if self.decay is None else _power_sum(clock, self.decay))
 
     def at(self, step: Int[Array, ""]) -> "NoisyFlow":
-        if not self.decay:
+        if self.decay is None:
             return self
         return eqx.tree_at(lambda motion: motion.dt, self, self.dt * jnp.astype(step + 1, self.dt.dtype) ** -self.decay)
 
@@ -100,7 +101,7 @@ class NoisyFlow(Stepping):
         return force - self.dt * problem.gradient(state.matrix) if self.drift else force
 
 
-def _power_sum(count: Num[Array, "*n"], power: float) -> Float[Array, "*n"]:
+def _power_sum(count: Num[Array, "*n"], power: Float[Array, ""]) -> Float[Array, "*n"]:
     """1 + 2^-p + ... + n^-p for 0 < p <= 1, to rounding: some terms, then Euler and Maclaurin."""
     head = 48
     n = jnp.maximum(count, head).astype(jnp.float64)
@@ -108,7 +109,8 @@ def _power_sum(count: Num[Array, "*n"], power: float) -> Float[Array, "*n"]:
     first = jnp.where(jnp.arange(1.0, head + 1) <= jnp.asarray(count)[..., None], terms, 0.0).sum(-1)
 
     def tail(x: Any) -> Any:
-        area = jnp.log(x) if power == 1 else x ** (1 - power) / (1 - power)
+        left = jnp.where(power == 1, 1.0, 1 - power)
+        area = jnp.where(power == 1, jnp.log(x), jnp.expm1(left * jnp.log(x)) / left)  # up to a constant
         slope, third = -power / x, -power * (power + 1) * (power + 2) / x**3
         fifth = third * (power + 3) * (power + 4) / x**2
         return area + x**-power * (0.5 + slope / 12 - third / 720 + fifth / 30240)

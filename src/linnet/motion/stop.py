@@ -14,7 +14,7 @@ from linnet.states import State
 class LossBelow(eqx.Module):
     """True once C(A) < value."""
 
-    value: Float[Array, ""]
+    value: Float[Array, ""] = eqx.field(converter=_check.floating)
 
     def __call__(self, state: State, problem: Problem) -> Array:
         return problem.cost(state.matrix) < self.value
@@ -30,7 +30,7 @@ class ChangeBelow(eqx.Module):
     The start of a small network is a near-saddle and looks converged: give a rate below c times the gradient there.
     """
 
-    rate: Float[Array, ""]
+    rate: Float[Array, ""] = eqx.field(converter=_check.floating)
 
     def __call__(self, state: State, problem: Problem) -> Array:
         return self.level(state, problem) < 0

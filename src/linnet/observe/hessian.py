@@ -115,35 +115,46 @@ def aligned_blocks(
     """
     if not isinstance(state, Modes) or not isinstance(problem, Factorisation) or len(problem.shape) != 1:
         raise InputError("aligned blocks need Modes and a vector factorisation: use problem.aligned().")
-    y, depth = state.values, state.depth
-    residual = state.matrix - problem.goal
-    k = y.shape[1]
+    modes, pairs = blocks_of_values(jnp, state.values, problem.goal)
+    return problem.scale * modes, problem.scale * pairs
 
+
+def blocks_of_values(xp: Any, y: Array, goal: Array) -> tuple[Array, Array]:
+    """`aligned_blocks` for the loss 1/2 |A - A_star|^2, in the array module `xp`, of any number of points at once.
+
+    `y` is ... x L x k and `goal` ... x k.
+    """
+    depth, k = y.shape[-2:]
     # span[a, b] = prod_{a <= m < b} y_m for every mode, 1 where there is nothing between
-    levels = jnp.arange(depth)
-    factors = jnp.where(levels[None, :, None] >= jnp.arange(depth + 1)[:, None, None], y, 1.0)
-    span = jnp.concatenate([jnp.ones((depth + 1, 1, k), y.dtype), jnp.cumprod(factors, axis=1)], axis=1)
+    levels = np.arange(depth)
+    factors = xp.where(levels[None, :, None] >= np.arange(depth + 1)[:, None, None], y[..., None, :, :], 1.0)
+    nothing = xp.ones((*y.shape[:-2], depth + 1, 1, k), y.dtype)
+    span = xp.concatenate([nothing, xp.cumprod(factors, axis=-2)], axis=-2)
+    residual = span[..., 0, depth, :] - goal
     rows, columns = levels[:, None], levels[None, :]
-    low, high = jnp.minimum(rows, columns), jnp.maximum(rows, columns)
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    below, between, above = span[..., 0, low, :], span[..., low + 1, high, :], span[..., high + 1, depth, :]
 
-    others = state.others()
-    inner = span[0, low] * span[low + 1, high] * span[high + 1, depth]
-    pairs_of_layers = jnp.where((rows != columns)[..., None], inner, 0.0)
-    modes = jnp.einsum("ak,bk->kab", others, others) + jnp.einsum("k,abk->kab", residual, pairs_of_layers)
+    others = span[..., 0, levels, :] * span[..., levels + 1, depth, :]
+    pairs_of_layers = xp.where((rows != columns)[..., None], below * between * above, 0.0)
+    modes = others[..., :, None, :] * others[..., None, :, :] + residual[..., None, None, :] * pairs_of_layers
 
-    i, j = jnp.triu_indices(k, 1)
+    i, j = np.triu_indices(k, 1)
 
-    def coupling(p: Array, q: Array) -> Array:
+    def coupling(p: np.ndarray, q: np.ndarray) -> Array:
         """Between dW_high[p,q] and dW_low[q,p]."""
-        return residual[p] * span[high + 1, depth][..., p] * span[low + 1, high][..., q] * span[0, low][..., p]
+        return residual[..., None, None, p] * above[..., p] * between[..., q] * below[..., p]
 
-    u, w = (jnp.moveaxis(span[levels + 1, depth][:, p] * span[0, levels][:, q], 0, -1) for p, q in ((i, j), (j, i)))
+    def outer(p: np.ndarray, q: np.ndarray) -> Array:
+        side = span[..., levels + 1, depth, :][..., p] * span[..., 0, levels, :][..., q]
+        return side[..., :, None, :] * side[..., None, :, :]
+
     # rows: dW_l[i,j]; columns: dW_m[j,i]. Above the diagonal the roles of i and j are exchanged.
-    above, below = (rows < columns)[..., None], (rows > columns)[..., None]
-    cross = jnp.moveaxis(jnp.where(below, coupling(i, j), jnp.where(above, coupling(j, i), 0.0)), -1, 0)
-    top = jnp.concatenate([u[:, :, None] * u[:, None, :], cross], axis=-1)
-    bottom = jnp.concatenate([jnp.swapaxes(cross, -1, -2), w[:, :, None] * w[:, None, :]], axis=-1)
-    return problem.scale * modes, problem.scale * jnp.concatenate([top, bottom], axis=-2)
+    left, right = (rows < columns)[..., None], (rows > columns)[..., None]
+    cross = xp.where(right, coupling(i, j), xp.where(left, coupling(j, i), 0.0))
+    top = xp.concatenate([outer(i, j), cross], axis=-2)
+    bottom = xp.concatenate([xp.swapaxes(cross, -2, -3), outer(j, i)], axis=-2)
+    return xp.moveaxis(modes, -1, -3), xp.moveaxis(xp.concatenate([top, bottom], axis=-3), -1, -3)
 
 
 @observable("index")

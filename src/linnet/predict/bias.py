@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -104,7 +103,7 @@ class BiasPrediction(Prediction):
             modes = bias_flow.at(self.path, clock)
         else:
             curvature = spectral.activation(SHARE, np.diag(self.frame.scales), self.frame.limit, self.gamma).curvature
-            modes = np.asarray(jax.jit(spectral.whitened)(clock, values, self.gamma, np.sqrt(curvature)))
+            modes = np.asarray(spectral.whitened(clock, values, self.gamma, np.sqrt(curvature)))
         return Curves(clock, modes, np.sqrt(np.hypot(modes, self.gamma) + self.gamma))
 
     def measure(self, *, progress: Progress | None = None) -> "BiasMeasured":
@@ -156,7 +155,7 @@ class BiasPrediction(Prediction):
         errors: tuple[float | None, float | None] = (None, None)
         if stiff:
             curve = np.asarray(result["values"])[:, :count]
-            first = np.asarray(jax.vmap(lambda s: spectral.layer_values(s, gamma, wide).first)(curve))
+            first = np.array([spectral.layer_values(s, gamma, wide).first for s in curve])
         else:
             first, second = np.asarray(result["first"]), np.asarray(result["second"])[-1, :count]
             said = np.asarray(spectral.layer_values(values, gamma, wide).first)

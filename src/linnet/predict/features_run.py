@@ -3,7 +3,6 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from linnet import observe
@@ -73,12 +72,12 @@ def _steps(told: FeaturesPrediction) -> int:
 
 def _end(state: State, problem: Regression, width: int) -> End:
     assert isinstance(state, Weights)
-    first, second = state.layers
+    first, second, root = (np.asarray(x) for x in (*state.layers, problem.root))
     # X = Q root, so that root has the kernel's eigenvalues in at most as many rows as there are inputs
-    inner = jnp.sum(second**2) * jnp.eye(first.shape[1]) + first.T @ first
-    kernel = problem.output_scale**2 * problem.root @ inner @ problem.root.T
+    inner = np.sum(second**2) * np.eye(first.shape[1]) + first.T @ first
+    kernel = float(problem.output_scale) ** 2 * root @ inner @ root.T
     return End(
-        mean_square_v=float(jnp.sum(observe.output_gram(state, problem))) / width,
-        kernel_norm=float(jnp.linalg.eigvalsh(kernel)[-1]),
+        mean_square_v=float(np.sum(second**2)) / width,
+        kernel_norm=float(np.linalg.eigvalsh(kernel)[-1]),
         target_distance=float(observe.target_distance(state, problem)),
     )

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from linnet import _check, observe
+from linnet import _check
 from linnet._check import InputError
-from linnet.curves import crossing
-from linnet.initial import gaussian
-from linnet.motion import GradientDescent
-from linnet.observe import Observable
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
 from linnet.problems import Factorisation, low_rank_recovery
-from linnet.simulation import simulate
 from linnet.theory import mixed
 from linnet.theory.mixed import Phase
 
@@ -26,9 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-_DENSE = 3000  # dimensions up to which matrices are made
-_STEPS = 100_000  # the longest run
-_HALF, _LEARNED = 0.5, 0.9  # shares of a singular value
+DENSE = 3000  # dimensions up to which matrices are made
+HALF, LEARNED = 0.5, 0.9  # shares of a singular value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +104,11 @@ class PhasePrediction(Prediction):
     def test_errors(self, steps: Any) -> Float[np.ndarray, " steps"]:
         """The predicted test error after each of these numbers of steps."""
         times = self.lr * _check.double("steps", steps, ndim=1)
-        return np.asarray(_errors(times, self.levels, float(self.d), self.c, self.start_mean_square))
+        return np.asarray(
+            mixed.recovery_error(
+                times, self.levels, self.d, self.c, nodes=64, spiked=True, start=self.start_mean_square
+            )
+        )
 
     def plane(self) -> Plane:
         """The predicted smallest test error of other widths and variances on the same target."""
@@ -122,7 +120,9 @@ class PhasePrediction(Prediction):
 
     def measure(self, *, progress: Progress | None = None) -> "PhaseMeasured":
         """The exact run beside the prediction, until well after the predicted stop; needs d <= 3000."""
-        return _measure(self, progress)
+        from linnet.predict.phase_run import measure
+
+        return measure(self, progress)
 
     def plot(self) -> "Figure":
         from linnet.plot.phase import phase as draw
@@ -196,10 +196,10 @@ def phase(
     lr = float(mixed.step_size(size, c, signal, lazy=gamma_sigma2 + gamma_w > 1, c_lr=c_lr))
     values, _, seen = (np.asarray(x) for x in mixed.spiked_signals(a, size))
     edge = 2 * math.sqrt(d - np.sum(seen))
-    stop = _early_stopping(a, size, c, start=variance * c)
+    stop = mixed.early_stopping(a, size, c, start=variance * c)
     noise = len(a) < d
     goals = np.append(values, edge) if noise else values
-    half, learned = (_times(share, goals, c, kappa, lr) for share in (_HALF, _LEARNED))
+    half, learned = (_times(share, goals, c, kappa, lr) for share in (HALF, LEARNED))
     largest = float(mixed.largest_lr(values[0], c, kappa))
     return PhasePrediction(
         d=d,
@@ -239,14 +239,14 @@ def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray
         return given, None
     count = _check.integer("rank", rank, least=1, most=d, reason="the dimension")
     _check.fits("rank", count, 1000 * count, "so many signals")
-    if d > _DENSE:
+    if d > DENSE:
         return np.full(count, count**-0.5), None  # what the drawn levels tend to in high dimension
     problem = low_rank_recovery(jax.random.key(seed), d, count)
-    return np.asarray(jnp.linalg.svd(problem.truth, compute_uv=False))[:count] / d, problem
+    return np.linalg.svd(np.asarray(problem.truth), compute_uv=False)[:count] / d, problem
 
 
 def _times(share: float, goals: np.ndarray, c: float, kappa: float, lr: float) -> list[When]:
-    times = np.asarray(_mode_time(0.0, share * goals, goals, c, kappa))
+    times = np.asarray(mixed.mode_time(0.0, share * goals, goals, c, kappa))
     return [When(float(t), step=float(t) / lr) for t in times]
 
 
@@ -280,70 +280,6 @@ def _sources(d: int, width: float, start: float, step: float, hiding: float) -> 
 
 
 @jax.jit
-def _errors(times: Any, levels: Any, d: Any, c: Any, start: Any) -> Any:
-    return jax.vmap(lambda t: mixed.recovery_error(t, levels, d, c, nodes=64, spiked=True, start=start))(times)
-
-
-_mode_time, _early_stopping = jax.jit(mixed.mode_time), jax.jit(mixed.early_stopping)
-
-
-@jax.jit
 def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
     pairs = (c, start)
     return jax.lax.map(lambda one: mixed.early_stopping(levels, d, one[0], start=one[1]).error, pairs, batch_size=64)
-
-
-# The exact run -------------------------------------------------------------------------------------------------------
-
-
-def _measure(told: PhasePrediction, progress: Progress | None) -> PhaseMeasured:
-    if told.d > _DENSE:
-        raise InputError(f"d = {told.d} is too large for the exact run: it needs d <= {_DENSE}.")
-    last = max(signal.learned.time for signal in told.signals) / told.lr
-    steps = math.ceil(max(told.horizon, 1.1 * last))
-    if steps > _STEPS:
-        raise InputError(
-            f"the run would take {steps} steps, and {_STEPS} are the most: choose a larger start or a smaller c_lr."
-        )
-    key = jax.random.key(told.seed)
-    problem = told.problem or low_rank_recovery(key, told.d, told.rank, levels=told.levels)
-    u, s, vt = jnp.linalg.svd(problem.target, full_matrices=False)
-    count = told.rank + (told.first_noise is not None)
-    u, s, vt = u[:, :count], s[:count], vt[:count]
-    run = simulate(
-        problem,
-        gaussian(key, problem, told.width, told.variance),
-        GradientDescent(told.lr),
-        steps=steps,
-        observe={
-            "test": observe.test_error,
-            "shares": Observable("shares", lambda state, problem: jnp.einsum("ik,ij,kj->k", u, state.matrix, vt) / s),
-        },
-        progress=progress,
-    )
-    test, shares, clock = (np.asarray(x) for x in (run["test"], run["shares"], run.steps))
-    best = int(np.nanargmin(test))
-    modes = tuple(
-        MeasuredMode(
-            value=float(s[i]),
-            half_learned=_passed(clock, shares[:, i], _HALF, told.lr),
-            learned=_passed(clock, shares[:, i], _LEARNED, told.lr),
-        )
-        for i in range(count)
-    )
-    return PhaseMeasured(
-        prediction=told,
-        status=run.status,
-        steps=int(run.ended),
-        signals=modes[: told.rank],
-        first_noise=modes[told.rank] if count > told.rank else None,
-        stop=When(told.lr * best, step=int(clock[best]), error=0.0),
-        test_error=float(test[best]),
-        test_errors=test,
-    )
-
-
-def _passed(clock: Int[np.ndarray, " steps"], shares: np.ndarray, level: float, lr: float) -> When | None:
-    """The first step there; None where the run ends before."""
-    step = crossing(clock, shares, level, "records")
-    return None if math.isnan(step) else When(lr * step, step=int(step), error=0.0)

@@ -4,20 +4,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+import scipy  # its parts load when they are first used
+from jaxtyping import Float
 
-from linnet import _check, curves
+from linnet import _check
 from linnet._check import InputError
-from linnet.observe import Observable
 from linnet.predict import asked, given
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
-from linnet.problems import factorisation
-from linnet.record import at
-from linnet.simulation import simulate
-from linnet.states import RankOne
 from linnet.theory import convergence
 from linnet.theory.convergence import Coordinates
 
@@ -29,6 +23,7 @@ NEAR = 0.01  # learned: |A - Z_1| is this share of |Z_1|
 FAR = 1.5  # the far phase ends here at the latest, in sizes of the target: the sharper form of Theorem 20
 _SMALL = 0.1  # starts below this share of the target have a time of escape
 _RECORDS = 400
+_TIMES = 32  # that are asked about at once
 
 
 class Curves(NamedTuple):
@@ -110,51 +105,9 @@ class RatesPrediction(Prediction):
 
     def measure(self, *, progress: Progress | None = None) -> "RatesMeasured":
         """The layers' own flow, by an adaptive solver."""
-        from linnet.motion import GradientFlow  # which a prediction does not need
+        from linnet.predict.rates_run import measure
 
-        if not 1e-10 <= self.start.scale <= 1e4:
-            raise InputError(
-                f"scale = {self.start.scale:g} cannot be measured: a solver follows starts from 1e-10 to 1e4."
-            )
-        closed, c, z1, best = self.curves(), self.curvature, self.spectrum[0], self._end()
-        looks = {
-            "distance": Observable("distance", lambda s, _: jnp.linalg.norm(s.matrix - best) / z1, ()),
-            "s": Observable("s", lambda s, _: jnp.linalg.norm(s.matrix) / z1, ()),
-        }
-        run = simulate(
-            factorisation(self.target),
-            RankOne.balanced(self.start.size, self.left, self.right, self.depth),
-            GradientFlow(rtol=1e-10),
-            time=float(c * closed.time[-1]),
-            record=at(c * closed.time),
-            observe=looks,
-            progress=progress,
-        )
-        seen = Curves(np.asarray(run.times) / c, np.asarray(run["distance"]), np.asarray(run["s"]))
-        count = len(seen.time)
-        grown = None if self.half_grown is None else _when(seen.time, seen.size, 0.5)
-        return RatesMeasured(
-            prediction=self,
-            status=run.status,
-            ended=float(run.ended) / c,
-            far_phase_ends=_when(seen.time, -seen.size, -FAR),
-            half_grown=grown,
-            learned=_when(seen.time, -np.log(np.maximum(seen.distance, 1e-300)), -math.log(NEAR)),
-            largest_gap_in_distance=float(np.max(np.abs(seen.distance - closed.distance[:count]))),
-            largest_relative_gap_in_size=float(np.max(np.abs(seen.size / closed.size[:count] - 1))),
-            curves=seen,
-        )
-
-    def _end(self) -> Float[np.ndarray, "d_out d_in"]:
-        """What distances are measured to: the end of the flow, or the best fit where it ends at zero."""
-        p, values, qt = np.linalg.svd(self.target)
-        goal = self.goal
-        if float(goal.s) == 0:
-            first = np.eye(len(goal.a))[0]
-            goal = Coordinates(values[0], first, first, goal.z)
-        return np.asarray(
-            float(goal.s) * np.outer(p @ np.asarray(goal.a)[: len(p)], qt.T @ np.asarray(goal.b)[: len(qt)])
-        )
+        return measure(self, progress)
 
     def plot(self) -> "Figure":
         """Distance and size in time."""
@@ -208,7 +161,7 @@ def rates(
     scale = _check.real("scale", scale, least=1e-100, most=1e100)
     first, key = given.regression(problem), asked.seed(seed)
     white, spread = given.white(first)
-    c = float(white.scale) * float(white.output_scale) ** 2 * float(jnp.trace(white.gram)) / white.shape[1]
+    c = float(white.scale) * float(white.output_scale) ** 2 * float(np.sum(np.square(white.root))) / white.shape[1]
     target = np.asarray(white.target)
     values = np.linalg.svd(target, compute_uv=False)
     start, u, v = _start(target, scale, alignment, key)
@@ -275,12 +228,13 @@ def _start(
     return convergence.coordinates(scale * float(values[0]), u, v, z)[0], u, v
 
 
-def _gap(place: Coordinates, goal: Coordinates, ratio: float) -> Array:
+def _gap(place: Coordinates, goal: Coordinates, ratio: float) -> Float[np.ndarray, "..."]:
     """|A - A_end|: the distance to the best fit, or to the one of several that the flow chooses."""
     if ratio < 1 - 1e-9:
-        return jnp.sqrt(2 * convergence.distance(place))
-    inner = jnp.sum(place.a * goal.a, axis=-1) * jnp.sum(place.b * goal.b, axis=-1)
-    return jnp.sqrt(jnp.maximum(place.s**2 + goal.s**2 - 2 * place.s * goal.s * inner, 0.0))
+        return np.sqrt(2 * np.asarray(convergence.distance(place)))
+    (s, a, b, _), (end, u, v, _) = ([np.asarray(x) for x in at] for at in (place, goal))
+    inner = np.sum(a * u, axis=-1) * np.sum(b * v, axis=-1)
+    return np.sqrt(np.maximum(s**2 + end**2 - 2 * s * end * inner, 0.0))
 
 
 def _slowest(start: Coordinates, depth: int, curvature: float) -> float:
@@ -300,25 +254,26 @@ def _unit(z1: float, depth: int, curvature: float) -> float:
 
 
 def _learned(start: Coordinates, goal: Coordinates, depth: int, curvature: float, ratio: float) -> float:
-    """When A has come within a share of its end, by bisection in the closed form."""
+    """When A has come within a share of its end, in the closed form: between powers of two, then by Brent's method."""
     z1 = float(goal.s)
-    gap = jax.jit(lambda place: _gap(place, goal, ratio) / z1)
 
-    def far(t: float) -> bool:
-        return float(gap(convergence.modes(t, start, depth, curvature).at)) > NEAR
+    def far(t: Any) -> Any:
+        """log(|A - A_end| / |A_end|) above that of the share."""
+        with np.errstate(divide="ignore"):
+            left = np.log(_gap(convergence.modes(t, start, depth, curvature).at, goal, ratio) / (NEAR * z1))
+        return np.maximum(left, -700.0)
 
-    unit = high = _unit(z1, depth, curvature)
-    while far(high):
-        high *= 2
-        if high > 1e250:
+    unit = _unit(z1, depth, curvature)
+    times = unit * 2.0 ** np.arange(_TIMES)
+    while not np.any(there := far(times) <= 0):
+        times = 2 * times[-1] * 2.0 ** np.arange(_TIMES)
+        if times[-1] > 1e250:
             return math.inf
-    if high == unit and not far(0.0):
+    high = float(times[np.argmax(there)])
+    if high == unit and far(0.0) <= 0:
         return 0.0
     low = 0.0 if high == unit else high / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if far(middle) else (low, middle)
-    return high
+    return float(scipy.optimize.brentq(far, low, high, xtol=1e-15 * high, rtol=1e-15))
 
 
 def _proved(
@@ -330,10 +285,6 @@ def _proved(
     alpha, beta = min(0.999 * min(ab, scale + ratio), 0.999), 1.001 * max(1.0, scale)
     proved = convergence.envelope(start, alpha, beta, depth, curvature, form="sharpest")
     return ProvedRates(fast=float(proved.fast) / 2, slow=float(proved.slow) / 2) if bool(proved.applies) else None
-
-
-def _when(clock: np.ndarray, curve: np.ndarray, level: float) -> When:
-    return When(curves.crossing(clock, curve, level), error=0.0)
 
 
 def _theory(spread: float, scale: float) -> tuple[Source, ...]:

@@ -1,7 +1,7 @@
 """The exact run beside a prediction of what a step size does."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -9,7 +9,6 @@ import numpy as np
 from linnet._random import with_spectrum
 from linnet.initial import identity, one_zero, orthogonal
 from linnet.motion import GradientDescent
-from linnet.observe import Observable
 from linnet.predict.answer import Measured, Progress, hidden
 from linnet.predict.stability import StabilityPrediction
 from linnet.problems import factorisation
@@ -84,13 +83,9 @@ def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMe
     record = at(np.unique(np.concatenate([np.linspace(0, steps, _RECORDS).round(), last])))
     motion = GradientDescent(said.unit * said.lr)
 
-    def rotated(state: Any, _: Any) -> Any:
-        return u.T @ state.matrix @ v
-
-    seen = {"rotated": Observable("rotated", rotated, ("output_mode", "input_mode"))}
-    run = simulate(problem, begin, motion, steps=steps, record=record, observe=seen, progress=progress)
+    run = simulate(problem, begin, motion, steps=steps, record=record, observe=["matrix"], progress=progress)
     beside = simulate(chain, shadow, motion, steps=steps, record=record, observe=["modes"])
-    inner, taken = np.asarray(run["rotated"]), np.asarray(run.steps)
+    inner, taken = np.asarray(u).T @ np.asarray(run["matrix"]) @ np.asarray(v), np.asarray(run.steps)
     cross = _cross(inner, taken, s[0]) if d > 1 else None
     modes = np.diagonal(inner, axis1=1, axis2=2)[:, : len(s)]
     count = min(len(modes), len(beside["modes"]))

@@ -5,11 +5,9 @@ said in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = 
 g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come first in what is returned.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
@@ -17,6 +15,7 @@ from jaxtyping import Array, Float
 from linnet import _check
 from linnet._check import InputError
 from linnet.theory import landscape
+from linnet.theory._formula import FEW, each, evaluate, while_loop
 from linnet.theory._times import leading
 from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known, one_start, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
@@ -45,16 +44,21 @@ class _Terms(NamedTuple):
     g: Array
 
 
-def _terms(at: Coordinates, name: str = "at") -> _Terms:
-    s, a, b, z = (jnp.asarray(x) for x in known(at, name))
+def _terms(xp: Any, at: Coordinates) -> _Terms:
+    s, a, b, z = (xp.asarray(x) for x in at)
     z1 = z[..., 0]
-    second = z[..., 1] if z.shape[-1] > 1 else jnp.zeros_like(z1)
-    gamma = second / jnp.where(z1 > 0, z1, 1.0)
+    second = z[..., 1] if z.shape[-1] > 1 else xp.zeros_like(z1)
+    gamma = second / xp.where(z1 > 0, z1, 1.0)
     ab = a[..., 0] * b[..., 0]
-    a2, b2 = (jnp.sum(x[..., 1:] ** 2, axis=-1) for x in (a, b))
-    less_ab = jnp.where(ab > 0, (a2 + b2 - a2 * b2) / (1 + jnp.abs(ab)), 1 - ab)
-    g = jnp.sum(z[..., 1:] * a[..., 1:] * b[..., 1:], axis=-1)
+    a2, b2 = (xp.sum(x[..., 1:] ** 2, axis=-1) for x in (a, b))
+    less_ab = xp.where(ab > 0, (a2 + b2 - a2 * b2) / (1 + xp.abs(ab)), 1 - ab)
+    g = xp.sum(z[..., 1:] * a[..., 1:] * b[..., 1:], axis=-1)
     return _Terms(s, z1, gamma, ab, less_ab, a2, b2, z1 * ab, g)
+
+
+def _axes(at: Coordinates) -> Float[np.ndarray, "..."]:
+    """Nothing, with the axes that coordinates have before their last."""
+    return np.empty(np.broadcast_shapes(np.shape(at.s), *(np.shape(x)[:-1] for x in at[1:])))
 
 
 # Other flows and their ends ------------------------------------------------------------------------------------------
@@ -75,8 +79,11 @@ def aligned_time(start: float, end: float, target: float, depth: int, samples: f
 def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve."""
     given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
-    t = leading(_check.numbers("time", time, least=0), *given.values())
-    return given["samples"] * given["z1"] ** (2 - 2 / given["depth"]) * t
+    return evaluate(_scaled_time, _check.numbers("time", time, least=0), *given.values())
+
+
+def _scaled_time(_: Any, t: Array, z1: Array, depth: Array, samples: Array) -> Array:
+    return samples * z1 ** (2 - 2 / depth) * leading(t, z1, depth, samples)
 
 
 def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
@@ -114,41 +121,46 @@ def two_layers(
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
     found = max(1, int(np.sum(s > 1e-12 * s[0])))
     kept = found if rank is None else _check.integer("rank", rank, least=1, most=min(z.shape))
-    return _two_layers(t.reshape(-1), a0, z, count, kept).reshape(*t.shape, *z.shape)
+    known = not _check.traced((t, z, count))
+    short = known and np.max(t, initial=0.0) * float(count) * np.linalg.norm(np.asarray(z), 2) <= _LONG
+    return evaluate(_two_layers, t, a0, z, count, rank=kept, few=FEW if short else -1)
 
 
-@partial(jax.jit, static_argnums=4)
-def _two_layers(times: Array, a0: Array, target: Array, samples: Array, rank: int) -> Array:
+_LONG = 1000  # n z_1 t from which on the steps are worth a compiler
+
+
+def _two_layers(xp: Any, times: Array, a0: Array, target: Array, samples: Array, *, rank: int) -> Array:
     d_out, d_in = target.shape
-    k = min(d_out, d_in)
-    p, values, qt = jnp.linalg.svd(target)
+    k, solve = min(d_out, d_in), (scipy.linalg if xp is np else jax.scipy.linalg).solve_triangular
+    p, values, qt = xp.linalg.svd(target)
     root = np.sqrt(0.5)
     # eigenvectors of H in the order +z, -z, 0
-    paired = jnp.concatenate([qt[:k].T, p[:, :k]]) * root
-    mirrored = jnp.concatenate([qt[:k].T, -p[:, :k]]) * root
-    alone = jnp.zeros((d_in + d_out, d_in + d_out - 2 * k))
-    alone = alone.at[:d_in, : d_in - k].set(qt[k:].T).at[d_in:, d_in - k :].set(p[:, k:])
-    frame = jnp.concatenate([paired, mirrored, alone], axis=1)
-    rate = jnp.concatenate([values, -values, jnp.zeros(d_in + d_out - 2 * k)])
-    u, s, vt = jnp.linalg.svd(a0, full_matrices=False)
-    start = frame.T @ (jnp.concatenate([vt[:rank].T, u[:, :rank]]) * jnp.sqrt(s[:rank]))
+    paired = xp.concatenate([qt[:k].T, p[:, :k]]) * root
+    mirrored = xp.concatenate([qt[:k].T, -p[:, :k]]) * root
+    alone = xp.block([[qt[k:].T, np.zeros((d_in, d_out - k))], [np.zeros((d_out, d_in - k)), p[:, k:]]])
+    frame = xp.concatenate([paired, mirrored, alone], axis=1)
+    rate = xp.concatenate([values, -values, np.zeros(d_in + d_out - 2 * k)])
+    u, s, vt = xp.linalg.svd(a0, full_matrices=False)
+    start = frame.T @ (xp.concatenate([vt[:rank].T, u[:, :rank]]) * xp.sqrt(s[:rank]))
 
     def at(time: Array) -> Array:
         total = samples * time
-        steps = jnp.maximum(jnp.ceil(total * values[0] / 5), 1.0)
+        steps = xp.maximum(xp.ceil(total * values[0] / 5), 1.0)
         dt = total / steps
-        gain = jnp.exp(rate * dt)[:, None]
-        safe = jnp.where(rate != 0, rate, 1.0)
-        integral = jnp.where(rate != 0, jnp.expm1(2 * safe * dt) / (2 * safe), dt)[:, None]
+        gain = xp.exp(rate * dt)[:, None]
+        safe = xp.where(rate != 0, rate, 1.0)
+        integral = xp.where(rate != 0, xp.expm1(2 * safe * dt) / (2 * safe), dt)[:, None]
 
-        def step(_: int, y: Array) -> Array:
-            factor = jnp.linalg.cholesky(jnp.eye(rank) + y.T @ (integral * y))
-            return jax.scipy.linalg.solve_triangular(factor, (gain * y).T, lower=True).T
+        def step(now: tuple[Array, Array]) -> tuple[Array, Array]:
+            count, y = now
+            factor = xp.linalg.cholesky(np.eye(rank) + y.T @ (integral * y))
+            return count + 1, solve(factor, (gain * y).T, lower=True).T
 
-        q = frame @ jax.lax.fori_loop(0, steps.astype(int), step, start)
+        _, y = while_loop(xp, lambda now: now[0] < steps, step, (xp.zeros_like(steps), start))
+        q = frame @ y
         return q[d_in:] @ q[:d_in].T
 
-    return jax.lax.map(at, times)
+    return each(xp, at, times.reshape(-1)).reshape(*times.shape, *target.shape)
 
 
 # Distance and its bounds ---------------------------------------------------------------------------------------------
@@ -156,7 +168,11 @@ def _two_layers(times: Array, a0: Array, target: Array, samples: Array, rank: in
 
 def distance(at: Coordinates) -> Float[Array, "..."]:
     """E_1 = 1/2 |Z_1 - A|^2 = 1/2 (s - f_1)^2 + (z_1^2 - f_1^2)/2, the functional of Theorem 20."""
-    x = _terms(at)
+    return evaluate(_distance, known(at))
+
+
+def _distance(xp: Any, at: Coordinates) -> Array:
+    x = _terms(xp, at)
     return (x.s - x.f1) ** 2 / 2 + x.z1**2 * (x.less_a2 + x.less_b2 - x.less_a2 * x.less_b2) / 2
 
 
@@ -169,15 +185,24 @@ class Parts(NamedTuple):
 
 def parts(at: Coordinates) -> Parts:
     """T_1 and T_2; the flow is fast where T_1 >= z_1 T_2, slow where T_1 <= z_1 T_2 (eqs. 200, 203)."""
-    x = _terms(at)
+    return evaluate(_parts, known(at))
+
+
+def _parts(xp: Any, at: Coordinates) -> Parts:
+    x = _terms(xp, at)
     return Parts((x.s - x.f1) ** 2 / 2, x.z1 * x.less_ab)
 
 
 def excess(at: Coordinates, samples: Number = 1.0) -> Float[Array, "..."]:
     """The loss above the best of rank one: n (E_1 - s g)."""
-    x, n = _terms(at), _check.numbers("samples", samples, above=0)
-    _check.matching(at=x.g, samples=n)
-    return n * (distance(at) - x.s * x.g)
+    at, n = known(at), _check.numbers("samples", samples, above=0)
+    _check.matching(at=_axes(at), samples=n)
+    return evaluate(_excess, at, n)
+
+
+def _excess(xp: Any, at: Coordinates, samples: Array) -> Array:
+    x = _terms(xp, at)
+    return samples * (_distance(xp, at) - x.s * x.g)
 
 
 def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
@@ -185,8 +210,12 @@ def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Floa
 
     -n s^e [L (s - f_1)^2 + z_1^2 (a^2 + b^2 - 2 a^2 b^2) - L (s - f_1) g - 2 f_1 g].
     """
-    x = _terms(at)
-    depth, n = _network(depth, samples, at=x.g).values()
+    at = known(at)
+    return evaluate(_distance_rate, at, *_network(depth, samples, at=_axes(at)).values())
+
+
+def _distance_rate(xp: Any, at: Coordinates, depth: Array, n: Array) -> Array:
+    x = _terms(xp, at)
     gap = x.s - x.f1
     turn = x.less_a2 + x.less_b2 - 2 * x.less_a2 * x.less_b2  # a^2 + b^2 - 2 a^2 b^2
     inner = depth * gap**2 + x.z1**2 * turn - depth * gap * x.g - 2 * x.f1 * x.g
@@ -200,11 +229,16 @@ def distance_rate_bound(
 
     `sharp` has 2 gamma f_1 T_2 as its last term, where f_1 >= 0.
     """
-    x = _terms(at)
-    depth, n = _network(depth, samples, at=x.g).values()
-    size, direction = parts(at)
-    last = jnp.where(x.f1 >= 0, x.gamma * x.f1, x.gamma * x.z1) if _check.flag("sharp", sharp) else x.gamma * x.z1
-    inner = -2 * depth * size + direction * (-2 * x.f1 + jnp.sqrt(2 * size) * depth * x.gamma + 2 * last)
+    at = known(at)
+    given = _network(depth, samples, at=_axes(at)).values()
+    return evaluate(_distance_rate_bound, at, *given, sharp=_check.flag("sharp", sharp))
+
+
+def _distance_rate_bound(xp: Any, at: Coordinates, depth: Array, n: Array, *, sharp: bool) -> Array:
+    x = _terms(xp, at)
+    size, direction = _parts(xp, at)
+    last = xp.where(x.f1 >= 0, x.gamma * x.f1, x.gamma * x.z1) if sharp else x.gamma * x.z1
+    inner = -2 * depth * size + direction * (-2 * x.f1 + xp.sqrt(2 * size) * depth * x.gamma + 2 * last)
     return n * x.s ** (2 - 2 / depth) * inner
 
 
@@ -231,12 +265,17 @@ def envelope(
     last, so that beta drops out.
     """
     form = _check.choice("form", form, FORMS)
-    x = _terms(start, "start")
+    start = known(start, "start")
     alpha, beta = _check.numbers("alpha", alpha, least=0, below=1), _check.numbers("beta", beta, above=1)
-    depth, n = _network(depth, samples, start=x.g, alpha=alpha, beta=beta).values()
-    e, near = 2 - 2 / depth, jnp.maximum(alpha - x.gamma, 0.0)
+    given = _network(depth, samples, start=_axes(start), alpha=alpha, beta=beta).values()
+    return evaluate(_envelope, start, alpha, beta, *given, form=form)
+
+
+def _envelope(xp: Any, start: Coordinates, alpha: Array, beta: Array, depth: Array, n: Array, *, form: str) -> Envelope:
+    x = _terms(xp, start)
+    e, near = 2 - 2 / depth, xp.maximum(alpha - x.gamma, 0.0)
     unit = n * x.z1**e
-    level = jnp.full_like(alpha, np.sqrt(6)) if form == "theorem" else slow_level(alpha)
+    level = xp.full_like(alpha, np.sqrt(6)) if form == "theorem" else _slow_level(xp, alpha)
     loss = 2.0 if form == "theorem" else 1 / np.sqrt(2) + 1 / depth
     if form == "sharpest":
         fast = unit * depth * level**e * (1 - x.gamma * loss)
@@ -244,15 +283,19 @@ def envelope(
     else:
         fast = unit * depth * (near**e - x.gamma * loss * beta**e)
         slow = unit * (alpha * near**e - x.gamma * depth * loss * beta**e)
-    inside = in_set(start, alpha, jnp.inf if form == "sharpest" else beta)
+    inside = _in_set(xp, start, alpha, np.inf if form == "sharpest" else beta)
     applies = inside & (alpha > x.gamma) & (alpha < 1) & (beta > 1) & (fast > 0) & (slow > 0)
     return Envelope(fast, slow, level, applies)
 
 
 def slow_level(alpha: Number) -> Float[Array, "..."]:
     """The largest s/z_1 where T_1 <= z_1 T_2: alpha + sqrt(2 (1 - alpha)), 3/2 at alpha <= 1/2; eq. 207 has sqrt 6."""
-    a = jnp.maximum(_check.numbers("alpha", alpha, least=0, most=1), 0.5)
-    return a + jnp.sqrt(2 * (1 - a))
+    return evaluate(_slow_level, _check.numbers("alpha", alpha, least=0, most=1))
+
+
+def _slow_level(xp: Any, alpha: Array) -> Array:
+    a = xp.maximum(alpha, 0.5)
+    return a + xp.sqrt(2 * (1 - a))
 
 
 def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Number) -> Float[Array, "..."]:
@@ -264,16 +307,25 @@ def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Nu
         _check.numbers("transition", transition, least=0, infinite=True),
     )
     _check.matching(square=size, rates=rates.fast, transition=t_tr)
-    t = leading(_check.numbers("time", time, least=0), size, rates.fast, rates.slow, t_tr)
-    early = jnp.minimum(t, t_tr)
-    return size * jnp.exp(-rates.fast * early - rates.slow * (t - early))
+    return evaluate(_envelope_bound, _check.numbers("time", time, least=0), size, rates.fast, rates.slow, t_tr)
 
 
-def in_set(at: Coordinates, alpha: Number, beta: Number = jnp.inf) -> Any:
+def _envelope_bound(xp: Any, t: Array, size: Array, fast: Array, slow: Array, transition: Array) -> Array:
+    t = leading(t, size, fast, slow, transition)
+    early = xp.minimum(t, transition)
+    return size * xp.exp(-fast * early - slow * (t - early))
+
+
+def in_set(at: Coordinates, alpha: Number, beta: Number = np.inf) -> Any:
     """Is A in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (eq. 28); beta: also s < beta z_1 (eq. 36)."""
-    alpha, x = _check.numbers("alpha", alpha, least=0, below=1), _terms(at)
+    alpha, at = _check.numbers("alpha", alpha, least=0, below=1), known(at)
     high = _check.numbers("beta", beta, above=0, infinite=True)
-    _check.matching(at=x.g, alpha=alpha, beta=high)
+    _check.matching(at=_axes(at), alpha=alpha, beta=high)
+    return evaluate(_in_set, at, alpha, high)
+
+
+def _in_set(xp: Any, at: Coordinates, alpha: Array, high: Any) -> Any:
+    x = _terms(xp, at)
     return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < high * x.z1)
 
 
@@ -287,8 +339,11 @@ def alignment_bound(theta: Number, alignment: Number, z1: Number, z2: Number) ->
     _check.matching(alignment=ab, z1=one, z2=two)
     if not _check.traced((one, two)) and np.any(np.asarray(two) > np.asarray(one)):
         raise InputError(f"z2 = {_check.show(z2)} is not allowed: z2 must not exceed z1 = {_check.show(z1)}.")
-    t = leading(_check.numbers("theta", theta, least=0), ab, one, two)
-    return ab / (ab + (1 - ab) * jnp.exp(-2 * (one - two) * t))
+    return evaluate(_alignment_bound, _check.numbers("theta", theta, least=0), ab, one, two)
+
+
+def _alignment_bound(xp: Any, theta: Array, ab: Array, z1: Array, z2: Array) -> Array:
+    return ab / (ab + (1 - ab) * xp.exp(-2 * (z1 - z2) * leading(theta, ab, z1, z2)))
 
 
 # Rates ---------------------------------------------------------------------------------------------------------------
@@ -299,7 +354,11 @@ def far_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Arr
     here = distance(at)
     if not _check.traced(here) and np.any(np.asarray(here) <= 0):
         raise InputError("at is not allowed: A is Z_1 already, and nothing decays.")
-    return -distance_rate(at, depth, samples) / (2 * here)
+    return evaluate(_far_rate, distance_rate(at, depth, samples), here)
+
+
+def _far_rate(_: Any, rate: Array, here: Array) -> Array:
+    return -rate / (2 * here)
 
 
 def near_rates(
@@ -337,7 +396,11 @@ def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e)."""
     given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
-    return 2 / (given["samples"] * given["depth"] * given["z1"] ** (2 - 2 / given["depth"]))
+    return evaluate(_largest_lr, *given.values())
+
+
+def _largest_lr(_: Any, z1: Array, depth: Array, samples: Array) -> Array:
+    return 2 / (samples * depth * z1 ** (2 - 2 / depth))
 
 
 # Escape from small starts --------------------------------------------------------------------------------------------
@@ -379,6 +442,10 @@ def escape_time_aligned(strength: Number, z1: Number, depth: Number, samples: Nu
     depth, n = _check.numbers("depth", depth, above=2), _check.numbers("samples", samples, above=0)
     s, z = _check.numbers("strength", strength, above=0), _check.numbers("z1", z1, above=0)
     _check.matching(strength=s, z1=z, depth=depth, samples=n)
+    return evaluate(_escape_time_aligned, s, z, depth, n)
+
+
+def _escape_time_aligned(_: Any, s: Array, z: Array, depth: Array, n: Array) -> Array:
     return s ** (2 / depth - 1) / (n * (depth - 2) * z)
 
 
@@ -393,14 +460,18 @@ def escape_time_one_output(
     b, n = _check.numbers("alignment", alignment, above=-1, most=1), _check.numbers("samples", samples, above=0)
     s, z = _check.numbers("strength", strength, above=0), _check.numbers("z1", z1, above=0)
     _check.matching(strength=s, alignment=b, z1=z, samples=n)
-    sine = jnp.sqrt((1 - b) * (1 + b))
-    angle = jnp.arctan2(sine, b)
+    return evaluate(_escape_time_one_output, s, b, z, n, depth=depth)
+
+
+def _escape_time_one_output(xp: Any, s: Array, b: Array, z: Array, n: Array, *, depth: int) -> Array:
+    sine = xp.sqrt((1 - b) * (1 + b))
+    angle = xp.arctan2(sine, b)
     # angle / sine -> 1 at b = 1
-    integral = 1 / (1 + b) if depth == 4 else jnp.where(sine > 0, angle / jnp.where(sine > 0, sine, 1.0), 1.0)
+    integral = 1 / (1 + b) if depth == 4 else xp.where(sine > 0, angle / xp.where(sine > 0, sine, 1.0), 1.0)
     return s ** (2 / depth - 1) * integral / (n * z)
 
 
-def _network(depth: Number, samples: Number, **others: Array) -> dict[str, Array]:
+def _network(depth: Number, samples: Number, **others: Any) -> dict[str, Array]:
     """Depth (any above 1, not only whole ones) and samples, which go together with the others."""
     given = {"depth": _check.numbers("depth", depth, above=1), "samples": _check.numbers("samples", samples, above=0)}
     _check.matching(**others, **given)

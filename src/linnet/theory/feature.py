@@ -8,11 +8,8 @@ of any shape come first in what is returned, then the axes of the quantity itsel
 """
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
@@ -21,6 +18,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
 from linnet.problems import Regression
+from linnet.theory._formula import FEW, evaluate, scan
 from linnet.theory._times import leading
 
 Number = float | Array | np.ndarray
@@ -47,84 +45,147 @@ class Task(NamedTuple):
     @property
     def inside(self) -> Float[Array, " k"]:
         """The part of y in the range of X, in the same coordinates."""
-        return self.problem.labels[0]
+        return self._known.inside
 
     @property
     def square(self) -> Float[Array, ""]:
         """|y|^2, with what lies outside the range of X."""
-        return self.problem.square
+        return self._known.square
 
     @property
     def samples(self) -> Float[Array, ""]:
         """n of the loss |f - y|^2 / (2n)."""
-        return 1 / self.problem.scale
+        return self._known.samples
 
     @property
     def width(self) -> Float[Array, ""]:
         """w of the output X W_1^T v / w."""
-        return 1 / self.problem.output_scale
+        return self._known.width
 
     @property
     def gram(self) -> Float[Array, "n n"]:
         """K = X X^T, sample by sample."""
-        inputs = self.problem.sampled().inputs
-        return inputs @ inputs.T
+        return evaluate(_gram, self.problem.sampled().inputs)
 
     @property
     def labels(self) -> Float[Array, " n"]:
         """The labels y, sample by sample."""
-        return self.problem.sampled().labels[:, 0]
+        return evaluate(_column, self.problem.sampled().labels)
 
     @property
     def feature(self) -> Float[Array, " d_in"]:
         """g = X^T y."""
-        return self.problem.cross[0]
+        return self._known.feature
 
     @property
     def gamma(self) -> Float[Array, ""]:
         """y^T K y = |g|^2."""
-        return jnp.sum(self.feature**2)
+        return self._known.gamma
 
     @property
     def phi(self) -> Float[Array, ""]:
         """y^T K^2 y = |K y|^2."""
-        return jnp.sum((self.root @ self.feature) ** 2)
+        return self._known.phi
 
     @property
     def kbar(self) -> Float[Array, ""]:
         """phi / gamma: the curvature along y, kappa for isotropic data."""
-        return self.phi / self.gamma
+        return self._known.kbar
 
     @property
     def vstar2(self) -> Float[Array, ""]:
         """gamma^{3/2} / phi: where v^2 saturates."""
-        return jnp.sqrt(self.gamma) / self.kbar
+        return self._known.vstar2
 
     @property
     def rhostar2(self) -> Float[Array, ""]:
         """gamma^{5/2} / phi: where rho^2 saturates."""
-        return self.gamma * self.vstar2
+        return self._known.rhostar2
 
     @property
     def rate(self) -> Float[Array, ""]:
         """sqrt(gamma) / (n w): the growth rate of stage one under gradient flow, x per unit of lr."""
-        return jnp.sqrt(self.gamma) / (self.samples * self.width)
+        return self._known.rate
 
     def step(self, lr: Any) -> Float[Array, ""]:
         """x = lr sqrt(gamma) / (n w), the dimensionless step."""
-        return _check.number("lr", lr, above=0) * self.rate
+        return evaluate(_step, self.given, _check.number("lr", lr, above=0))
 
     @property
     def start_loss(self) -> Float[Array, ""]:
         """L = |y|^2 / (2n): the loss of an output of zero."""
-        return self.square / (2 * self.samples)
+        return self._known.start_loss
 
     @property
     def floor(self) -> Float[Array, ""]:
         """The least loss of any output b K y, (|y|^2 - gamma^2 / phi) / (2n), reached at b = gamma / phi."""
-        pulled = self.root @ self.feature
-        left = self.inside - self.gamma / self.phi * pulled
-        return (jnp.sum(left**2) + self.problem.unexplained) / (2 * self.samples)
+        return self._known.floor
+
+    @property
+    def given(self) -> tuple[Array, ...]:
+        """What formulas are told of the data."""
+        of = self.problem
+        return of.root, of.labels, of.unexplained, of.scale, of.output_scale
+
+    @property
+    def _known(self) -> "_Known":
+        return evaluate(_known, self.given)
+
+
+class _Known(NamedTuple):
+    """The numbers of a task."""
+
+    inside: Array
+    square: Array
+    samples: Array
+    width: Array
+    feature: Array
+    gamma: Array
+    phi: Array
+    kbar: Array
+    vstar2: Array
+    rhostar2: Array
+    rate: Array
+    start_loss: Array
+    floor: Array
+
+
+def _known(xp: Any, given: tuple[Array, ...]) -> _Known:
+    root, labels, unexplained, scale, output_scale = given
+    inside, samples, width = labels[0], 1 / scale, 1 / output_scale
+    feature = inside @ root
+    square, gamma, pulled = xp.sum(inside**2) + unexplained, xp.sum(feature**2), root @ feature
+    phi = xp.sum(pulled**2)
+    kbar = phi / gamma
+    vstar2 = xp.sqrt(gamma) / kbar
+    left = xp.sum((inside - gamma / phi * pulled) ** 2) + unexplained
+    return _Known(
+        inside,
+        square,
+        samples,
+        width,
+        feature,
+        gamma,
+        phi,
+        kbar,
+        vstar2,
+        gamma * vstar2,
+        xp.sqrt(gamma) / (samples * width),
+        square / (2 * samples),
+        left / (2 * samples),
+    )
+
+
+def _gram(_: Any, inputs: Array) -> Array:
+    return inputs @ inputs.T
+
+
+def _column(_: Any, labels: Array) -> Array:
+    return labels[:, 0]
+
+
+def _step(xp: Any, given: tuple[Array, ...], lr: Array) -> Array:
+    return lr * _known(xp, given).rate
 
 
 def task(problem: Regression) -> Task:
@@ -136,8 +197,8 @@ def task(problem: Regression) -> Task:
         )
     found = Task(problem)
     # what is left of zero by rounding counts as zero
-    noise = RANK_TOLERANCE**2 * jnp.sum(found.root**2) * found.square
-    if not _check.traced(found) and not float(found.gamma) > float(noise):
+    known = not _check.traced(found.given)
+    if known and not float(found.gamma) > RANK_TOLERANCE**2 * np.sum(np.square(found.root)) * float(found.square):
         raise InputError(
             "X^T y is zero: there is no feature to learn; the labels must not be orthogonal to the inputs."
         )
@@ -166,36 +227,38 @@ def growth(steps: Number, x: Number) -> Growth:
         raise InputError(
             f"steps = {_check.show(steps)} is not allowed: steps must be whole numbers where x is above 1."
         )
-    return _growth(k, x)
+    return evaluate(_growth, k, x)
 
 
-@jax.jit
-def _growth(k: Array, x: Array) -> Growth:
-    k, x = jnp.broadcast_arrays(leading(k, x), x)
-    inside = jnp.where(x < 1, x, 0.5)
-    q = k * jnp.arctanh(inside)
+def _growth(xp: Any, k: Any, x: Any) -> Growth:
+    k, x = xp.broadcast_arrays(leading(k, x), x)
+    inside = xp.where(x < 1, x, 0.5)
+    q = k * xp.arctanh(inside)
     small = (x < 1) & (q < 1)
-    half = k / 2 * jnp.log1p(-(inside**2))
-    near = jnp.where(small, q, 0.0)
-    scale = jnp.exp(jnp.where(small, half, 0.0))
+    half = k / 2 * xp.log1p(-(inside**2))
+    near = xp.where(small, q, 0.0)
+    scale = xp.exp(xp.where(small, half, 0.0))
     # C - 1 = m (cosh q - 1) + (m - 1), exactly 0 for one step
-    gain = jnp.where(k == 1, 0.0, 2 * scale * jnp.sinh(near / 2) ** 2 + jnp.expm1(jnp.where(small, half, 0.0)))
+    gain = xp.where(k == 1, 0.0, 2 * scale * xp.sinh(near / 2) ** 2 + xp.expm1(xp.where(small, half, 0.0)))
 
-    up = jnp.exp(k * jnp.log1p(x))
-    beyond = jnp.exp(k * jnp.log(jnp.where(x > 1, x - 1, 1.0)))
-    down = jnp.where(x < 1, jnp.exp(k * jnp.log1p(-inside)), jnp.where(x > 1, beyond, jnp.where(k == 0, 1.0, 0.0)))
-    down = jnp.where(x > 1, down * jnp.where(k % 1 > 0, jnp.nan, jnp.where(k % 2 == 1, -1.0, 1.0)), down)
+    up = xp.exp(k * xp.log1p(x))
+    beyond = xp.exp(k * xp.log(xp.where(x > 1, x - 1, 1.0)))
+    down = xp.where(x < 1, xp.exp(k * xp.log1p(-inside)), xp.where(x > 1, beyond, xp.where(k == 0, 1.0, 0.0)))
+    down = xp.where(x > 1, down * xp.where(k % 1 > 0, np.nan, xp.where(k % 2 == 1, -1.0, 1.0)), down)
     return Growth(
-        jnp.where(small, scale * jnp.cosh(near), (up + down) / 2),
-        jnp.where(small, scale * jnp.sinh(near), (up - down) / 2),
-        jnp.where(small, gain, (up + down) / 2 - 1),
+        xp.where(small, scale * xp.cosh(near), (up + down) / 2),
+        xp.where(small, scale * xp.sinh(near), (up - down) / 2),
+        xp.where(small, gain, (up + down) / 2 - 1),
     )
 
 
 def flow_growth(theta: Number) -> Growth:
     """The growth of stage one under gradient flow at the rapidity theta: cosh, sinh, cosh - 1."""
-    theta = _check.numbers("theta", theta, least=0)
-    return Growth(jnp.cosh(theta), jnp.sinh(theta), 2 * jnp.sinh(theta / 2) ** 2)
+    return evaluate(_flow_growth, _check.numbers("theta", theta, least=0))
+
+
+def _flow_growth(xp: Any, theta: Any) -> Growth:
+    return Growth(xp.cosh(theta), xp.sinh(theta), 2 * xp.sinh(theta / 2) ** 2)
 
 
 class Neurons(NamedTuple):
@@ -210,9 +273,12 @@ def stage_one(grown: Growth, v: Number, alpha: Number, gamma: Number) -> Neurons
 
     rho = sqrt(gamma) [alpha (C - 1) + v(0) S], v = v(0) C + alpha S: late signs are those of v(0) + alpha.
     """
-    before, tilt, gamma = _neurons(v, alpha, gamma)
-    even, odd, gain = (leading(part, before, tilt, gamma) for part in _grown(grown))
-    rho = jnp.sqrt(gamma) * (tilt * gain + before * odd)
+    return evaluate(_stage_one, _grown(grown), *_neurons(v, alpha, gamma))
+
+
+def _stage_one(xp: Any, grown: Growth, before: Array, tilt: Array, gamma: Array) -> Neurons:
+    even, odd, gain = (leading(part, before, tilt, gamma) for part in grown)
+    rho = xp.sqrt(gamma) * (tilt * gain + before * odd)
     return Neurons(rho, before * even + tilt * odd)
 
 
@@ -226,18 +292,17 @@ def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
     _check.matching(v0=v, sigma0=sigma)
     if not _check.traced((v, sigma)) and not np.all(np.hypot(v, sigma) > 0):
         raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0 and sigma0 must not both be 0.")
-    return _slope(_grown(grown), v, sigma)
+    return evaluate(_slope, _grown(grown), v, sigma)
 
 
-@jax.jit
-def _slope(grown: Growth, v: Array, sigma: Array) -> Array:
-    size = jnp.hypot(v, sigma)
+def _slope(xp: Any, grown: Growth, v: Any, sigma: Any) -> Array:
+    size = xp.hypot(v, sigma)
     # each share of v0^2 + sigma0^2 by itself: one minus the other would lose the smaller
     kept, tilt = (v / size) ** 2, (sigma / size) ** 2
-    known = jnp.isfinite(grown.even)  # beyond the largest number all three are alike
-    odd, gain = (leading(jnp.where(known, part / grown.even, 1.0), size) for part in (grown.odd, grown.gain))
+    known = xp.isfinite(grown.even)  # beyond the largest number all three are alike
+    odd, gain = (leading(xp.where(known, part / grown.even, 1.0), size) for part in (grown.odd, grown.gain))
     below = kept + tilt * odd**2
-    return jnp.where(below > 0, odd * (kept + tilt * gain) / jnp.where(below > 0, below, 1.0), 0.0)
+    return xp.where(below > 0, odd * (kept + tilt * gain) / xp.where(below > 0, below, 1.0), 0.0)
 
 
 def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
@@ -245,9 +310,10 @@ def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
     p, (v, sigma) = _inside("level", level), _start(v0, sigma0)
 
     def gap(theta: float) -> float:
-        return float(slope(flow_growth(theta), v, sigma)) - p
+        return float(_slope(np, _flow_growth(np, np.asarray(theta)), v, sigma)) - p
 
-    return float(scipy.optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
+    with np.errstate(all="ignore"):
+        return float(scipy.optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
 
 
 def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
@@ -259,12 +325,13 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
     step = _inside("x", x)
 
     def gap(k: float) -> float:
-        return float(slope(growth(k, step), v, sigma)) - p
+        return float(_slope(np, _growth(np, np.asarray(k), np.asarray(step)), v, sigma)) - p
 
     high = 2.0
-    while gap(high) < 0:
-        high *= 2
-    return float(scipy.optimize.brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-14))
+    with np.errstate(all="ignore"):
+        while gap(high) < 0:
+            high *= 2
+        return float(scipy.optimize.brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-14))
 
 
 def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
@@ -272,8 +339,12 @@ def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
 
     asinh(1 / (sqrt(gamma) v0)) / log(1+x); where x sqrt(gamma) v0 >= 1 the first step passes it.
     """
-    v = _check.number("v0", v0, above=0)
-    return jnp.arcsinh(1 / (jnp.sqrt(_task(task).gamma) * v)) / jnp.log1p(task.step(lr))
+    given = _task(task).given
+    return evaluate(_first_step, given, _check.number("lr", lr, above=0), _check.number("v0", v0, above=0))
+
+
+def _first_step(xp: Any, given: tuple[Array, ...], lr: Array, v0: Array) -> Array:
+    return xp.arcsinh(1 / (xp.sqrt(_known(xp, given).gamma) * v0)) / xp.log1p(_step(xp, given, lr))
 
 
 # Stage two -----------------------------------------------------------------------------------------------------------
@@ -285,57 +356,63 @@ def mean_field(omega: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Flo
     omega_r += s gamma v_r - (s phi / gamma) v_r c, v_r += s omega_r - (s phi / gamma^2) omega_r c, with
     c = mean(v omega) before the step and s = lr / (n w).
     """
-    start = _pair("omega", omega, "v", v)
-    return _mean_field(*start, _natural(task, lr), task.gamma, task.kbar, _check.integer("steps", steps, least=1))
+    given = *_pair("omega", omega, "v", v), _task(task).given, _check.number("lr", lr, above=0)
+    count = _check.integer("steps", steps, least=1)
+    return evaluate(_mean_field, *given, steps=count, each=False, few=_few(count))
 
 
 def pair_map(rho: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
     """rho_r and v_r at steps 0..k by the paper's map of one neuron, right where all v_r rho_r are equal (eq. 10)."""
-    start = _pair("rho", rho, "v", v)
+    given = *_pair("rho", rho, "v", v), _task(task).given, _check.number("lr", lr, above=0)
     count = _check.integer("steps", steps, least=1)
-    return _mean_field(*start, _natural(task, lr), task.gamma, task.kbar, count, each=True)
+    return evaluate(_mean_field, *given, steps=count, each=True, few=_few(count))
 
 
-@partial(jax.jit, static_argnames=("steps", "each"))
 def _mean_field(
-    omega: Array, v: Array, s: Array, gamma: Array, kbar: Array, steps: int, each: bool = False
+    xp: Any, omega: Array, v: Array, given: tuple[Array, ...], lr: Array, *, steps: int, each: bool
 ) -> tuple[Array, Array]:
+    known = _known(xp, given)
+    s, gamma = lr / (known.samples * known.width), known.gamma
+
     def step(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         omega, v = now
         product = v * omega
-        left = 1 - kbar / gamma * (product if each else jnp.mean(product))
+        left = 1 - known.kbar / gamma * (product if each else xp.mean(product))
         new = omega + s * gamma * v * left, v + s * omega * left
         return new, new
 
-    _, path = jax.lax.scan(step, (omega, v), None, length=steps)
-    return jnp.concatenate([omega[None], path[0]]), jnp.concatenate([v[None], path[1]])
+    _, path = scan(xp, step, (omega, v), None, length=steps)
+    return xp.concatenate([omega[None], path[0]]), xp.concatenate([v[None], path[1]])
 
 
 def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "_ ..."]:
     """rho / rho_star at steps 0..k by eq. 11, r <- r (1 + x (1 - r^2)), from r(0) = `u`; steps come first."""
     u, x = _check.numbers("u", u), _check.numbers("x", x, above=0)
     _check.matching(u=u, x=x)
-    return _cubic_map(u, x, _check.integer("steps", steps, least=0))
+    count = _check.integer("steps", steps, least=0)
+    return evaluate(_cubic_map, u, x, steps=count, few=_few(count))
 
 
-@partial(jax.jit, static_argnames="steps")
-def _cubic_map(u: Array, x: Array, steps: int) -> Array:
-    u, x = jnp.broadcast_arrays(u, x)
+def _cubic_map(xp: Any, u: Array, x: Array, *, steps: int) -> Array:
+    u, x = xp.broadcast_arrays(u, x)
 
     def step(r: Array, _: None) -> tuple[Array, Array]:
         new = r * (1 + x * (1 - r) * (1 + r))
         return new, new
 
-    return jnp.concatenate([u[None], jax.lax.scan(step, u, None, length=steps)[1]])
+    return xp.concatenate([u[None], scan(xp, step, u, None, length=steps)[1]])
 
 
 def cubic_flow(theta: Number, u: Number) -> Float[Array, "..."]:
     """rho / rho_star under the flow of eq. 11 at the rapidity theta, from rho(0) / rho_star = `u`; the sign stays."""
-    r = _check.numbers("u", u)
-    theta = leading(_check.numbers("theta", theta, least=0), r)
+    return evaluate(_cubic_flow, _check.numbers("theta", theta, least=0), _check.numbers("u", u))
+
+
+def _cubic_flow(xp: Any, theta: Array, r: Array) -> Array:
+    theta = leading(theta, r)
     # r^2 / (r^2 + (1 - r^2) exp(-2 theta)) without the square of a tiny start
-    below = jnp.hypot(r * jnp.sqrt(-jnp.expm1(-2 * theta)), jnp.exp(-theta))
-    return jnp.where(r == 0, 0.0, r / jnp.where(r == 0, 1.0, below))
+    below = xp.hypot(r * xp.sqrt(-xp.expm1(-2 * theta)), xp.exp(-theta))
+    return xp.where(r == 0, 0.0, r / xp.where(r == 0, 1.0, below))
 
 
 def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
@@ -346,13 +423,20 @@ def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
         raise InputError(f"u = {_check.show(u)} is not allowed: what starts at 0 stays there.")
     if not _check.traced((u, gap)) and np.any(np.asarray(gap) > (1 - np.asarray(u) ** 2) * (1 + 1e-12)):
         raise InputError(f"gap = {_check.show(gap)} is not allowed: the start has a smaller gap, 1 - u^2, already.")
-    return 0.5 * (jnp.log1p(-gap) - jnp.log(gap) + jnp.log1p(-(u**2))) - jnp.log(jnp.abs(u))
+    return evaluate(_cubic_time, u, gap)
+
+
+def _cubic_time(xp: Any, u: Array, gap: Array) -> Array:
+    return 0.5 * (xp.log1p(-gap) - xp.log(gap) + xp.log1p(-(u**2))) - xp.log(xp.abs(u))
 
 
 def proxy(u: Number) -> Float[Array, "..."]:
     """r / sqrt(1 - r^2) of r = rho / rho_star: grows exactly like exp(theta) in the flow of eq. 11; |r| < 1."""
-    r = _check.numbers("u", u, above=-1, below=1)
-    return r / jnp.sqrt((1 - r) * (1 + r))
+    return evaluate(_proxy, _check.numbers("u", u, above=-1, below=1))
+
+
+def _proxy(xp: Any, r: Array) -> Array:
+    return r / xp.sqrt((1 - r) * (1 + r))
 
 
 def proxy_growth(square: Number, x: Number) -> Float[Array, "..."]:
@@ -363,17 +447,30 @@ def proxy_growth(square: Number, x: Number) -> Float[Array, "..."]:
     """
     u, x = _check.numbers("square", square, least=0, most=1), _check.numbers("x", x, above=0)
     _check.matching(square=u, x=x)
-    left = 1 - 2 * x * u - x**2 * u * (1 - u)
-    if not _check.traced(left) and np.any(np.asarray(left) <= 0):
+    if not _check.traced((u, x)) and np.any(_not_passed(np.asarray(u), np.asarray(x)) <= 0):
         raise InputError(
             f"x = {_check.show(x)} is not allowed: from here a step must not pass rho_star; x < 1/2 never does."
         )
-    return (1 + x * (1 - u)) / jnp.sqrt(left)
+    return evaluate(_proxy_growth, u, x)
+
+
+def _proxy_growth(xp: Any, u: Array, x: Array) -> Array:
+    return (1 + x * (1 - u)) / xp.sqrt(_not_passed(u, x))
+
+
+def _not_passed(u: Any, x: Any) -> Any:
+    """Positive where a step from u does not pass 1."""
+    return 1 - 2 * x * u - x**2 * u * (1 - u)
 
 
 def loss_gap(eps: Number, task: Task) -> Float[Array, "..."]:
     """The gap 1 - rho^2 / rho_star^2 at which the loss of the aligned output is `eps` (isotropic)."""
-    return jnp.sqrt(2 * _task(task).samples * _check.numbers("eps", eps, least=0) / task.square)
+    return evaluate(_loss_gap, _check.numbers("eps", eps, least=0), _task(task).given)
+
+
+def _loss_gap(xp: Any, eps: Array, given: tuple[Array, ...]) -> Array:
+    known = _known(xp, given)
+    return xp.sqrt(2 * known.samples * eps / known.square)
 
 
 # The whole training, aligned -----------------------------------------------------------------------------------------
@@ -393,13 +490,22 @@ def amplitudes(first: Any, second: Any, task: Task) -> Amplitudes:
         raise InputError(
             f"first has shape {w1.shape} and second {w2.shape}: they must be w x {task.root.shape[1]} and 1 x w."
         )
-    alpha = w1 @ (task.feature / jnp.sqrt(task.gamma))
-    return Amplitudes(*(jnp.sum((w2[0] + sign * alpha) ** 2) / task.width for sign in (1, -1)))
+    return evaluate(_of_layers, w1, w2, task.given)
+
+
+def _of_layers(xp: Any, w1: Array, w2: Array, given: tuple[Array, ...]) -> Amplitudes:
+    known = _known(xp, given)
+    alpha = w1 @ (known.feature / xp.sqrt(known.gamma))
+    return Amplitudes(*(xp.sum((w2[0] + sign * alpha) ** 2) / known.width for sign in (1, -1)))
 
 
 def expected_amplitudes(v0: Any, sigma0: Any) -> Amplitudes:
     """v0^2 + sigma0^2, twice."""
-    square = _size(v0, sigma0) ** 2
+    return evaluate(_expected_amplitudes, *_start_numbers(v0, sigma0))
+
+
+def _expected_amplitudes(xp: Any, v0: Array, sigma0: Array) -> Amplitudes:
+    square = xp.hypot(v0, sigma0) ** 2
     return Amplitudes(square, square)
 
 
@@ -418,38 +524,56 @@ class Aligned(NamedTuple):
     @property
     def up(self) -> Float[Array, "..."]:
         """P."""
-        return 1 + self.rise
+        return evaluate(_one_more, self.rise)
 
     @property
     def down(self) -> Float[Array, "..."]:
         """N."""
-        return 1 + self.fall
+        return evaluate(_one_more, self.fall)
 
     def neurons(self, v: Any, alpha: Any, gamma: Any) -> Neurons:
         """rho_r and v_r from v_r(0) and alpha_r."""
-        before, tilt, gamma = _neurons(v, alpha, gamma)
-        plus, minus = before + tilt, before - tilt
-        rise, fall = (leading(part, plus, gamma) for part in (self.rise, self.fall))
-        rho = jnp.sqrt(gamma) * (plus * rise - minus * fall) / 2
-        return Neurons(rho, (plus * (1 + rise) + minus * (1 + fall)) / 2)
+        return evaluate(_aligned_neurons, self, *_neurons(v, alpha, gamma))
 
     def loss(self, task: Task) -> Float[Array, "..."]:
         """The loss of f, floor included."""
-        return _task(task).floor + self.left**2 * task.gamma / task.kbar / (2 * task.samples)
+        return evaluate(_aligned_loss, self, _task(task).given)
 
     def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
-        start = _amplitudes(start)
-        return (start.plus * self.up**2 + start.minus * self.down**2) / (start.plus + start.minus)
+        return evaluate(_aligned_growth, self, _amplitudes(start))
 
     def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
         """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
-        start = _amplitudes(start)
-        # mean(v^2 - alpha^2)
-        cross = 2 * _check.number("v0", v0, above=0) ** 2 - (start.plus + start.minus) / 2
-        up, down = start.plus * self.up, start.minus * self.down
-        product = up * self.rise - down * self.fall + cross * (self.rise - self.fall)
-        return product / (up * self.up + down * self.down + 2 * cross * self.up * self.down)
+        return evaluate(_aligned_slope, self, _amplitudes(start), _check.number("v0", v0, above=0))
+
+
+def _one_more(_: Any, x: Array) -> Array:
+    return 1 + x
+
+
+def _aligned_neurons(xp: Any, at: Aligned, before: Array, tilt: Array, gamma: Array) -> Neurons:
+    plus, minus = before + tilt, before - tilt
+    rise, fall = (leading(part, plus, gamma) for part in (at.rise, at.fall))
+    rho = xp.sqrt(gamma) * (plus * rise - minus * fall) / 2
+    return Neurons(rho, (plus * (1 + rise) + minus * (1 + fall)) / 2)
+
+
+def _aligned_loss(xp: Any, at: Aligned, given: tuple[Array, ...]) -> Array:
+    known = _known(xp, given)
+    return known.floor + at.left**2 * known.gamma / known.kbar / (2 * known.samples)
+
+
+def _aligned_growth(_: Any, at: Aligned, start: Amplitudes) -> Array:
+    return (start.plus * (1 + at.rise) ** 2 + start.minus * (1 + at.fall) ** 2) / (start.plus + start.minus)
+
+
+def _aligned_slope(_: Any, at: Aligned, start: Amplitudes, v0: Array) -> Array:
+    cross = 2 * v0**2 - (start.plus + start.minus) / 2  # mean(v^2 - alpha^2)
+    p, n = 1 + at.rise, 1 + at.fall
+    up, down = start.plus * p, start.minus * n
+    product = up * at.rise - down * at.fall + cross * (at.rise - at.fall)
+    return product / (up * p + down * n + 2 * cross * p * n)
 
 
 def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
@@ -460,12 +584,12 @@ def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) ->
     """
     size, x = _check.numbers("vstar2", vstar2, above=0), _check.numbers("x", x, above=0)
     start = _amplitudes(start, vstar2=size, x=x)
-    return _aligned_descent(start, x, size, _check.integer("steps", steps, least=0))
+    count = _check.integer("steps", steps, least=0)
+    return evaluate(_aligned_descent, start, x, size, steps=count, few=_few(count))
 
 
-@partial(jax.jit, static_argnames="steps")
-def _aligned_descent(start: Amplitudes, x: Array, vstar2: Array, steps: int) -> Aligned:
-    b, c, x = jnp.broadcast_arrays(*_shares(start, vstar2), x)
+def _aligned_descent(xp: Any, start: Amplitudes, x: Array, vstar2: Array, *, steps: int) -> Aligned:
+    b, c, x = xp.broadcast_arrays(*_shares(start, vstar2), x)
 
     def step(now: _Three, _: None) -> tuple[_Three, _Three]:
         rise, fall, left = now
@@ -475,21 +599,20 @@ def _aligned_descent(start: Amplitudes, x: Array, vstar2: Array, steps: int) -> 
         new = rise + h * (1 + rise), fall - h * (1 + fall), left * (1 - x * slower)
         return new, new
 
-    before: _Three = jnp.zeros_like(b), jnp.zeros_like(b), 1 - (b - c)
-    _, path = jax.lax.scan(step, before, None, length=steps)
-    rise, fall, left = (jnp.concatenate([first[None], p]) for first, p in zip(before, path, strict=True))
-    return Aligned(rise, fall, _learned(b, c, (1 + rise) ** 2, (1 + fall) ** 2, left), left)
+    before: _Three = xp.zeros_like(b), xp.zeros_like(b), 1 - (b - c)
+    _, path = scan(xp, step, before, None, length=steps)
+    rise, fall, left = (xp.concatenate([first[None], p]) for first, p in zip(before, path, strict=True))
+    return Aligned(rise, fall, _learned(xp, b, c, (1 + rise) ** 2, (1 + fall) ** 2, left), left)
 
 
-def _shares(start: Amplitudes, vstar2: Number) -> tuple[Array, Array]:
+def _shares(start: Amplitudes, vstar2: Array) -> tuple[Array, Array]:
     """b = Ap / (4 vstar2) and b' = Am / (4 vstar2), with a = b P^2 - b' N^2."""
-    b, c = (jnp.asarray(a, dtype=jnp.float64) / (4 * jnp.asarray(vstar2)) for a in start)
-    return b, c
+    return start.plus / (4 * vstar2), start.minus / (4 * vstar2)
 
 
-def _learned(b: Array, c: Array, up: Array, down: Array, left: Array) -> Array:
+def _learned(xp: Any, b: Array, c: Array, up: Array, down: Array, left: Array) -> Array:
     """a = b P^2 - b' N^2, or from 1 - a where its terms are larger than 1."""
-    return jnp.where(jnp.maximum(b, c) > 1, 1 - left, jnp.where(b > 0, b * up, 0.0) - c * down)
+    return xp.where(xp.maximum(b, c) > 1, 1 - left, xp.where(b > 0, b * up, 0.0) - c * down)
 
 
 class _Riccati(NamedTuple):
@@ -502,9 +625,9 @@ class _Riccati(NamedTuple):
     low: Array
 
 
-def _riccati(start: Amplitudes, vstar2: Number) -> _Riccati:
+def _riccati(xp: Any, start: Amplitudes, vstar2: Array) -> _Riccati:
     b, c = _shares(start, vstar2)
-    root = jnp.hypot(1.0, 2 * jnp.sqrt(b) * jnp.sqrt(c))
+    root = xp.hypot(1.0, 2 * xp.sqrt(b) * xp.sqrt(c))
     # D - 2b by its product with D + 2b
     ahead = 1 + (1 + 4 * b * (c - b)) / (root + 2 * b)
     return _Riccati(b, c, root, ahead, -2 * c / (1 + root))
@@ -517,21 +640,20 @@ def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
     and 1 - a come as products, and no sum has terms of both signs.
     """
     size, theta = _check.numbers("vstar2", vstar2, above=0), _check.numbers("theta", theta)
-    return _aligned_flow(theta, _amplitudes(start, vstar2=size), size)
+    return evaluate(_aligned_flow, theta, _amplitudes(start, vstar2=size), size)
 
 
-@jax.jit
-def _aligned_flow(theta: Array, start: Amplitudes, vstar2: Array) -> Aligned:
-    b, c, root, ahead, low = _riccati(start, vstar2)
+def _aligned_flow(xp: Any, theta: Array, start: Amplitudes, vstar2: Array) -> Aligned:
+    b, c, root, ahead, low = _riccati(xp, start, vstar2)
     turn = 2 * root * leading(theta, root)
-    rest, gone = jnp.exp(-turn), -jnp.expm1(-turn)
+    rest, gone = xp.exp(-turn), -xp.expm1(-turn)
     grows = ahead > 0
-    above = jnp.where(grows, 2 * root - low * ahead * gone, (1 + root) * (1 - low) + low * ahead * rest)
-    below = jnp.where(grows, 2 * b * (1 - low) + ahead * rest, 2 * root - ahead * gone)
+    above = xp.where(grows, 2 * root - low * ahead * gone, (1 + root) * (1 - low) + low * ahead * rest)
+    below = xp.where(grows, 2 * b * (1 - low) + ahead * rest, 2 * root - ahead * gone)
     z, more = above / below, ahead * (1 - low) * gone / below
-    rise = more / (1 + jnp.sqrt(z))
+    rise = more / (1 + xp.sqrt(z))
     left = 2 * (root / above) * (root / below) * ahead * (1 - low) * rest
-    return Aligned(rise, -rise / jnp.sqrt(z), _learned(b, c, z, 1 / z, left), left)
+    return Aligned(rise, -rise / xp.sqrt(z), _learned(xp, b, c, z, 1 / z, left), left)
 
 
 def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
@@ -540,16 +662,20 @@ def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Arra
     NaN where it never does, infinite at 1, negative where the start has learned more.
     """
     size, q = _check.numbers("vstar2", vstar2, above=0), _check.numbers("share", share)
-    b, c, root, ahead, low = _riccati(_amplitudes(start, vstar2=size, share=q, growing=True), size)
-    behind = (1 - q) * (1 + (1 + q) / (root + jnp.hypot(q, 2 * jnp.sqrt(b) * jnp.sqrt(c))))  # 2b (zp - z)
-    ratio = (_level_of(q, b, c) - low) * ahead / (behind * (1 - low))
-    return jnp.where(ratio > 0, jnp.log(jnp.where(ratio > 0, ratio, 1.0)), jnp.nan) / (2 * root)
+    return evaluate(_aligned_time, q, _amplitudes(start, vstar2=size, share=q, growing=True), size)
 
 
-def _level_of(q: Array, b: Array, c: Array) -> Array:
+def _aligned_time(xp: Any, q: Array, start: Amplitudes, vstar2: Array) -> Array:
+    b, c, root, ahead, low = _riccati(xp, start, vstar2)
+    behind = (1 - q) * (1 + (1 + q) / (root + xp.hypot(q, 2 * xp.sqrt(b) * xp.sqrt(c))))  # 2b (zp - z)
+    ratio = (_level_of(xp, q, b, c) - low) * ahead / (behind * (1 - low))
+    return xp.where(ratio > 0, xp.log(xp.where(ratio > 0, ratio, 1.0)), np.nan) / (2 * root)
+
+
+def _level_of(xp: Any, q: Array, b: Array, c: Array) -> Array:
     """The z > 0 with b z - b'/z = q, by the root that does not cancel."""
-    width = jnp.hypot(q, 2 * jnp.sqrt(b) * jnp.sqrt(c))
-    return jnp.where(q >= 0, (q + width) / (2 * b), 2 * c / (width - q))
+    width = xp.hypot(q, 2 * xp.sqrt(b) * xp.sqrt(c))
+    return xp.where(q >= 0, (q + width) / (2 * b), 2 * c / (width - q))
 
 
 def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
@@ -558,11 +684,19 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
     a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
     """
     a, step = 1 - math.sqrt(_inside("share", share)), _check.numbers("x", x, above=0)
-    # the square of a tiny start would underflow
-    grown = 0.5 * jnp.log(4 * a / (1 - a) * _task(task).vstar2) - jnp.log(_size(v0, sigma0))
-    if not _check.traced(grown) and grown < 0:
+    grown = evaluate(_grown_until, a, _task(task).vstar2, *_start_numbers(v0, sigma0))
+    if not _check.traced(grown) and float(grown) < 0:
         raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0^2 + sigma0^2 must be small beside vstar2.")
-    return grown / jnp.log1p(step)
+    return evaluate(_loss_steps, grown, step)
+
+
+def _grown_until(xp: Any, a: Array, vstar2: Array, v0: Array, sigma0: Array) -> Array:
+    # the square of a tiny start would underflow
+    return 0.5 * xp.log(4 * a / (1 - a) * vstar2) - xp.log(xp.hypot(v0, sigma0))
+
+
+def _loss_steps(xp: Any, grown: Array, x: Array) -> Array:
+    return grown / xp.log1p(x)
 
 
 # Lazy or rich --------------------------------------------------------------------------------------------------------
@@ -570,26 +704,41 @@ def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Flo
 
 def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
     """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (`feature/C22`)."""
-    size = _size(v0, sigma0)
-    return 2 * _check.numbers("vstar2", vstar2, above=0) / size / size
+    return evaluate(_richness, _check.numbers("vstar2", vstar2, above=0), *_start_numbers(v0, sigma0))
+
+
+def _richness(xp: Any, vstar2: Array, v0: Array, sigma0: Array) -> Array:
+    size = xp.hypot(v0, sigma0)
+    return 2 * vstar2 / size / size
 
 
 def kernel_growth(richness: Number) -> Float[Array, "..."]:
     """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (flow, K near kappa I)."""
-    return jnp.hypot(1.0, _check.numbers("richness", richness, least=0))
+    return evaluate(_kernel_growth, _check.numbers("richness", richness, least=0))
+
+
+def _kernel_growth(xp: Any, richness: Array) -> Array:
+    return xp.hypot(1.0, richness)
 
 
 def total_rapidity(richness: Number) -> Float[Array, "..."]:
     """asinh(R) / 2, the rapidity of the whole training."""
-    return jnp.arcsinh(_check.numbers("richness", richness, least=0)) / 2
+    return evaluate(_total_rapidity, _check.numbers("richness", richness, least=0))
+
+
+def _total_rapidity(xp: Any, richness: Array) -> Array:
+    return xp.arcsinh(richness) / 2
 
 
 def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
     """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1."""
     size = _check.numbers("vstar2", vstar2, above=0)
-    start = _amplitudes(start, vstar2=size, growing=True)
-    b, c, *_ = _riccati(start, size)
-    z = _level_of(jnp.asarray(1.0), b, c)
+    return evaluate(_end_growth, _amplitudes(start, vstar2=size, growing=True), size)
+
+
+def _end_growth(xp: Any, start: Amplitudes, vstar2: Array) -> Array:
+    b, c, *_ = _riccati(xp, start, vstar2)
+    z = _level_of(xp, xp.ones(()), b, c)
     return (start.plus * z + start.minus / z) / (start.plus + start.minus)
 
 
@@ -598,11 +747,15 @@ def total_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
 
     (c + 1)/2 + (c - 1)/2 |f|^4 / (V^2 gamma) with c = sqrt(1 + (2V / (v0^2 + sigma0^2))^2), V and f of `end_state`.
     """
-    end, size = end_state(task, v0, sigma0), _size(v0, sigma0)
+    return evaluate(_total_growth, _task(task).given, *_start_numbers(v0, sigma0))
+
+
+def _total_growth(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> Array:
+    end, size = _end(xp, given, v0, sigma0), xp.hypot(v0, sigma0)
     unit = end.norm / size / size  # R/2, with V in place of vstar2
-    overlap = end.explained**2 / (end.norm**2 * _task(task).gamma)
+    overlap = end.explained**2 / (end.norm**2 * _known(xp, given).gamma)
     # (c - 1)/2 without the difference
-    return 1 + 2 * unit * (unit / (1 + jnp.hypot(1.0, 2 * unit))) * (1 + overlap)
+    return 1 + 2 * unit * (unit / (1 + xp.hypot(1.0, 2 * unit))) * (1 + overlap)
 
 
 def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Task | None = None) -> Float[Array, ""]:
@@ -611,9 +764,15 @@ def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Ta
     With a task, 1 - (gamma^2 / (phi |y|^2)) (2a - a^2): any K. NaN where the training ends before (a > 1).
     """
     size = _check.numbers("richness", richness, above=0)
-    part = jnp.asarray(1.0) if task is None else _task(task).gamma / (task.kbar * task.square)
-    a = math.sinh(2 * alignment_rapidity(level, v0, sigma0)) / size
-    return jnp.where(a <= 1, 1 - part * a * (2 - a), jnp.nan)
+    sinh = math.sinh(2 * alignment_rapidity(level, v0, sigma0))
+    return evaluate(_loss_left, size, sinh, None if task is None else _task(task).given)
+
+
+def _loss_left(xp: Any, richness: Array, sinh: Array, given: tuple[Array, ...] | None) -> Array:
+    known = None if given is None else _known(xp, given)
+    part = 1.0 if known is None else known.gamma / (known.kbar * known.square)
+    a = sinh / richness
+    return xp.where(a <= 1, 1 - part * a * (2 - a), np.nan)
 
 
 def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
@@ -642,12 +801,20 @@ class EndState(NamedTuple):
     def fitted(self, inputs: Any) -> Float[Array, " n"]:
         """The output V <x, u> of each row x, u the direction."""
         x = _check.array("inputs", inputs, ndim=2)
-        return self.norm * (x @ self.direction)
+        return evaluate(_fitted, x, self.norm, self.direction)
 
     def kernel(self, inputs: Any) -> Float[Array, "n n"]:
         """The tangent kernel on rows x, (weight X X^T + f f^T / weight) / w, weight = (H + A)/2 of `end_state`."""
-        x, f = _check.array("inputs", inputs, ndim=2), self.fitted(inputs)
-        return (self.weight * (x @ x.T) + jnp.outer(f, f) / self.weight) / self.width
+        return evaluate(_end_kernel, _check.array("inputs", inputs, ndim=2), self)
+
+
+def _fitted(_: Any, inputs: Array, norm: Array, direction: Array) -> Array:
+    return norm * (inputs @ direction)
+
+
+def _end_kernel(xp: Any, x: Array, end: EndState) -> Array:
+    f = _fitted(xp, x, end.norm, end.direction)
+    return (end.weight * (x @ x.T) + xp.outer(f, f) / end.weight) / end.width
 
 
 def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
@@ -659,25 +826,25 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
     From a vanishing start mean(v^2) = V and w_r = v_r u.
     """
-    return _end(_task(task), *_given(v0, sigma0))
+    return evaluate(_end, _task(task).given, *_given(v0, sigma0))
 
 
-@jax.jit
-def _end(task: Task, v0: Array, sigma0: Array) -> EndState:
-    left, values, right = jnp.linalg.svd(task.root, full_matrices=False)
+def _end(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> EndState:
+    task = _known(xp, given)
+    left, values, right = xp.linalg.svd(given[0], full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
-    seen = jnp.where(inside, task.inside @ left, 0.0)
-    least = jnp.where(inside, seen / jnp.where(inside, values, 1.0), 0.0)
-    norm = jnp.linalg.norm(least)
+    seen = xp.where(inside, task.inside @ left, 0.0)
+    least = xp.where(inside, seen / xp.where(inside, values, 1.0), 0.0)
+    norm = xp.linalg.norm(least)
     size = v0**2 + sigma0**2
-    total = jnp.hypot(size, 2 * norm)
+    total = xp.hypot(size, 2 * norm)
     weight = (size + total) / 2
     # singular values of the factor sqrt(weight) [S, f / weight], whose small ones keep their digits
-    factor = jnp.concatenate([jnp.diag(jnp.where(inside, values, 0.0)), (seen / weight)[:, None]], axis=1)
-    spectrum = weight * jnp.linalg.svd(factor, compute_uv=False) ** 2
-    kept = jnp.where(jnp.arange(len(spectrum)) < jnp.sum(inside), spectrum, 0.0) / task.width
+    factor = xp.concatenate([xp.diag(xp.where(inside, values, 0.0)), (seen / weight)[:, None]], axis=1)
+    spectrum = weight * xp.linalg.svd(factor, compute_uv=False) ** 2
+    kept = xp.where(xp.arange(len(spectrum)) < xp.sum(inside), spectrum, 0.0) / task.width
     mean_square = (total + (v0 - sigma0) * (v0 + sigma0)) / 2
-    return EndState(mean_square, norm, least / norm @ right, jnp.sum(seen**2), weight, task.width, kept)
+    return EndState(mean_square, norm, least / norm @ right, xp.sum(seen**2), weight, task.width, kept)
 
 
 class StepLimits(NamedTuple):
@@ -701,19 +868,19 @@ def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
     X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the edge of its random
     spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
     """
-    return _limits(_task(task), *_given(v0, sigma0))
+    return evaluate(_limits, _task(task).given, *_given(v0, sigma0))
 
 
-@jax.jit
-def _limits(task: Task, v0: Array, sigma0: Array) -> StepLimits:
+def _limits(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> StepLimits:
+    task, root = _known(xp, given), given[0]
     size, whole = v0**2 + sigma0**2, 2 * task.vstar2
-    top, wide = jnp.linalg.norm(task.root, 2), jnp.sqrt(jnp.sum(task.root**2) / task.width)
+    top, wide = xp.linalg.norm(root, 2), xp.sqrt(xp.sum(root**2) / task.width)
     # what the edge adds to sigma0^2 |K| / w
     more = sigma0**2 * wide * (2 * top + wide) / task.width
     return StepLimits(
         0.5 / task.rate,
-        whole / jnp.hypot(whole, size) / task.rate,
-        2 * task.samples / (_end(task, v0, sigma0).values[0] + more),
+        whole / xp.hypot(whole, size) / task.rate,
+        2 * task.samples / (_end(xp, given, v0, sigma0).values[0] + more),
         2 * task.samples / (size * top**2 / task.width + more),
     )
 
@@ -727,16 +894,23 @@ def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array
     if end is not None and not isinstance(end, EndState):
         raise InputError(f"end = {_check.show(end)} is not allowed: end must be what end_state returns.")
     values = (end_state(task) if end is None else end).values
-    shrink = jnp.abs(1 - _check.number("lr", lr, above=0) * values / _task(task).samples)
-    return jnp.max(jnp.where(values > 0, shrink, 0.0))
+    return evaluate(_late_factor, values, _check.number("lr", lr, above=0), _task(task).samples)
+
+
+def _late_factor(xp: Any, values: Array, lr: Array, samples: Array) -> Array:
+    return xp.max(xp.where(values > 0, xp.abs(1 - lr * values / samples), 0.0))
 
 
 def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
     """The late factor for K near kappa I: 1 - x lambda_min(K) / kbar, or |1 - 2x| along the labels if larger."""
-    values = jnp.linalg.svd(_task(task).root, compute_uv=False) ** 2
-    least = jnp.min(jnp.where(values > RANK_TOLERANCE**2 * values[0], values, jnp.inf))
-    x = task.step(lr)
-    return jnp.maximum(jnp.abs(1 - x * least / task.kbar), jnp.abs(1 - 2 * x))
+    return evaluate(_isotropic_late_factor, _task(task).given, _check.number("lr", lr, above=0))
+
+
+def _isotropic_late_factor(xp: Any, given: tuple[Array, ...], lr: Array) -> Array:
+    values = xp.linalg.svd(given[0], compute_uv=False) ** 2
+    least = xp.min(xp.where(values > RANK_TOLERANCE**2 * values[0], values, np.inf))
+    x = _step(xp, given, lr)
+    return xp.maximum(xp.abs(1 - x * least / _known(xp, given).kbar), xp.abs(1 - 2 * x))
 
 
 # Lorentz structure ---------------------------------------------------------------------------------------------------
@@ -764,8 +938,12 @@ def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array,
     w, d_in = w1.shape
     if w2.shape != (1, w) or f.shape != (1, d_in):
         raise InputError(f"second has shape {w2.shape} and force {f.shape}: they must be 1 x {w} and 1 x {d_in}.")
+    return evaluate(_imbalance_step, w1, w2, f, _check.number("lr", lr, above=0))
+
+
+def _imbalance_step(xp: Any, w1: Array, w2: Array, f: Array, lr: Array) -> Array:
     v, pushed = w2[0], w1 @ f[0]
-    return _check.number("lr", lr, above=0) ** 2 * (jnp.sum(f**2) * jnp.outer(v, v) - jnp.outer(pushed, pushed))
+    return lr**2 * (xp.sum(f**2) * xp.outer(v, v) - xp.outer(pushed, pushed))
 
 
 # What the paper assumes and estimates --------------------------------------------------------------------------------
@@ -986,7 +1164,7 @@ def _amplitudes(start: Any, *, growing: bool = False, **others: Array) -> Amplit
             f"start.plus = {_check.show(plus)} is not allowed: start.plus must be above 0, since neurons with "
             "v(0) = -alpha only shrink and learn nothing."
         )
-    if not _check.traced((plus, minus)) and not np.all(np.asarray(plus + minus) > 0):
+    if not _check.traced((plus, minus)) and not np.all(np.asarray(plus) + np.asarray(minus) > 0):
         raise InputError("start = 0 is not allowed: start.plus and start.minus must not both be 0.")
     return Amplitudes(plus, minus)
 
@@ -996,7 +1174,11 @@ def _given(v0: Any, sigma0: Any) -> tuple[Array, Array]:
     if v0 is None and (_check.traced(sigma0) or not np.array_equal(sigma0, 0)):
         raise InputError(f"sigma0 = {_check.show(sigma0)} is not allowed without v0: a start has both.")
     if v0 is None:
-        return jnp.zeros(()), jnp.zeros(())
+        return _check.number("v0", 0.0), _check.number("sigma0", 0.0)
+    return _start_numbers(v0, sigma0)
+
+
+def _start_numbers(v0: Any, sigma0: Any) -> tuple[Array, Array]:
     return _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0)
 
 
@@ -1004,14 +1186,9 @@ def _start(v0: Any, sigma0: Any) -> tuple[float, float]:
     return _check.real("v0", v0, above=0), _check.real("sigma0", sigma0, least=0)
 
 
-def _size(v0: Any, sigma0: Any) -> Array:
-    """sqrt(v0^2 + sigma0^2), of any size."""
-    return jnp.hypot(_check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0))
-
-
-def _natural(task: Task, lr: Any) -> Array:
-    """s = lr / (n w)."""
-    return _check.number("lr", lr, above=0) / (_task(task).samples * task.width)
+def _few(steps: int) -> int:
+    """How many pairs of numbers may take so many steps without a compiler."""
+    return FEW // max(steps, 1) if steps <= 256 else -1
 
 
 def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:

@@ -13,13 +13,12 @@ manifold (`mixed/C4`), and from W_1 W_1^T - W_2^T W_2 = 2c I where the target's 
 import enum
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.theory._formula import each, evaluate
 from linnet.theory._times import leading
 
 Number = float | Array | np.ndarray
@@ -33,9 +32,12 @@ def lazy(
 ) -> Float[Array, "... d_out d_in"]:
     """The lazy flow dA/dt = -2c G: A(t) = A_obs + exp(-2 kappa c t) (A_0 - A_obs)."""
     a0, goal = _pair("start", start, "observed", observed)
-    rate = 2 * _check.number("kappa", kappa, above=0) * _check.number("c", c, least=0)
-    t = leading(_check.numbers("time", time, least=0), a0, goal)
-    return goal + jnp.exp(-rate * t).astype(goal.dtype) * (a0 - goal)
+    numbers = _check.number("c", c, least=0), _check.number("kappa", kappa, above=0)
+    return evaluate(_lazy, _check.numbers("time", time, least=0), a0, goal, *numbers)
+
+
+def _lazy(xp: Any, t: Array, a0: Array, goal: Array, c: Array, kappa: Array) -> Array:
+    return goal + xp.exp(-2 * kappa * c * leading(t, goal)).astype(goal.dtype) * (a0 - goal)
 
 
 class LazyOptimum(NamedTuple):
@@ -51,10 +53,13 @@ def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d
     The mean over the start of the lazy error (section 1.4 of the paper, sign corrected); its own noise comes on top.
     Where the noise is -A_star every q is as good, and q = 0.
     """
-    star, error = _pair("truth", truth, "noise", noise)
+    return evaluate(_lazy_optimum, *_pair("truth", truth, "noise", noise))
+
+
+def _lazy_optimum(xp: Any, star: Array, error: Array) -> LazyOptimum:
     observed = star + error
-    q = jnp.clip(_ratio(jnp.sum(error * observed), jnp.sum(observed**2)), 0.0, 1.0)
-    return LazyOptimum(q, jnp.sum((-q * star + (1 - q) * error) ** 2))
+    q = xp.clip(_ratio(xp, xp.sum(error * observed), xp.sum(observed**2)), 0.0, 1.0)
+    return LazyOptimum(q, xp.sum((-q * star + (1 - q) * error) ** 2))
 
 
 # One mode ------------------------------------------------------------------------------------------------------------
@@ -67,12 +72,7 @@ def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number =
     sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
     """
     given = _mode_numbers(c, kappa, start=start, target=target)
-    t, s0, goal, c, kappa = jnp.broadcast_arrays(leading(_check.numbers("time", time, least=0), *given), *given)
-    sign = jnp.where(goal < 0, -1.0, 1.0)  # the equation is odd
-    s0, goal = sign * s0, jnp.abs(goal)
-    unit = jnp.maximum(jnp.maximum(jnp.abs(s0), goal), c)  # squares of tiny numbers must not underflow
-    unit = jnp.where(unit > 0, unit, 1.0)
-    return sign * unit * _mode(kappa * unit * t, s0 / unit, goal / unit, c / unit)
+    return evaluate(_mode, _check.numbers("time", time, least=0), *given)
 
 
 def _mode_numbers(c: Number, kappa: Number, **values: Number) -> list[Array]:
@@ -83,39 +83,48 @@ def _mode_numbers(c: Number, kappa: Number, **values: Number) -> list[Array]:
     return list(given.values())
 
 
-@jax.jit
-def _mode(tau: Array, s0: Array, goal: Array, c: Array) -> Array:
-    h = jnp.hypot(goal, c)
+def _mode(xp: Any, t: Array, s0: Array, goal: Array, c: Array, kappa: Array) -> Array:
+    t = leading(t, s0, goal, c, kappa)
+    sign = xp.where(goal < 0, -1.0, 1.0)  # the equation is odd
+    s0, goal = sign * s0, xp.abs(goal)
+    unit = xp.maximum(xp.maximum(xp.abs(s0), goal), c)  # squares of tiny numbers must not underflow
+    unit = xp.where(unit > 0, unit, 1.0)
+    return sign * unit * _unit_mode(xp, kappa * unit * t, s0 / unit, goal / unit, c / unit)
+
+
+def _unit_mode(xp: Any, tau: Array, s0: Array, goal: Array, c: Array) -> Array:
+    h = xp.hypot(goal, c)
     plus = goal + h
-    minus = _ratio(c * c, plus)  # h - goal
-    root0 = jnp.hypot(s0, c)
-    p0 = jnp.where(s0 >= 0, s0 + root0, _ratio(c * c, root0 - s0))
-    q, gone = jnp.exp(-2 * h * tau), -jnp.expm1(-2 * h * tau)
+    minus = _ratio(xp, c * c, plus)  # h - goal
+    root0 = xp.hypot(s0, c)
+    p0 = xp.where(s0 >= 0, s0 + root0, _ratio(xp, c * c, root0 - s0))
+    q, gone = xp.exp(-2 * h * tau), -xp.expm1(-2 * h * tau)
 
-    p = _ratio(p0 * (plus + minus * q) + c * c * gone, p0 * gone + minus + plus * q)
-    large = (p - _ratio(c * c, p)) / 2
+    p = _ratio(xp, p0 * (plus + minus * q) + c * c * gone, p0 * gone + minus + plus * q)
+    large = (p - _ratio(xp, c * c, p)) / 2
 
-    near = _ratio(goal * goal, h + c)  # h - c
-    k0 = _ratio(s0, c + root0)
-    k = _ratio(k0 * (near + (h + c) * q) + goal * gone, h + c + near * q + goal * k0 * gone)
-    m0 = _ratio(2 * p0, p0 + c)  # 1 + k0, for starts far on the wrong side
+    near = _ratio(xp, goal * goal, h + c)  # h - c
+    k0 = _ratio(xp, s0, c + root0)
+    k = _ratio(xp, k0 * (near + (h + c) * q) + goal * gone, h + c + near * q + goal * k0 * gone)
+    m0 = _ratio(xp, 2 * p0, p0 + c)  # 1 + k0, for starts far on the wrong side
     turned = _ratio(
+        xp,
         (c - minus) - (plus + c) * q + m0 * (near + (h + c) * q),
         c + minus + (goal + near) * q + m0 * goal * gone,
     )
-    k = jnp.where((s0 < -c) & (goal > c), turned, k)
-    small = _ratio(2 * c * k, (1 - k) * (1 + k))
+    k = xp.where((s0 < -c) & (goal > c), turned, k)
+    small = _ratio(xp, 2 * c * k, (1 - k) * (1 + k))
 
     # c = 0: positive starts are in the p form; a negative one dies at zero, and a zero target is approached as 1/t
-    stuck = jnp.where(goal > 0, _ratio(s0 * goal * q, goal + jnp.abs(s0) * gone), s0 / (1 + 2 * jnp.abs(s0) * tau))
+    stuck = xp.where(goal > 0, _ratio(xp, s0 * goal * q, goal + xp.abs(s0) * gone), s0 / (1 + 2 * xp.abs(s0) * tau))
     frozen = (c == 0) & ((s0 <= 0) | (goal == 0))
-    below = jnp.abs(k) < 0.414  # |s| < c; asked of k, which rounds to 1 where c is lost beside s
-    return jnp.where(frozen, stuck, jnp.where(below, small, large))
+    below = xp.abs(k) < 0.414  # |s| < c; asked of k, which rounds to 1 where c is lost beside s
+    return xp.where(frozen, stuck, xp.where(below, small, large))
 
 
-def _ratio(a: Array, b: Array) -> Array:
+def _ratio(xp: Any, a: Array, b: Array) -> Array:
     """A / b, 0 where b is 0 (branches that are not taken must stay finite)."""
-    return jnp.where(b != 0, a / jnp.where(b != 0, b, 1.0), 0.0)
+    return xp.where(b != 0, a / xp.where(b != 0, b, 1.0), 0.0)
 
 
 def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
@@ -124,22 +133,25 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one
     is 2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
     """
-    s0, s1, goal, c, kappa = jnp.broadcast_arrays(*_mode_numbers(c, kappa, start=start, end=end, target=target))
-    sign = jnp.where(goal < 0, -1.0, 1.0)
-    unit = jnp.maximum(jnp.maximum(jnp.abs(s0), jnp.abs(s1)), jnp.maximum(jnp.abs(goal), c))
-    unit = jnp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
-    s0, s1, goal, c = sign * s0 / unit, sign * s1 / unit, jnp.abs(goal) / unit, c / unit
-    h, root0, root1 = (jnp.hypot(s, c) for s in (goal, s0, s1))
-    minus = _ratio(c * c, goal + h)
-    p0, p1 = (jnp.where(s >= 0, s + r, _ratio(c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
-    step = (s1 - s0) * _ratio(p0 + p1, root0 + root1)  # p_1 - p_0
+    return evaluate(_mode_time, *_mode_numbers(c, kappa, start=start, end=end, target=target))
+
+
+def _mode_time(xp: Any, s0: Array, s1: Array, goal: Array, c: Array, kappa: Array) -> Array:
+    sign = xp.where(goal < 0, -1.0, 1.0)
+    unit = xp.maximum(xp.maximum(xp.abs(s0), xp.abs(s1)), xp.maximum(xp.abs(goal), c))
+    unit = xp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
+    s0, s1, goal, c = sign * s0 / unit, sign * s1 / unit, xp.abs(goal) / unit, c / unit
+    h, root0, root1 = (xp.hypot(s, c) for s in (goal, s0, s1))
+    minus = _ratio(xp, c * c, goal + h)
+    p0, p1 = (xp.where(s >= 0, s + r, _ratio(xp, c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
+    step = (s1 - s0) * _ratio(xp, p0 + p1, root0 + root1)  # p_1 - p_0
     # p_star - p_1; far on the wrong side p_1 is small and the plain difference is the one that does not cancel
-    gap = jnp.where(s1 >= -c, (goal - s1) * (1 + _ratio(goal + s1, h + root1)), goal + h - p1)
-    x = _ratio(step, gap * (p0 + minus))
-    time = jnp.where(h > 0, _ratio(jnp.log1p(2 * h * x), 2 * h), x) / (kappa * unit)
+    gap = xp.where(s1 >= -c, (goal - s1) * (1 + _ratio(xp, goal + s1, h + root1)), goal + h - p1)
+    x = _ratio(xp, step, gap * (p0 + minus))
+    time = xp.where(h > 0, _ratio(xp, xp.log1p(2 * h * x), 2 * h), x) / (kappa * unit)
     between = ((s0 < s1) & (s1 < goal)) | ((s0 > s1) & (s1 > goal))
     reachable = (c > 0) | (s0 > 0)
-    return jnp.where(between & reachable, time, jnp.nan)
+    return xp.where(between & reachable, time, xp.nan)
 
 
 def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..."]:
@@ -150,14 +162,19 @@ def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..
     exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
     """
     one, two = _check.numbers("first", first, least=0), _check.numbers("second", second, least=0)
-    s = jnp.abs(_check.numbers("start", start))
+    s = _check.numbers("start", start)
     _check.matching(first=one, second=two, start=s)
-    mean = (one + two) / 2
-    if not _check.traced((mean, s)) and np.any(np.asarray(s) > np.asarray(mean) * (1 + 1e-9)):
+    known = not _check.traced((one, two, s))
+    if known and np.any(np.abs(s) > (np.asarray(one) + np.asarray(two)) / 2 * (1 + 1e-9)):
         raise InputError(
             f"start = {_check.show(start)} is not allowed: u^T A v cannot exceed (first + second) / 2 in modulus."
         )
-    return jnp.sqrt(jnp.maximum(mean - s, 0.0)) * jnp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
+    return evaluate(_mode_scale, one, two, s)
+
+
+def _mode_scale(xp: Any, first: Array, second: Array, start: Array) -> Array:
+    mean, s = (first + second) / 2, xp.abs(start)
+    return xp.sqrt(xp.maximum(mean - s, 0.0)) * xp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
 
 
 # The whole matrix ----------------------------------------------------------------------------------------------------
@@ -179,53 +196,47 @@ def matrix(
     times use `convergence.two_layers`, which is told the rank.
     """
     a0, goal = _pair("start", start, "observed", observed)
-    t = _check.number("kappa", kappa, above=0) * _check.numbers("time", time, least=0)
-    return _matrix(t.astype(goal.dtype), a0, goal, _check.number("c", c, least=0).astype(goal.dtype))
+    numbers = _check.number("c", c, least=0), _check.number("kappa", kappa, above=0)
+    return evaluate(_matrix, _check.numbers("time", time, least=0), a0, goal, *numbers)
 
 
-def _matrix(times: Array, a0: Array, goal: Array, c: Array) -> Array:
+def _matrix(xp: Any, times: Array, a0: Array, goal: Array, c: Array, kappa: Array) -> Array:
+    times, c = (kappa * times).astype(goal.dtype), c.astype(goal.dtype)
     d_out, d_in = goal.shape
     r = min(d_out, d_in)
-    u, s, vt = jnp.linalg.svd(goal, full_matrices=True)
+    u, s, vt = xp.linalg.svd(goal, full_matrices=True)
     v = vt.T
-    h, half = jnp.hypot(s, c), jnp.arctan2(s, c) / 2
-    cos, sin = jnp.cos(half), jnp.sin(half)
-    grow = jnp.concatenate(
-        [jnp.concatenate([v[:, :r] * cos, v[:, r:]], axis=1), jnp.zeros((d_out, d_in)).at[:, :r].set(u[:, :r] * sin)]
-    )
-    decay = jnp.concatenate(
-        [jnp.zeros((d_in, d_out)).at[:, :r].set(-v[:, :r] * sin), jnp.concatenate([u[:, :r] * cos, u[:, r:]], axis=1)]
-    )
-    up = jnp.concatenate([h, jnp.full(d_in - r, c)])
-    down = jnp.concatenate([h, jnp.full(d_out - r, c)])
+    h, half = xp.hypot(s, c), xp.arctan2(s, c) / 2
+    cos, sin = xp.cos(half), xp.sin(half)
+    none_in, none_out = np.zeros((d_in, d_out - r)), np.zeros((d_out, d_in - r))
+    grow = xp.block([[v[:, :r] * cos, v[:, r:]], [u[:, :r] * sin, none_out]])
+    decay = xp.block([[-v[:, :r] * sin, none_in], [u[:, :r] * cos, u[:, r:]]])
+    up, down = (xp.concatenate([h, xp.full(d - r, c)]) for d in (d_in, d_out))
 
-    u0, s0, v0t = jnp.linalg.svd(a0, full_matrices=True)
-    p = jnp.sqrt(c + jnp.hypot(jnp.zeros(d_in).at[:r].set(s0), c))
-    lower = jnp.zeros((d_out, d_in)).at[:, :r].set(u0[:, :r] * _ratio(s0, p[:r]))
-    z0 = jnp.concatenate([v0t.T * p, lower])
+    u0, s0, v0t = xp.linalg.svd(a0, full_matrices=True)
+    p = xp.sqrt(c + xp.hypot(xp.pad(s0, (0, d_in - r)), c))
+    z0 = xp.concatenate([v0t.T * p, xp.concatenate([u0[:, :r] * _ratio(xp, s0, p[:r]), none_out], axis=1)])
 
     def at(tau: Array) -> Array:
         def phi(rate: Array) -> Array:
             """(1 - exp(-2 tau rate)) / (2 rate), tau at rate 0."""
-            return jnp.where(rate > 0, -jnp.expm1(-2 * tau * rate) / jnp.where(rate > 0, 2 * rate, 1.0), tau)
+            return xp.where(rate > 0, -xp.expm1(-2 * tau * rate) / xp.where(rate > 0, 2 * rate, 1.0), tau)
 
-        root_up, root_down = jnp.sqrt(phi(up)), jnp.sqrt(phi(down))
+        root_up, root_down = xp.sqrt(phi(up)), xp.sqrt(phi(down))
         blocks = [
-            (jnp.exp(jnp.minimum(tau * up, 340.0)) * root_up)[:, None] * (grow.T @ z0),
+            (xp.exp(xp.minimum(tau * up, 340.0)) * root_up)[:, None] * (grow.T @ z0),
             root_down[:, None] * (decay.T @ z0),
-            jnp.eye(d_in),
+            np.eye(d_in),
         ]
-        stacked = jnp.concatenate(blocks)
-        order = jnp.argsort(-jnp.max(jnp.abs(stacked), axis=1))  # graded rows keep their digits if the large come first
-        q = jnp.zeros_like(stacked).at[order].set(jnp.linalg.qr(stacked[order])[0])
-        moved = grow @ (_ratio(q[:d_in], root_up[:, None])) + decay @ (
-            _ratio(q[d_in : d_in + d_out] * jnp.exp(-tau * down)[:, None], root_down[:, None])
+        stacked = xp.concatenate(blocks)
+        order = xp.argsort(-xp.max(xp.abs(stacked), axis=1))  # graded rows keep their digits if the large come first
+        q = xp.linalg.qr(stacked[order])[0][xp.argsort(order)]
+        moved = grow @ (_ratio(xp, q[:d_in], root_up[:, None])) + decay @ (
+            _ratio(xp, q[d_in : d_in + d_out] * xp.exp(-tau * down)[:, None], root_down[:, None])
         )
-        return jnp.where(tau > 0, moved[d_in:] @ moved[:d_in].T, a0)
+        return xp.where(tau > 0, moved[d_in:] @ moved[:d_in].T, a0)
 
-    if times.ndim == 0:
-        return at(times)
-    return jax.lax.map(at, times.reshape(-1)).reshape(*times.shape, d_out, d_in)
+    return each(xp, at, times.reshape(-1)).reshape(*times.shape, d_out, d_in)
 
 
 # Stability, sizes, phases --------------------------------------------------------------------------------------------
@@ -234,9 +245,13 @@ def _matrix(times: Array, a0: Array, goal: Array, c: Array) -> Array:
 def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
     """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c)); infinite for s_1 = c = 0."""
     given = {name: _check.numbers(name, value, least=0) for name, value in (("top", top), ("c", c))}
-    kappa = _check.numbers("kappa", kappa, above=0)
-    _check.matching(**given, kappa=kappa)
-    return 1 / (kappa * jnp.hypot(given["top"], given["c"]))
+    given |= {"kappa": _check.numbers("kappa", kappa, above=0)}
+    _check.matching(**given)
+    return evaluate(_largest_lr, *given.values())
+
+
+def _largest_lr(xp: Any, top: Array, c: Array, kappa: Array) -> Array:
+    return 1 / (kappa * xp.hypot(top, c))
 
 
 def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 50.0) -> Float[np.ndarray, "..."]:
@@ -265,13 +280,16 @@ def descent_bound(
     |AB| <= |A| |B|, on all that both visit. Printed with the power k - 1, which has no error after the first step and
     is no bound (`mixed/E26`); the true distance is linear in lr as well, with a smaller constant (`mixed/C24`).
     """
-    power = _check.choice("variant", variant, VARIANTS) == "printed"
+    printed = _check.choice("variant", variant, VARIANTS) == "printed"
     given = {"lr": _check.numbers("lr", lr, above=0)}
     given |= {name: _check.numbers(name, x, least=0) for name, x in (("force", force), ("slope", slope))}
     _check.matching(**given)
-    k = leading(_check.numbers("steps", steps, least=0), *given.values())
-    eta, size, bend = given.values()
-    return eta * size / 2 * jnp.expm1((jnp.maximum(k - 1, 0.0) if power else k) * jnp.log1p(eta * bend))
+    return evaluate(_descent_bound, _check.numbers("steps", steps, least=0), *given.values(), printed=printed)
+
+
+def _descent_bound(xp: Any, k: Array, lr: Array, force: Array, slope: Array, *, printed: bool) -> Array:
+    power = leading(xp.maximum(k - 1, 0.0) if printed else k, lr, force, slope)
+    return lr * force / 2 * xp.expm1(power * xp.log1p(lr * slope))
 
 
 class Phase(enum.StrEnum):
@@ -299,8 +317,13 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
 
 def transition(gamma_w: Number, *, low_rank: bool = True) -> Number:
     """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one."""
-    found = (1.0 if _check.flag("low_rank", low_rank) else 0.5) - _check.numbers("gamma_w", gamma_w)
+    corner = 1.0 if _check.flag("low_rank", low_rank) else 0.5
+    found = evaluate(_left_of, corner, _check.numbers("gamma_w", gamma_w))
     return found if found.ndim or _check.traced(found) else float(found)
+
+
+def _left_of(_: Any, corner: Array, gamma_w: Array) -> Array:
+    return corner - gamma_w
 
 
 class Sandwich(NamedTuple):
@@ -319,21 +342,22 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
     a, balance = _check.array("matrix", matrix, ndim=2), _check.array("imbalance", imbalance, ndim=2)
     if balance.shape[0] != balance.shape[1]:
         raise InputError(f"imbalance has shape {balance.shape}: imbalance must be square, w x w.")
-    rates = jnp.linalg.eigvalsh(balance)
-    high, low = jnp.maximum(rates[-1], 0.0), jnp.maximum(-rates[0], 0.0)
-    u, s, vt = jnp.linalg.svd(a, full_matrices=True)
-    d_out, d_in = a.shape
+    return evaluate(_sandwich, a, balance)
 
-    def bound(basis: Array, size: int, level: Array, sign: int) -> Array:
-        values = jnp.zeros(size).at[: s.shape[0]].set(s)
-        root = jnp.hypot(values, level / 2)
+
+def _sandwich(xp: Any, a: Array, balance: Array) -> tuple[Sandwich, Sandwich]:
+    rates = xp.linalg.eigvalsh(balance)
+    high, low = xp.maximum(rates[-1], 0.0), xp.maximum(-rates[0], 0.0)
+    u, s, vt = xp.linalg.svd(a, full_matrices=True)
+
+    def bound(basis: Array, level: Array, sign: int) -> Array:
+        values = xp.pad(s, (0, basis.shape[0] - s.shape[0]))
+        root = xp.hypot(values, level / 2)
         # sqrt(s^2 + l^2/4) - l/2 = s^2 / (sqrt(s^2 + l^2/4) + l/2)
-        shifted = root + level / 2 if sign > 0 else _ratio(values**2, root + level / 2)
+        shifted = root + level / 2 if sign > 0 else _ratio(xp, values**2, root + level / 2)
         return (basis * shifted) @ basis.T
 
-    first = Sandwich(bound(vt.T, d_in, low, -1), bound(vt.T, d_in, high, 1))
-    second = Sandwich(bound(u, d_out, high, -1), bound(u, d_out, low, 1))
-    return first, second
+    return Sandwich(bound(vt.T, low, -1), bound(vt.T, high, 1)), Sandwich(bound(u, high, -1), bound(u, low, 1))
 
 
 # Theorem 2 -----------------------------------------------------------------------------------------------------------
@@ -354,14 +378,18 @@ def pair_rate(
     given |= {name: _check.numbers(name, x, least=0) for name, x in (("other_value", other_value), ("c", c))}
     given |= {"kappa": _check.numbers("kappa", kappa, above=0)}
     _check.matching(**given)
-    a, b, s, r, c, kappa = given.values()
+    s, r = given["value"], given["other_value"]
     if not _check.traced((s, r)) and np.any(np.asarray(r) >= np.asarray(s)):
         raise InputError(
             f"other_value = {_check.show(other_value)} is not allowed: other_value must be below value = "
             f"{_check.show(value)}; equal values have no vectors of their own."
         )
-    pull = kappa * (jnp.hypot(s, c) + jnp.hypot(r, c))
-    return jnp.minimum(pull * (a - b) / (s - r), pull * (a + b) / (s + r))
+    return evaluate(_pair_rate, *given.values())
+
+
+def _pair_rate(xp: Any, a: Array, b: Array, s: Array, r: Array, c: Array, kappa: Array) -> Array:
+    pull = kappa * (xp.hypot(s, c) + xp.hypot(r, c))
+    return xp.minimum(pull * (a - b) / (s - r), pull * (a + b) / (s + r))
 
 
 def alignment_rate(levels: Any, *, variant: str = "derived") -> float:
@@ -440,10 +468,13 @@ def spiked_signals(levels: Any, d: Number) -> Spiked:
 
     Where a_i^2 d <= 1 no singular vector knows the signal: 2 sqrt(d), the edge of the noise, and no overlap.
     """
-    a, d = _levels(levels), _check.number("d", d, above=0)
+    return evaluate(_spiked_signals, _levels(levels), _check.number("d", d, above=0))
+
+
+def _spiked_signals(xp: Any, a: Array, d: Array) -> Spiked:
     seen = a * a * d > 1
-    turned = 1 / jnp.where(seen, a, 1.0)
-    return Spiked(jnp.where(seen, a * d + turned, 2 * jnp.sqrt(d)), jnp.where(seen, turned, a * d), seen)
+    turned = 1 / xp.where(seen, a, 1.0)
+    return Spiked(xp.where(seen, a * d + turned, 2 * xp.sqrt(d)), xp.where(seen, turned, a * d), seen)
 
 
 def recovery_error(
@@ -464,21 +495,30 @@ def recovery_error(
     d, t = _check.number("d", d, least=a.shape[0]), _check.numbers("time", time, least=0)
     c, start = _check.number("c", c, least=0), _check.number("start", start, least=0)
     nodes = _check.integer("nodes", nodes, least=1, most=1_000_000)
+    shape = {"nodes": nodes, "spiked": _check.flag("spiked", spiked)}
+    return evaluate(_recovery_error, t, a, d, c, start, **shape, few=_MANY // nodes)
+
+
+def _recovery_error(
+    xp: Any, t: Array, a: Array, d: Array, c: Array, start: Array, *, nodes: int, spiked: bool
+) -> Array:
     kappa = 2 / d**2
-    if _check.flag("spiked", spiked):
-        value, lost, seen = spiked_signals(a, d)
+    if spiked:
+        value, lost, seen = _spiked_signals(xp, a, d)
     else:
-        value, lost, seen = a * d, jnp.zeros_like(a), jnp.ones_like(a, dtype=bool)
-    left = d - jnp.sum(seen, dtype=jnp.float64) if spiked else d
-    angle = jnp.pi * jnp.arange(1.0, nodes + 1) / (nodes + 1)
-    weight = 2 / (nodes + 1) * jnp.sin(angle) ** 2
-    signal = jnp.where(seen, mode(t, 0.0, value, c, kappa), 0.0) - a * d + lost
-    noise = mode(t, 0.0, 2 * jnp.sqrt(left) * jnp.cos(angle), c, kappa)
-    rest = jnp.sum(lost * (2 * a * d - lost))
-    decayed = start * jnp.exp(-4 * kappa * c * t)
-    return (jnp.sum(signal**2, axis=-1) + rest + left * jnp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
+        value, lost, seen = a * d, xp.zeros_like(a), xp.ones_like(a, dtype=bool)
+    left = d - xp.sum(seen, dtype=d.dtype) if spiked else d
+    angle = np.pi * xp.arange(1.0, nodes + 1) / (nodes + 1)
+    weight = 2 / (nodes + 1) * xp.sin(angle) ** 2
+    zero = xp.zeros_like(d)
+    signal = xp.where(seen, _mode(xp, t, zero, value, c, kappa), 0.0) - a * d + lost
+    noise = _mode(xp, t, zero, 2 * xp.sqrt(left) * xp.cos(angle), c, kappa)
+    rest = xp.sum(lost * (2 * a * d - lost))
+    decayed = start * xp.exp(-4 * kappa * c * t)
+    return (xp.sum(signal**2, axis=-1) + rest + left * xp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
 
 
+_MANY = 2_000_000  # times and nodes together that are compiled
 _NODES = 64  # of the noise's mean: 6e-14 relative for all phases, d = 60 to 2000
 
 
@@ -498,16 +538,20 @@ def early_stopping(levels: Any, d: Number, c: Number, *, start: Number = 0.0) ->
     levels = _levels(levels)
     d, c = _check.number("d", d, least=levels.shape[0]), _check.number("c", c, above=0)
     start = _check.number("start", start, least=0)
-    kappa, edge = 2 / d**2, 2 * jnp.sqrt(d)
-    decay = jnp.log1p(100 * start) / (4 * kappa * c)
-    horizon = mode_time(0.0, 0.95 * edge, edge, c, kappa) + decay
+    return evaluate(_early_stopping, levels, d, c, start)
 
-    low, high = jnp.zeros_like(horizon), horizon
+
+def _early_stopping(xp: Any, levels: Array, d: Array, c: Array, start: Array) -> Stopping:
+    kappa, edge = 2 / d**2, 2 * xp.sqrt(d)
+    decay = xp.log1p(100 * start) / (4 * kappa * c)
+    horizon = _mode_time(xp, xp.zeros_like(d), 0.95 * edge, edge, c, kappa) + decay
+
+    low, high = xp.zeros_like(horizon), horizon
     for count in (256, 32, 32):
-        times = jnp.linspace(low, high, count)
-        errors = recovery_error(times, levels, d, c, nodes=_NODES, spiked=True, start=start)
-        best = jnp.argmin(errors)
-        low, high = times[jnp.maximum(best - 1, 0)], times[jnp.minimum(best + 1, count - 1)]
+        times = xp.linspace(low, high, count)
+        errors = _recovery_error(xp, times, levels, d, c, start, nodes=_NODES, spiked=True)
+        best = xp.argmin(errors)
+        low, high = times[xp.maximum(best - 1, 0)], times[xp.minimum(best + 1, count - 1)]
     return Stopping(times[best], errors[best])
 
 

@@ -8,19 +8,17 @@ which is zero; "orthogonal" is the same up to rotations) or "balanced" (all laye
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from linnet import _check, dynamics, observe
+from linnet import _check, dynamics
 from linnet._check import InputError
-from linnet.problems import Factorisation
-from linnet.states import Modes
+from linnet.observe.hessian import blocks_of_values
 from linnet.theory import stability
+from linnet.theory._formula import evaluate
 from linnet.theory.stability import Fate, Outcome
 
 __all__ = [
@@ -311,7 +309,7 @@ def cross_fate(
     if null:
         rest = np.broadcast_to(np.array([alpha, 0.0])[:, None], (len(exact), 2, 1))
         exact, goals = np.concatenate([exact, rest], axis=2), np.append(s, 0.0)
-    rates = _growth(np.asarray(_pair_steps(exact, goals, lr, depth)), period, depth)
+    rates = _growth(np.asarray(evaluate(_pair_steps, exact, goals, lr, depth=depth)), period, depth)
     rows, columns = np.triu_indices(len(goals), 1)
     fastest = int(np.argmax(rates))
     rate, column = float(rates[fastest]), int(columns[fastest])
@@ -323,16 +321,10 @@ def cross_fate(
     return Cross(CrossState.UNSTABLE, minimum_lr, orbit_lr, pair, rate, Visible(*after))
 
 
-@partial(jax.jit, static_argnums=3)
-def _pair_steps(points: Array, goal: Array, step: Array, depth: int) -> Array:
+def _pair_steps(xp: Any, points: Array, goal: Array, step: Array, *, depth: int) -> Array:
     """I - lr H of every pair of modes at every point of an orbit; `points` holds y and x of every mode."""
-
-    def at_point(both: Array) -> Array:
-        state = Modes(jnp.concatenate([jnp.repeat(both[:1], depth - 1, axis=0), both[1:]]))
-        blocks = observe.aligned_blocks(state, Factorisation(goal, jnp.ones(())))[1]
-        return jnp.eye(2 * depth) - step * blocks
-
-    return jax.vmap(at_point)(points)
+    layers = xp.concatenate([xp.repeat(points[:, :1], depth - 1, axis=1), points[:, 1:]], axis=1)
+    return xp.eye(2 * depth) - step * blocks_of_values(xp, layers, goal)[1]
 
 
 def _growth(jacobians: np.ndarray, period: int, depth: int) -> np.ndarray:
@@ -384,8 +376,8 @@ def gaps_left(
     steps = int(min(3 * np.ceil(leave) + 5000, MOST_STEPS))
     begin = np.stack([np.zeros_like(root), root, np.ones_like(root)], axis=-1)
     run = dynamics.orbits(stability.one_zero_gap(depth), begin, kappas, skip=steps, keep=1, limit=_NO_LIMIT)
-    x, y, gaps = run.values[:, 0].T
-    settled = np.asarray(jnp.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)
+    x, y, gaps = np.asarray(run.values)[:, 0].T
+    settled = (np.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)
     return [float(gap) if there else None for gap, there in zip(gaps, settled, strict=True)]
 
 

@@ -7,13 +7,13 @@ singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>. Rates and bounds of this 
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import legendre
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.theory._formula import cond, evaluate, scan, while_loop
 from linnet.theory._times import leading
 
 Values = Array | np.ndarray
@@ -112,30 +112,30 @@ class _Plane(NamedTuple):
     top: Array  # the largest rate that is present
     lag: Array  # rate - top, exactly 0 at the top whatever the compiler rounds, and where there is no weight
 
-    def shares(self, theta: Array) -> Array:
-        """weight exp(2 (rate - top) theta): nothing overflows."""
-        return self.weight * jnp.exp(2 * self.lag * theta)
+    def shares(self, xp: Any, theta: Array) -> Array:
+        """weight exp(2 (rate - top) theta) at each theta: nothing overflows."""
+        return self.weight * xp.exp(2 * self.lag * xp.asarray(theta)[..., None])
 
-    def log_norm(self, theta: Array) -> Array:
+    def log_norm(self, xp: Any, theta: Array) -> Array:
         """log nu - top theta."""
-        return jnp.log(jnp.sum(self.shares(theta))) / 2
+        return xp.log(xp.sum(self.shares(xp, theta), axis=-1)) / 2
 
-    def f(self, theta: Array) -> Array:
+    def f(self, xp: Any, theta: Array) -> Array:
         """u^T Z v."""
-        shares = self.shares(theta)
-        return jnp.sum(self.rate * shares) / jnp.sum(shares)
+        shares = self.shares(xp, theta)
+        return xp.sum(self.rate * shares, axis=-1) / xp.sum(shares, axis=-1)
 
-    def settled(self, theta: Array) -> Array:
+    def settled(self, xp: Any, theta: Array) -> Array:
         """Whether only the largest rate is left."""
-        shares = self.shares(theta)
-        return jnp.sum(jnp.where(self.lag < 0, shares, 0.0)) < _SHARE * jnp.sum(shares)
+        shares = self.shares(xp, theta)
+        return xp.sum(xp.where(self.lag < 0, shares, 0.0)) < _SHARE * xp.sum(shares)
 
 
-def _plane(a: Array, b: Array, z: Array) -> _Plane:
-    weight, rate = jnp.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4, jnp.concatenate([z, -z])
-    top = jnp.max(jnp.where(weight > 0, rate, -jnp.inf))
-    lag = jnp.where(top - rate > 4e-16 * jnp.abs(top), rate - top, 0.0)
-    return _Plane(weight, jnp.minimum(rate, top), top, lag)
+def _plane(xp: Any, a: Array, b: Array, z: Array) -> _Plane:
+    weight, rate = xp.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4, xp.concatenate([z, -z])
+    top = xp.max(xp.where(weight > 0, rate, -np.inf))
+    lag = xp.where(top - rate > 4e-16 * xp.abs(top), rate - top, 0.0)
+    return _Plane(weight, xp.minimum(rate, top), top, lag)
 
 
 class _Spot(NamedTuple):
@@ -147,34 +147,34 @@ class _Spot(NamedTuple):
     reach: Array
 
 
-def _beginning(plane: _Plane, w: Array, depth: Array) -> _Spot:
+def _beginning(xp: Any, plane: _Plane, w: Array, depth: Array) -> _Spot:
     """The start; over the first panel w^{1-2/L}, with a branch point at about w/L, and nu^L are smooth."""
-    zero = jnp.zeros(())
-    return _Spot(zero, w, zero, 0.5 / (depth * jnp.maximum(jnp.max(jnp.abs(plane.rate)), 1 / w)))
+    zero = xp.zeros(())
+    return _Spot(zero, w, zero, 0.5 / (depth * xp.maximum(xp.max(xp.abs(plane.rate)), 1 / w)))
 
 
-def _panel(plane: _Plane, spot: _Spot, length: Array, depth: Array) -> tuple[_Spot, Array]:
+def _panel(xp: Any, plane: _Plane, spot: _Spot, length: Array, depth: Array) -> tuple[_Spot, Array]:
     """One panel: w' = L (1 - f w) by collocation and t = int w^{1-2/L}; how rough both are on it.
 
     The equation is linear, so that w is one small solve; at Radau nodes it is right for panels much longer than the
     1/(L f) in which w forgets where it was, once it has.
     """
-    f = jax.vmap(plane.f)(spot.theta + length * NODES)
+    f = plane.f(xp, spot.theta + length * NODES)
     system = depth * length * _TO_NODES
-    change = jnp.linalg.solve(jnp.eye(_ORDER) + system * f, system @ (1 - f * spot.w))
+    change = xp.linalg.solve(np.eye(_ORDER) + system * f, system @ (1 - f * spot.w))
     w = spot.w + change
     order = 1 - 2 / depth
     pace = w**order
 
     def rough(values: Array, before: Array) -> Array:
-        return jnp.max(jnp.abs(_LAST @ (values - before))) / jnp.min(values)
+        return xp.max(xp.abs(_LAST @ (values - before))) / xp.min(values)
 
-    worst = jnp.maximum(rough(w, spot.w), rough(pace, spot.w**order))
+    worst = xp.maximum(rough(w, spot.w), rough(pace, spot.w**order))
     end = _Spot(spot.theta + length, w[-1], spot.t + length * (WEIGHTS @ pace), length)
-    return end, jnp.where(jnp.min(w) > 0, worst, jnp.inf)
+    return end, xp.where(xp.min(w) > 0, worst, np.inf)
 
 
-def _step(plane: _Plane, spot: _Spot, depth: Array) -> _Spot:
+def _step(xp: Any, plane: _Plane, spot: _Spot, depth: Array) -> _Spot:
     """The next panel, as long as its polynomials allow.
 
     It cannot step over what it should see. f increases (log nu is convex), so that where f < 0 the growth of w shows,
@@ -184,74 +184,70 @@ def _step(plane: _Plane, spot: _Spot, depth: Array) -> _Spot:
 
     def attempt(tried: tuple[_Spot, Array]) -> tuple[_Spot, Array]:
         length = tried[0].reach
-        end, rough = _panel(plane, spot, length, depth)
-        rough = jnp.nan_to_num(rough, nan=jnp.inf, posinf=jnp.inf)
-        return end._replace(reach=length * jnp.clip(0.9 * (_ROUGH / rough) ** (1 / _ORDER), 0.2, 3.0)), rough
+        end, rough = _panel(xp, plane, spot, length, depth)
+        rough = xp.nan_to_num(rough, nan=np.inf, posinf=np.inf)
+        return end._replace(reach=length * xp.clip(0.9 * (_ROUGH / rough) ** (1 / _ORDER), 0.2, 3.0)), rough
 
-    far = jnp.asarray(jnp.inf)
+    far = xp.asarray(np.inf)
     # no length is short enough for what is not a number
-    end, rough = jax.lax.while_loop(
-        lambda tried: (tried[1] > _ROUGH) & (tried[0].reach > 0) & ~lost, attempt, (spot, far)
-    )
-    return end._replace(w=jnp.where(lost, far, jnp.where(rough > _ROUGH, jnp.nan, end.w)))
+    end, rough = while_loop(xp, lambda tried: (tried[1] > _ROUGH) & (tried[0].reach > 0) & ~lost, attempt, (spot, far))
+    return end._replace(w=xp.where(lost, far, xp.where(rough > _ROUGH, xp.nan, end.w)))
 
 
-def _unit(s: Array, z: Array) -> Array:
+def _unit(xp: Any, s: Array, z: Array) -> Array:
     """The size that everything is measured in: z_1, or s_0 where the target is zero."""
-    return jnp.where(jnp.max(z) > 0, jnp.max(z), s)
+    return xp.where(xp.max(z) > 0, xp.max(z), s)
 
 
-@jax.jit
-def _march(times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Flow:
-    unit = _unit(s, z)
+def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Flow:
+    unit = _unit(xp, s, z)
     speed = samples * unit ** (2 - 2 / depth)
-    plane = _plane(a, b, z / unit)
+    plane = _plane(xp, a, b, z / unit)
 
     def step(spot: _Spot) -> _Spot:
-        return _step(plane, spot, depth)
+        return _step(xp, plane, spot, depth)
 
     def done(spot: _Spot) -> Array:
         """From here on s = f and nothing changes any more, or s is zero."""
-        level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
-        return (plane.settled(spot.theta) & (plane.top > 0) & level) | ~jnp.isfinite(spot.w)
+        level = xp.abs(1 - plane.f(xp, spot.theta) * spot.w) < _LEVEL
+        return (plane.settled(xp, spot.theta) & (plane.top > 0) & level) | ~xp.isfinite(spot.w)
 
     def visit(carry: tuple[_Spot, _Spot], goal: Array) -> tuple[tuple[_Spot, _Spot], _Spot]:
-        spot, end = jax.lax.while_loop(
-            lambda pair: (pair[1].t < goal) & ~done(pair[0]), lambda pair: (pair[1], step(pair[1])), carry
+        spot, end = while_loop(
+            xp, lambda pair: (pair[1].t < goal) & ~done(pair[0]), lambda pair: (pair[1], step(pair[1])), carry
         )
         length, left = end.theta - spot.theta, goal - spot.t
 
         def newton(found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             count, x, _ = found
-            here = _panel(plane, spot, x, depth)[0]
-            new = jnp.clip(x + (goal - here.t) * here.w ** (2 / depth - 1), 0.0, length)
-            return count + 1, new, jnp.abs(new - x)
+            here = _panel(xp, plane, spot, x, depth)[0]
+            new = xp.clip(x + (goal - here.t) * here.w ** (2 / depth - 1), 0.0, length)
+            return count + 1, new, xp.abs(new - x)
 
-        guess = length * jnp.clip(left / jnp.where(end.t > spot.t, end.t - spot.t, 1.0), 0.0, 1.0)
+        guess = length * xp.clip(left / xp.where(end.t > spot.t, end.t - spot.t, 1.0), 0.0, 1.0)
         # a step of 1e-8 leaves 1e-16; where the panel's time is lost in t it never ends
-        found = jax.lax.while_loop(
-            lambda found: (found[0] < 12) & (found[2] > 1e-8 * length), newton, (jnp.zeros((), int), guess, length)
+        found = while_loop(
+            xp, lambda found: (found[0] < 12) & (found[2] > 1e-8 * length), newton, (xp.zeros((), int), guess, length)
         )
-        inside = _panel(plane, spot, found[1], depth)[0]
-        lost = ~jnp.isfinite(end.w)  # s is below the smallest number
-        size = jnp.where(lost, end.w, 1 / plane.f(spot.theta))
+        inside = _panel(xp, plane, spot, found[1], depth)[0]
+        lost = ~xp.isfinite(end.w)  # s is below the smallest number
+        size = xp.where(lost, end.w, 1 / plane.f(xp, spot.theta))
         still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), size, goal, end.reach)
-        seen = jax.tree.map(lambda p, q: jnp.where(done(spot) | lost, p, q), still, inside)
+        seen = jax.tree.map(lambda p, q: xp.where(done(spot) | lost, p, q), still, inside)
         return (spot, end), seen
 
-    start = _beginning(plane, unit / s, depth)
-    order = jnp.argsort(times)
-    _, seen = jax.lax.scan(visit, (start, start), speed * times[order])
-    back = jnp.argsort(order)
-    theta, w = seen.theta[back], seen.w[back]
+    start = _beginning(xp, plane, unit / s, depth)
+    flat = times.reshape(-1)
+    order = xp.argsort(flat)
+    _, seen = scan(xp, visit, (start, start), speed * flat[order])
+    back = xp.argsort(order)
+    theta, w = (x[back].reshape(times.shape) for x in (seen.theta, seen.w))
+    grown = xp.exp(plane.lag * theta[..., None] - plane.log_norm(xp, theta)[..., None])
+    up, down = (a + b) / 2 * grown[..., : a.shape[0]], (a - b) / 2 * grown[..., a.shape[0] :]
+    return Flow(Coordinates(unit / w, up + down, up - down, xp.broadcast_to(z, up.shape)), theta / unit)
 
-    def turned(theta: Array) -> tuple[Array, Array]:
-        grown = jnp.exp(plane.lag * theta - plane.log_norm(theta))
-        up, down = (a + b) / 2 * grown[: a.shape[0]], (a - b) / 2 * grown[a.shape[0] :]
-        return up + down, up - down
 
-    left, right = jax.vmap(turned)(theta)
-    return Flow(Coordinates(unit / w, left, right, jnp.broadcast_to(z, left.shape)), theta / unit)
+_FEW = 64  # times that are marched to without a compiler
 
 
 def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Flow:
@@ -267,9 +263,8 @@ def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0
     t = _check.numbers("time", time, least=0)
     length = _check.number("depth", depth, least=2)
     count = _check.number("samples", samples, above=0)
-    s, a, b, z = one_start(start)
-    flow = _march(t.reshape(-1), s, a, b, z, length, count)
-    return jax.tree.map(lambda x: x.reshape(t.shape + x.shape[1:]), flow)
+    place = one_start(start)
+    return evaluate(_march, t, *place, length, count, few=_FEW * place.a.shape[0])
 
 
 def rank_one(
@@ -278,50 +273,56 @@ def rank_one(
     """The gradient flow of a balanced network of any widths from A_0 = s_0 u_0 v_0^T, at any times."""
     start, frames = coordinates(strength, left, right, target)
     flow = modes(time, start, whole_depth(depth), samples)
+    u, v = (np.asarray(_check.double(name, x, ndim=1)) for name, x in (("left", left), ("right", right)))
+    return evaluate(_turned_back, flow, start, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
+
+
+def _turned_back(xp: Any, flow: Flow, start: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
+    """What has changed is turned back: the start itself would not survive both turns to the last digit."""
     d_out, d_in = frames.left.shape[0], frames.right.shape[0]
-    u, v = flow.at.a[..., :d_out] @ frames.left.T, flow.at.b[..., :d_in] @ frames.right.T
-    return RankOneFlow(jnp.asarray(flow.at.s), u, v, flow.theta)
+    u = u + (flow.at.a - start.a)[..., :d_out] @ frames.left.T
+    v = v + (flow.at.b - start.b)[..., :d_in] @ frames.right.T
+    return RankOneFlow(xp.asarray(flow.at.s), u, v, flow.theta)
 
 
-@jax.jit
-def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Array:
-    unit = _unit(s, z)
-    plane = _plane(a, b, z / unit)
+def _passage(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Array:
+    unit = _unit(xp, s, z)
+    plane = _plane(xp, a, b, z / unit)
     goal = unit / level  # in w
-    start = _beginning(plane, unit / s, depth)
+    start = _beginning(xp, plane, unit / s, depth)
     rising = goal < start.w
 
     def before(spot: _Spot) -> Array:
-        return jnp.where(rising, spot.w > goal, spot.w < goal)
+        return xp.where(rising, spot.w > goal, spot.w < goal)
 
     def never(spot: _Spot) -> Array:
-        level = jnp.abs(1 - plane.f(spot.theta) * spot.w) < _LEVEL
-        return plane.settled(spot.theta) & (level | (rising & (plane.top <= 0))) | ~jnp.isfinite(spot.w + spot.t)
+        level = xp.abs(1 - plane.f(xp, spot.theta) * spot.w) < _LEVEL
+        return plane.settled(xp, spot.theta) & (level | (rising & (plane.top <= 0))) | ~xp.isfinite(spot.w + spot.t)
 
     def slope(spot: _Spot) -> Array:
-        return 1 - plane.f(spot.theta) * spot.w
+        return 1 - plane.f(xp, spot.theta) * spot.w
 
     def turning(spot: _Spot, length: Array) -> _Spot:
         """Where s turns inside a panel, by bisection; there it is flat, so that half the digits give all of it."""
 
-        def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = bracket
+        def halve(found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            count, low, high = found
             middle = (low + high) / 2
-            same = slope(_panel(plane, spot, middle, depth)[0]) * slope(spot) > 0
-            return jnp.where(same, middle, low), jnp.where(same, high, middle)
+            same = slope(_panel(xp, plane, spot, middle, depth)[0]) * slope(spot) > 0
+            return count + 1, xp.where(same, middle, low), xp.where(same, high, middle)
 
-        low, _ = jax.lax.fori_loop(0, 30, halve, (jnp.zeros(()), length))
-        return _panel(plane, spot, low, depth)[0]
+        _, low, _ = while_loop(xp, lambda found: found[0] < 30, halve, (xp.zeros((), int), xp.zeros(()), length))
+        return _panel(xp, plane, spot, low, depth)[0]
 
     def step(spot: _Spot) -> _Spot:
         """The next panel, or the part of it up to a turning point that has passed the level."""
-        end = _step(plane, spot, depth)
+        end = _step(xp, plane, spot, depth)
         missed = ~rising & before(end) & (slope(spot) * slope(end) < 0)
-        top = jax.lax.cond(missed, lambda: turning(spot, end.theta - spot.theta), lambda: spot)
-        return jax.tree.map(lambda p, q: jnp.where(before(top), q, p), top, end)
+        top = cond(xp, missed, lambda: turning(spot, end.theta - spot.theta), lambda: spot)
+        return jax.tree.map(lambda p, q: xp.where(before(top), q, p), top, end)
 
-    spot, end = jax.lax.while_loop(
-        lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (start, start)
+    spot, end = while_loop(
+        xp, lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (start, start)
     )
     length = end.theta - spot.theta
 
@@ -335,52 +336,63 @@ def _passage(level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array,
         """Regula falsi (Illinois): the slope 1 - f w is all cancellation where w follows 1/f."""
         count, other, last = found
         x = last.x - last.gap * (last.x - other.x) / (last.gap - other.gap)
-        new = Guess(x, jnp.log(_panel(plane, spot, x, depth)[0].w / goal))
-        other = jax.tree.map(lambda p, q: jnp.where(new.gap * last.gap < 0, p, q), last, Guess(other.x, other.gap / 2))
+        new = Guess(x, xp.log(_panel(xp, plane, spot, x, depth)[0].w / goal))
+        other = jax.tree.map(lambda p, q: xp.where(new.gap * last.gap < 0, p, q), last, Guess(other.x, other.gap / 2))
         return count + 1, other, new
 
-    ends = Guess(jnp.zeros(()), jnp.log(spot.w / goal)), Guess(length, jnp.log(end.w / goal))
-    found = jax.lax.while_loop(
-        lambda found: (found[0] < 40) & (jnp.abs(found[2].gap) > 4e-16), narrow, (jnp.zeros((), int), *ends)
+    ends = Guess(xp.zeros(()), xp.log(spot.w / goal)), Guess(length, xp.log(end.w / goal))
+    found = while_loop(
+        xp, lambda found: (found[0] < 40) & (xp.abs(found[2].gap) > 4e-16), narrow, (xp.zeros((), int), *ends)
     )
-    here = _panel(plane, spot, found[2].x, depth)[0]
+    here = _panel(xp, plane, spot, found[2].x, depth)[0]
     time = here.t / (samples * unit ** (2 - 2 / depth))
-    return jnp.where(before(start), jnp.where(before(end), jnp.inf, time), 0.0)
+    return xp.where(before(start), xp.where(before(end), np.inf, time), 0.0)
 
 
 def passage_time(level: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, ""]:
     """The first time at which s passes `level`, up or down; infinite if it never does. Turning points are located."""
-    given = (_check.number("level", level, above=0), *one_start(start), _check.number("depth", depth, least=2))
-    return _passage(*(jnp.asarray(x) for x in given), _check.number("samples", samples, above=0))
+    place, high = one_start(start), _check.number("level", level, above=0)
+    numbers = _check.number("depth", depth, least=2), _check.number("samples", samples, above=0)
+    return evaluate(_passage, high, *place, *numbers, few=_FEW * place.a.shape[0])
 
 
 def transition_time(
     start: Coordinates, depth: Number, samples: Number = 1.0, level: Number = 6**0.5
 ) -> Float[Array, ""]:
     """t_tr, the first time with s <= level z_1; 0 if it is so from the start (Theorem 20; 3/2 will do for sqrt 6)."""
-    start = one_start(start)
-    z1 = jnp.asarray(start.z)[0]
-    threshold = _check.number("level", level, above=0) * z1
-    below = jnp.asarray(start.s) <= threshold
+    place, share = one_start(start), _check.number("level", level, above=0)
+    numbers = _check.number("depth", depth, least=2), _check.number("samples", samples, above=0)
+    return evaluate(_transition, share, *place, *numbers, few=_FEW * place.a.shape[0])
+
+
+def _transition(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Array:
+    threshold = level * z[0]
+    below = s <= threshold
     # a start below is replaced by one at the threshold, which takes no time; no target is never reached
-    top = start._replace(s=jnp.where(below, jnp.maximum(threshold, 1e-300), start.s))
-    time = passage_time(jnp.maximum(threshold, 1e-300), top, depth, samples)
-    return jnp.where(z1 > 0, jnp.where(below, 0.0, time), jnp.inf)
+    goal = xp.maximum(threshold, 1e-300)
+    time = _passage(xp, goal, xp.where(below, goal, s), a, b, z, depth, samples)
+    return xp.where(z[0] > 0, xp.where(below, 0.0, time), np.inf)
 
 
 def aligned(time: Number, start: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
     """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign."""
     given = _check.numbers("start", start, above=0), _check.numbers("target", target)
     _check.matching(start=given[0], target=given[1])
-    t, s, z = jnp.broadcast_arrays(leading(_check.numbers("time", time, least=0), *given), *given)
-    one = jnp.ones(1)
-    length, count = jnp.asarray(float(whole_depth(depth))), _check.number("samples", samples, above=0)
+    numbers = float(whole_depth(depth)), _check.number("samples", samples, above=0)
+    return evaluate(_aligned, _check.numbers("time", time, least=0), *given, *numbers, few=_FEW)
+
+
+def _aligned(xp: Any, t: Array, s: Array, z: Array, depth: Array, samples: Array) -> Array:
+    one = xp.ones(1)
 
     def mode(t: Array, s: Array, z: Array) -> Array:
-        sign = jnp.where(z < 0, -1.0, 1.0)
-        return jnp.asarray(_march(t[None], s, sign * one, one, jnp.abs(z)[None], length, count).at.s)[0]
+        sign = xp.where(z < 0, -1.0, 1.0)
+        return xp.asarray(_march(xp, t, s, sign * one, one, xp.abs(z)[None], depth, samples).at.s)
 
-    return jax.vmap(mode)(t.reshape(-1), s.reshape(-1), z.reshape(-1)).reshape(t.shape)
+    given = xp.broadcast_arrays(leading(t, s, z), s, z)
+    flat = [x.reshape(-1) for x in given]
+    found = np.array([mode(*one) for one in zip(*flat, strict=True)]) if xp is np else jax.vmap(mode)(*flat)
+    return xp.asarray(found).reshape(given[0].shape)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -392,7 +404,9 @@ def known(at: Any, name: str = "at") -> Coordinates:
         raise InputError(f"{name} = {_check.show(at)} is not allowed: {name} must be Coordinates(s, a, b, z).")
     s, z = (_check.numbers(f"{name}.{part}", x, least=0) for part, x in (("s", at[0]), ("z", at[3])))
     a, b = (_check.numbers(f"{name}.{part}", x) for part, x in (("a", at[1]), ("b", at[2])))
-    _check.matching(**{f"{name}.{part}": x for part, x in (("s", s[..., None]), ("a", a), ("b", b), ("z", z))})
+    _check.matching(
+        **{f"{name}.{part}": x for part, x in (("s", np.empty((*s.shape, 1))), ("a", a), ("b", b), ("z", z))}
+    )
     if len({x.shape[-1:] for x in (a, b, z)}) > 1 or not a.shape[-1:] or 0 in a.shape[-1:]:
         raise InputError(
             f"{name} has a, b and z of shapes {a.shape}, {b.shape} and {z.shape}: they must have one length."

@@ -8,8 +8,6 @@ returned.
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy  # its parts load when they are first used
 from jaxtyping import Array, Bool, Float
@@ -18,6 +16,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE, top_of_products
 from linnet.theory import mixed
+from linnet.theory._formula import evaluate
 from linnet.theory._times import leading
 
 Values = Array | np.ndarray
@@ -42,9 +41,13 @@ def layer_values(values: Float[Values, " k"], gamma: Number, d_in: int) -> Layer
     """
     s, g = _check.numbers("values", values, ndim=1, least=0), _check.number("gamma", gamma, least=0)
     d_in = _check.integer("d_in", d_in, least=s.shape[0], reason="the number of values")
-    first = jnp.sqrt(jnp.hypot(s, g) + g)
-    rest = jnp.full(d_in - s.shape[0], jnp.sqrt(2 * g))
-    return Layers(jnp.concatenate([first, rest]), jnp.where(first > 0, s / jnp.where(first > 0, first, 1.0), 0.0))
+    return evaluate(_layer_values, s, g, d_in=d_in)
+
+
+def _layer_values(xp: Any, s: Array, g: Array, *, d_in: int) -> Layers:
+    first = xp.sqrt(xp.hypot(s, g) + g)
+    rest = xp.full(d_in - s.shape[0], xp.sqrt(2 * g))
+    return Layers(xp.concatenate([first, rest]), xp.where(first > 0, s / xp.where(first > 0, first, 1.0), 0.0))
 
 
 def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -> Float[Array, "..."]:
@@ -56,7 +59,11 @@ def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -
         _check.numbers(name, x, least=0) for name, x in (("excess", excess), ("gamma", gamma), ("curvature", curvature))
     )
     _check.matching(excess=e, gamma=g, curvature=k)
-    return e * jnp.exp(-4 * g * k * leading(_check.numbers("time", time, least=0), e, g, k))
+    return evaluate(_loss_bound, _check.numbers("time", time, least=0), e, g, k)
+
+
+def _loss_bound(xp: Any, t: Array, excess: Array, gamma: Array, curvature: Array) -> Array:
+    return excess * xp.exp(-4 * gamma * curvature * leading(t, excess, gamma, curvature))
 
 
 # Whitened data -------------------------------------------------------------------------------------------------------
@@ -65,7 +72,11 @@ def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -
 def whitened(time: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
     """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode, c = gamma (`spectral/C14`)."""
     goal, g, x = _whitened_numbers(target, _check.numbers("gamma", gamma, least=0), scale)
-    return mixed.mode(time, 0.0, goal, g, x**2)
+    return mixed.mode(time, 0.0, goal, g, evaluate(_square, x))
+
+
+def _square(_: Any, x: Array) -> Array:
+    return x**2
 
 
 def _whitened_numbers(target: Number, gamma: Array, scale: Number) -> tuple[Array, Array, Array]:
@@ -85,17 +96,24 @@ def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1
     f = _check.numbers("share", share, least=0, most=1)
     goal, g, x = _whitened_numbers(target, _check.numbers("gamma", gamma, above=0), scale)
     _check.matching(share=f, target=goal, gamma=g, scale=x)
-    h, q = jnp.hypot(f * goal, g), jnp.hypot(goal, g)
+    return evaluate(_hitting_time, f, goal, g, x)
+
+
+def _hitting_time(xp: Any, f: Array, goal: Array, g: Array, scale: Array) -> Array:
+    h, q = xp.hypot(f * goal, g), xp.hypot(goal, g)
     inner = 2 * (q / g) * (f / (1 - f)) / (1 + g * ((1 + f) / (h + f * q)))
-    return jnp.log1p(inner) / (2 * q * x**2)
+    return xp.log1p(inner) / (2 * q * scale**2)
 
 
 def jump(time: Number, target: Number) -> Float[Array, "..."]:
     """The limit gamma -> 0 of s(ln(1/gamma) t): 0 before 1/(2 s_star), s_star/(1 + 2 s_star) at it, s_star after."""
     s = _check.numbers("target", target, above=0)
-    t = leading(_check.numbers("time", time, least=0), s)
-    at = 1 / (2 * s)
-    return jnp.where(t < at, 0.0, jnp.where(t > at, s, s / (1 + 2 * s)))
+    return evaluate(_jump, _check.numbers("time", time, least=0), s)
+
+
+def _jump(xp: Any, t: Array, s: Array) -> Array:
+    t, at = leading(t, s), 1 / (2 * s)
+    return xp.where(t < at, 0.0, xp.where(t > at, s, s / (1 + 2 * s)))
 
 
 # Any data ------------------------------------------------------------------------------------------------------------
@@ -115,7 +133,6 @@ class Activation(NamedTuple):
     curvature: Float[np.ndarray, " k"]
 
 
-_hitting_time, _whitened = jax.jit(hitting_time), jax.jit(whitened)
 _SOON = 1e-6
 
 
@@ -137,7 +154,7 @@ def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activatio
     # |s_i - u_i^T A v_i|^2 <= 2 (L - L_inf) v_i^T (X^T X)^+ v_i
     spread = np.sum((data.right / data.scales) ** 2, axis=1)
     most = np.array([data.latest(level, g) for level in ((1 - f) * s) ** 2 / (2 * spread)])
-    time = np.asarray(_hitting_time(f, s, g, np.sqrt(data.curvature)))
+    time = np.asarray(hitting_time(f, s, g, np.sqrt(data.curvature)))
     return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, data.curvature)
 
 
@@ -156,7 +173,7 @@ def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     scale = np.sqrt(data.curvature)
 
     def left(logarithm: float) -> float:
-        now = np.asarray(_whitened(np.exp(logarithm), data.values, g, scale))
+        now = np.asarray(whitened(np.exp(logarithm), data.values, g, scale))
         return float(np.sum((scale * (data.values - now)) ** 2) / 2 / (f * data.excess) - 1)
 
     # in units of the fastest and of the slowest mode: before and after
@@ -217,22 +234,28 @@ def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
 
     The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
     """
-    s, g = _entropy_numbers(values, gamma)
-    return jnp.sum(s * jnp.arcsinh(s / g) - s * (s / (jnp.hypot(s, g) + g))) / 2
+    return evaluate(_entropy, *_entropy_numbers(values, gamma))
+
+
+def _entropy(xp: Any, s: Array, g: Array) -> Array:
+    return xp.sum(s * xp.arcsinh(s / g) - s * (s / _m(xp, s, g))) / 2
 
 
 def entropy_gradient(values: Float[Values, " k"], gamma: Number) -> Float[Array, " k"]:
     """1/2 asinh(s/gamma)."""
-    s, g = _entropy_numbers(values, gamma)
-    return jnp.arcsinh(s / g) / 2
+    return evaluate(_entropy_gradient, *_entropy_numbers(values, gamma))
+
+
+def _entropy_gradient(xp: Any, s: Array, g: Array) -> Array:
+    return xp.arcsinh(s / g) / 2
 
 
 def _entropy_numbers(values: Any, gamma: Number) -> tuple[Array, Array]:
     return _check.numbers("values", values, ndim=1), _check.number("gamma", gamma, above=0)
 
 
-def _m(norm: Any, gamma: Any) -> Array:
-    return jnp.hypot(norm, gamma) + gamma
+def _m(xp: Any, norm: Array, gamma: Array) -> Array:
+    return xp.hypot(norm, gamma) + gamma
 
 
 def _potential_numbers(name: str, matrix: Any, gamma: Number) -> tuple[Array, Array]:
@@ -244,20 +267,23 @@ def potential(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, ""]:
 
     With k = |A|^2 / m it is (2/3) k (m + sqrt(2 gamma m) - gamma) / (sqrt m + sqrt(2 gamma)), where nothing cancels.
     """
-    return _potential(*_potential_numbers("matrix", matrix, gamma))
+    return evaluate(_potential, *_potential_numbers("matrix", matrix, gamma))
 
 
-def _potential(a: Array, g: Array) -> Array:
-    b = jnp.linalg.norm(a)
-    m = _m(b, g)
+def _potential(xp: Any, a: Array, g: Array) -> Array:
+    b = xp.linalg.norm(a)
+    m = _m(xp, b, g)
     k = b * (b / m)
-    return 2 / 3 * k * (m + jnp.sqrt(2 * g * m) - g) / (jnp.sqrt(m) + jnp.sqrt(2 * g))
+    return 2 / 3 * k * (m + xp.sqrt(2 * g * m) - g) / (xp.sqrt(m) + xp.sqrt(2 * g))
 
 
 def potential_gradient(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, " d"]:
     """A / sqrt(m); along the flow its derivative is sqrt(m) G."""
-    a, g = _potential_numbers("matrix", matrix, gamma)
-    return a / jnp.sqrt(_m(jnp.linalg.norm(a), g))
+    return evaluate(_potential_gradient, *_potential_numbers("matrix", matrix, gamma))
+
+
+def _potential_gradient(xp: Any, a: Array, g: Array) -> Array:
+    return a / xp.sqrt(_m(xp, xp.linalg.norm(a), g))
 
 
 class Rate(NamedTuple):
@@ -270,9 +296,12 @@ class Rate(NamedTuple):
 def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
     """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted, t > 0 (`spectral/C12`)."""
     a, g = _potential_numbers("limit", limit, gamma)
-    t = _check.numbers("time", time, above=0)
-    printed = _potential(a, g) / (jnp.sqrt(2 * g) * t)
-    return Rate(printed, jnp.minimum(printed / 2, jnp.sum(a**2) / (8 * g * t)))
+    return evaluate(_rate, _check.numbers("time", time, above=0), a, g)
+
+
+def _rate(xp: Any, t: Array, a: Array, g: Array) -> Rate:
+    printed = _potential(xp, a, g) / (xp.sqrt(2 * g) * t)
+    return Rate(printed, xp.minimum(printed / 2, xp.sum(a**2) / (8 * g * t)))
 
 
 # Descent -------------------------------------------------------------------------------------------------------------
@@ -299,21 +328,24 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
 
 def gram_limit(limit: Float[Values, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
     """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (`spectral/C7`)."""
-    a, g = _check.double("limit", limit, ndim=2), _check.number("gamma", gamma, above=0)
-    _, s, vt = jnp.linalg.svd(a, full_matrices=False)
-    k = s * (s / (jnp.hypot(s, g) + g))
-    return 2 * g * jnp.eye(a.shape[1]) + (vt.T * k) @ vt
+    return evaluate(_gram_limit, _check.double("limit", limit, ndim=2), _check.number("gamma", gamma, above=0))
+
+
+def _gram_limit(xp: Any, a: Array, g: Array) -> Array:
+    _, s, vt = xp.linalg.svd(a, full_matrices=False)
+    k = s * (s / _m(xp, s, g))
+    return 2 * g * np.eye(a.shape[1]) + (vt.T * k) @ vt
 
 
 def log_det_objective(first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], gamma: Number) -> Array:
     """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1); infinite where W_1 has not full rank."""
-    w1, w2 = _layers(first, second)
-    return (jnp.sum(w1**2) + jnp.sum(w2**2)) / 2 - _check.number("gamma", gamma, above=0) * _log_det(w1.T @ w1)
+    return evaluate(_log_det_objective, *_layers(first, second), _check.number("gamma", gamma, above=0))
 
 
-def _log_det(gram: Array) -> Array:
-    sign, size = jnp.linalg.slogdet(gram)
-    return jnp.where(sign > 0, size, -jnp.inf)  # what rounding makes of a determinant of zero may be negative
+def _log_det_objective(xp: Any, w1: Array, w2: Array, gamma: Array) -> Array:
+    sign, size = xp.linalg.slogdet(w1.T @ w1)
+    size = xp.where(sign > 0, size, -np.inf)  # what rounding makes of a determinant of zero may be negative
+    return (xp.sum(w1**2) + xp.sum(w2**2)) / 2 - gamma * size
 
 
 def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d_out d_in"], gamma: Number) -> Array:
@@ -326,8 +358,11 @@ def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d
     known = None if _check.traced(c1) else np.asarray(c1)
     if known is not None and (np.max(np.abs(known - known.T)) > 1e-9 * np.max(np.abs(known)) or _least(known) <= 0):
         raise InputError("gram is not allowed: it must be symmetric and positive definite.")
-    g = _check.number("gamma", gamma, above=0)
-    return (jnp.sum(a * jnp.linalg.solve(c1, a.T).T) + jnp.trace(c1)) / 2 - g * jnp.linalg.slogdet(c1)[1]
+    return evaluate(_reduced_objective, c1, a, _check.number("gamma", gamma, above=0))
+
+
+def _reduced_objective(xp: Any, c1: Array, a: Array, g: Array) -> Array:
+    return (xp.sum(a * xp.linalg.solve(c1, a.T).T) + xp.trace(c1)) / 2 - g * xp.linalg.slogdet(c1)[1]
 
 
 def _least(gram: np.ndarray) -> float:
@@ -355,14 +390,17 @@ def stationarity(
         raise InputError(f"inputs has shape {x.shape}: inputs must have d_in = {w1.shape[1]} columns.")
     if not _check.traced(w1) and np.linalg.matrix_rank(np.asarray(w1)) < w1.shape[1]:
         raise InputError("first is not allowed: W_1 must have full rank, with d_in neurons or more.")
-    c1 = w1.T @ w1
-    b = jnp.linalg.solve(c1, (w2 @ w1).T).T
-    size = jnp.linalg.norm(w1)
-    outside = b - b @ jnp.linalg.pinv(x) @ x
+    return evaluate(_stationarity, w1, w2, x, gamma)
+
+
+def _stationarity(xp: Any, w1: Array, w2: Array, x: Array, gamma: Array) -> Stationarity:
+    c1, norm = w1.T @ w1, xp.linalg.norm
+    b = xp.linalg.solve(c1, (w2 @ w1).T).T
+    outside = b - b @ xp.linalg.pinv(x) @ x
     return Stationarity(
-        jnp.linalg.norm(w1 - 2 * gamma * jnp.linalg.solve(c1, w1.T).T - w2.T @ b) / size,
-        jnp.linalg.norm(w2 - b @ w1.T) / size,
-        jnp.linalg.norm(outside) / jnp.maximum(jnp.linalg.norm(b), 1e-300),
+        norm(w1 - 2 * gamma * xp.linalg.solve(c1, w1.T).T - w2.T @ b) / norm(w1),
+        norm(w2 - b @ w1.T) / norm(w1),
+        norm(outside) / xp.maximum(norm(b), 1e-300),
     )
 
 
@@ -386,18 +424,20 @@ def noise_moments(
     E V = V cosh(kap t) + U sinh(kap t)/kap.
     """
     square = _check.numbers("columns", columns, ndim=1, least=0)
-    d2 = jnp.ones_like(square)
-    if scales is not None:
-        d2 = _check.numbers("scales", scales, ndim=1, least=0) ** 2
-        if d2.shape != square.shape:
-            raise InputError(f"scales has shape {d2.shape}: scales must have the shape {square.shape} of columns.")
-    kap = jnp.maximum(jnp.sqrt(jnp.sum(d2**2)), 1e-150)  # no noise is the limit of little
+    d = np.ones(square.shape) if scales is None else _check.numbers("scales", scales, ndim=1, least=0)
+    if d.shape != square.shape:
+        raise InputError(f"scales has shape {d.shape}: scales must have the shape {square.shape} of columns.")
     v, frozen = _check.numbers("readout", readout, least=0), _check.numbers("frozen", frozen, least=0)
     _check.matching(readout=v, frozen=frozen)
-    t = leading(_check.numbers("time", time, least=0), v, frozen)
-    u = jnp.sum(d2 * square)
-    cosh, sinh, less = jnp.cosh(kap * t), jnp.sinh(kap * t), 2 * jnp.sinh(kap * t / 2) ** 2
-    first = jnp.sum(square) + frozen + jnp.sum(d2) * (v * sinh / kap + u * less / kap**2)
+    return evaluate(_noise_moments, _check.numbers("time", time, least=0), square, v, d, frozen)
+
+
+def _noise_moments(xp: Any, t: Array, square: Array, v: Array, d: Array, frozen: Array) -> Moments:
+    t, d2 = leading(t, v, frozen), d**2
+    kap = xp.maximum(xp.sqrt(xp.sum(d2**2)), 1e-150)  # no noise is the limit of little
+    u = xp.sum(d2 * square)
+    cosh, sinh, less = xp.cosh(kap * t), xp.sinh(kap * t), 2 * xp.sinh(kap * t / 2) ** 2
+    first = xp.sum(square) + frozen + xp.sum(d2) * (v * sinh / kap + u * less / kap**2)
     return Moments(first, v * cosh + u * sinh / kap)
 
 
@@ -419,19 +459,17 @@ def commutator_mean(
     w, d = w1.shape
     if a.shape != (w,):
         raise InputError(f"readout has shape {a.shape}: readout must have an entry for each of {w} neurons.")
-    d2 = jnp.ones(d)
-    if scales is not None:
-        d2 = _check.numbers("scales", scales, ndim=1, least=0) ** 2
-        if d2.shape != (d,):
-            raise InputError(f"scales has shape {d2.shape}: scales must have an entry for each of {d} columns.")
-    outer = w1.T[:, :, None] * a
-    t = leading(_check.numbers("time", time, least=0), d2)
-    if step is None:
-        left = jnp.exp(-d2 * t)
-    else:
-        dt = _check.real("step", step, above=0)
-        left = (1 - d2 * dt) ** jnp.round(t / dt)
-    return left[..., None, None] * (outer - jnp.swapaxes(outer, 1, 2))
+    sizes = np.ones(d) if scales is None else _check.numbers("scales", scales, ndim=1, least=0)
+    if sizes.shape != (d,):
+        raise InputError(f"scales has shape {sizes.shape}: scales must have an entry for each of {d} columns.")
+    dt = None if step is None else _check.real("step", step, above=0)
+    return evaluate(_commutator_mean, _check.numbers("time", time, least=0), w1, a, sizes, dt)
+
+
+def _commutator_mean(xp: Any, t: Array, w1: Array, a: Array, d: Array, dt: Array | None) -> Array:
+    outer, t = w1.T[:, :, None] * a, leading(t, d)
+    left = xp.exp(-(d**2) * t) if dt is None else (1 - d**2 * dt) ** xp.round(t / dt)
+    return left[..., None, None] * (outer - xp.swapaxes(outer, 1, 2))
 
 
 def commutator_growth(d: int) -> float:
@@ -542,7 +580,12 @@ def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> 
     b, r = _check.numbers("norm", norm, least=0), float(_check.integer("rank", rank, least=1))
     size, unit = _check.numbers("delta", delta, least=0), _check.numbers("scale", scale, above=0)
     _check.matching(delta=size, norm=b, scale=unit)
-    return LabelNoise((unit * size) ** 2 / 2, r**0.25 * jnp.sqrt(b), jnp.sqrt(b) / r**0.25)
+    return evaluate(_label_noise, size, b, unit, r)
+
+
+def _label_noise(xp: Any, delta: Array, norm: Array, scale: Array, rank: Array) -> LabelNoise:
+    root = xp.sqrt(xp.sqrt(rank))
+    return LabelNoise((scale * delta) ** 2 / 2, root * xp.sqrt(norm), xp.sqrt(norm) / root)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------

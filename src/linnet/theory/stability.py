@@ -10,11 +10,10 @@ import enum
 import math
 import operator
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy  # its parts load when they are first used
@@ -23,9 +22,8 @@ from jaxtyping import Array, Complex, Float
 from linnet import _check, dynamics
 from linnet._check import InputError
 from linnet.linalg import below_and_above
-from linnet.observe import aligned_blocks
-from linnet.problems import Factorisation
-from linnet.states import Modes
+from linnet.observe.hessian import blocks_of_values
+from linnet.theory._formula import evaluate
 
 Number = float | Array | np.ndarray
 
@@ -257,9 +255,12 @@ def outcome(kappa: Any, depth: int) -> list[Outcome]:
     rest = Outcome(Fate.CONVERGES, 1)
     if _check.integer("depth", depth, least=1) == 1:
         return [rest if k < 2 else Outcome(Fate.CYCLE, 2) if k == 2 else Outcome(Fate.DIVERGES) for k in given]
-    table = stages(depth)
     found = []
     for k in given:
+        if k <= 2:
+            found.append(rest)
+            continue
+        table = stages(depth)
         doubled = int(np.sum(k > table.doublings))
         if k > table.diverges:
             found.append(Outcome(Fate.DIVERGES))
@@ -291,7 +292,10 @@ def one_zero_loss(x: Number, y: Number, s: Number, lr: Number, depth: int) -> An
     depth = _check.integer("depth", depth, least=2)
     given = {"x": _check.numbers("x", x), "y": _check.numbers("y", y), "s": _check.numbers("s", s)}
     _check.matching(**given, lr=(lr := _check.numbers("lr", lr, above=0)))
-    x, y, s = given.values()
+    return evaluate(_one_zero_loss, *given.values(), lr, depth=depth)
+
+
+def _one_zero_loss(_: Any, x: Array, y: Array, s: Array, lr: Array, *, depth: int) -> Array:
     return (lr * (x * y ** (depth - 1) - s) * y ** (depth - 2)) ** 2
 
 
@@ -565,20 +569,15 @@ def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") 
         two = dynamics.two_cycle(depth, own)
         other = np.stack([two.low, two.high] if second == "phase" else [two.high, two.low])
     values = np.stack([np.stack([one.low, one.high]), q.ravel() ** (1 / depth) * other], axis=-1)
-    blocks = np.asarray(_pair_blocks(jnp.asarray(values), jnp.asarray(q.ravel()), depth))
+    blocks = np.asarray(evaluate(_pair_blocks, values, q.ravel(), depth=depth))
     steps = (k.ravel() / depth)[None, :, None, None]
     found = dynamics.free(dynamics.floquet(np.eye(2 * depth) - steps * blocks), depth - 1)
     return found.reshape(*k.shape, depth + 1)
 
 
-@partial(jax.jit, static_argnums=2)
-def _pair_blocks(values: Array, ratio: Array, depth: int) -> Array:
-    def block(pair: Array, ratio: Array) -> Array:
-        goal = jnp.stack([jnp.ones_like(ratio), ratio])
-        state = Modes(jnp.broadcast_to(pair, (depth, 2)))
-        return aligned_blocks(state, Factorisation(goal, jnp.ones(())))[1][0]
-
-    return jax.vmap(jax.vmap(block), in_axes=(0, None))(values, ratio)
+def _pair_blocks(xp: Any, values: Array, ratio: Array, *, depth: int) -> Array:
+    y = xp.broadcast_to(values[..., None, :], (*values.shape[:-1], depth, 2))
+    return blocks_of_values(xp, y, xp.stack([xp.ones_like(ratio), ratio], axis=-1))[1][..., 0, :, :]
 
 
 def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndarray, " 3"]:
