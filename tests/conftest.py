@@ -46,6 +46,8 @@ def _compile_quickly():
     """Compiling is most of the work of small tests: unoptimised it takes half the time and computes the same."""
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for commands that tests start
+    if jax.__version_info__[:2] != (0, 10):
+        return  # XLA ends a process that knows a flag by another name
     # without the passes that write fast kernels; read when the first array is made
     flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_emitter_verification_level=0"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"

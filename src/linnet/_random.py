@@ -13,7 +13,7 @@ from linnet import _check
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+_QUICK = {"xla_backend_optimization_level": 0}
 
 
 def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
