@@ -2,24 +2,18 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from linnet import _check, observe
+from linnet import _check
 from linnet._check import InputError
-from linnet.curves import crossing
-from linnet.initial import gaussian
-from linnet.motion import GradientDescent
-from linnet.observe import Observable
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
 from linnet.problems import Factorisation, low_rank_recovery
-from linnet.simulation import simulate
 from linnet.theory import mixed
 from linnet.theory.mixed import Phase
 
@@ -27,9 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-_DENSE = 3000  # dimensions up to which matrices are made
-_STEPS = 100_000  # the longest run
-_HALF, _LEARNED = 0.5, 0.9  # shares of a singular value
+DENSE = 3000  # dimensions up to which matrices are made
+HALF, LEARNED = 0.5, 0.9  # shares of a singular value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +120,9 @@ class PhasePrediction(Prediction):
 
     def measure(self, *, progress: Progress | None = None) -> "PhaseMeasured":
         """The exact run beside the prediction, until well after the predicted stop; needs d <= 3000."""
-        return _measure(self, progress)
+        from linnet.predict.phase_run import measure
+
+        return measure(self, progress)
 
     def plot(self) -> "Figure":
         from linnet.plot.phase import phase as draw
@@ -204,7 +199,7 @@ def phase(
     stop = mixed.early_stopping(a, size, c, start=variance * c)
     noise = len(a) < d
     goals = np.append(values, edge) if noise else values
-    half, learned = (_times(share, goals, c, kappa, lr) for share in (_HALF, _LEARNED))
+    half, learned = (_times(share, goals, c, kappa, lr) for share in (HALF, LEARNED))
     largest = float(mixed.largest_lr(values[0], c, kappa))
     return PhasePrediction(
         d=d,
@@ -244,7 +239,7 @@ def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray
         return given, None
     count = _check.integer("rank", rank, least=1, most=d, reason="the dimension")
     _check.fits("rank", count, 1000 * count, "so many signals")
-    if d > _DENSE:
+    if d > DENSE:
         return np.full(count, count**-0.5), None  # what the drawn levels tend to in high dimension
     problem = low_rank_recovery(jax.random.key(seed), d, count)
     return np.linalg.svd(np.asarray(problem.truth), compute_uv=False)[:count] / d, problem
@@ -290,72 +285,3 @@ def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
         return mixed.early_stopping(levels, d, pair[0], start=pair[1]).error
 
     return jax.lax.map(one, (c, start), batch_size=64)
-
-
-# The exact run -------------------------------------------------------------------------------------------------------
-
-
-def _measure(told: PhasePrediction, progress: Progress | None) -> PhaseMeasured:
-    if told.d > _DENSE:
-        raise InputError(f"d = {told.d} is too large for the exact run: it needs d <= {_DENSE}.")
-    last = max(signal.learned.time for signal in told.signals) / told.lr
-    steps = math.ceil(max(told.horizon, 1.1 * last))
-    if steps > _STEPS:
-        raise InputError(
-            f"the run would take {steps} steps, and {_STEPS} are the most: choose a larger start or a smaller c_lr."
-        )
-    key = jax.random.key(told.seed)
-    problem = told.problem
-    if problem is None:
-        problem = low_rank_recovery(key, told.d, told.rank, levels=told.levels)
-    count = told.rank + (told.first_noise is not None)
-    s = np.linalg.svd(np.asarray(problem.target), compute_uv=False)
-    run = simulate(
-        problem,
-        gaussian(key, problem, told.width, told.variance),
-        GradientDescent(told.lr),
-        steps=steps,
-        observe={"test": observe.test_error, "shares": _shares(count)},
-        progress=progress,
-    )
-    test, shares, clock = (np.asarray(x) for x in (run["test"], run["shares"], run.steps))
-    best = int(np.nanargmin(test))
-    modes = tuple(
-        MeasuredMode(
-            value=float(s[i]),
-            half_learned=_passed(clock, shares[:, i], _HALF, told.lr),
-            learned=_passed(clock, shares[:, i], _LEARNED, told.lr),
-        )
-        for i in range(count)
-    )
-    return PhaseMeasured(
-        prediction=told,
-        status=run.status,
-        steps=int(run.ended),
-        signals=modes[: told.rank],
-        first_noise=modes[told.rank] if count > told.rank else None,
-        stop=When(told.lr * best, step=int(clock[best]), error=0.0),
-        test_error=float(test[best]),
-        test_errors=test,
-    )
-
-
-@lru_cache  # the same observable for the same count, so that what was compiled for it is found again
-def _shares(count: int) -> Observable:
-    """u_i^T A v_i over s_i for the first modes of the target."""
-
-    def prepare(problem: Factorisation, _: Any) -> tuple[Any, Any, Any]:
-        u, s, vt = jnp.linalg.svd(problem.target, full_matrices=False)
-        return u[:, :count], s[:count], vt[:count]
-
-    def shares(state: Any, _: Any, modes: tuple[Any, Any, Any]) -> Any:
-        u, s, vt = modes
-        return jnp.einsum("ik,ij,kj->k", u, state.matrix, vt) / s
-
-    return Observable("shares", shares, None, prepare)
-
-
-def _passed(clock: Int[np.ndarray, " steps"], shares: np.ndarray, level: float, lr: float) -> When | None:
-    """The first step there; None where the run ends before."""
-    step = crossing(clock, shares, level, "records")
-    return None if math.isnan(step) else When(lr * step, step=int(step), error=0.0)

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 NEAR = 0.01  # learned: |A - Z_1| is this share of |Z_1|
 FAR = 1.5  # the far phase ends here at the latest, in sizes of the target: the sharper form of Theorem 20
 _SMALL = 0.1  # starts below this share of the target have a time of escape
-_RECORDS = 400
-_TIMES = 32  # that are asked about at once
+_RECORDS, _TIMES = 400, 32  # of a curve; that are asked about at once
 
 
 class Curves(NamedTuple):
@@ -107,8 +106,7 @@ class RatesPrediction(Prediction):
             times = np.unique(np.concatenate(spaced))
         clock = np.asarray(times, dtype=float)
         flow = convergence.modes(clock, self.coordinates, self.depth, self.curvature).at
-        z1 = self.spectrum[0]
-        return Curves(clock, np.asarray(_gap(flow, self.goal, self.ratio)) / z1, np.asarray(flow.s) / z1)
+        return Curves(clock, *(x / self.spectrum[0] for x in (_gap(flow, self.goal, self.ratio), np.asarray(flow.s))))
 
     def measure(self, *, progress: Progress | None = None) -> "RatesMeasured":
         """The layers' own flow, by an adaptive solver."""
@@ -126,17 +124,16 @@ class RatesPrediction(Prediction):
             observe=[_factors],
             progress=progress,
         )
-        factors = (np.split(both, [len(best)]) for both in np.asarray(run["_factors"]))
-        sizes = [(np.linalg.norm(np.outer(y, x) - best), np.linalg.norm(y) * np.linalg.norm(x)) for y, x in factors]
-        seen = Curves(np.asarray(run.times) / c, *(np.array(sizes).T / z1))
+        matrices = (np.outer(*np.split(both, [len(best)])) for both in np.asarray(run["_factors"]))
+        sizes = np.array([(np.linalg.norm(a - best), np.linalg.norm(a)) for a in matrices]).T / z1
+        seen = Curves(np.asarray(run.times) / c, *sizes)
         count = len(seen.time)
-        grown = None if self.half_grown is None else _when(seen.time, seen.size, 0.5)
         return RatesMeasured(
             prediction=self,
             status=run.status,
             ended=float(run.ended) / c,
             far_phase_ends=_when(seen.time, -seen.size, -FAR),
-            half_grown=grown,
+            half_grown=None if self.half_grown is None else _when(seen.time, seen.size, 0.5),
             learned=_when(seen.time, -np.log(np.maximum(seen.distance, 1e-300)), -math.log(NEAR)),
             largest_gap_in_distance=float(np.max(np.abs(seen.distance - closed.distance[:count]))),
             largest_relative_gap_in_size=float(np.max(np.abs(seen.size / closed.size[:count] - 1))),
@@ -276,8 +273,7 @@ def _start(
 @observable("entry")
 def _factors(state: RankOne, problem: Any) -> Float[Array, " entries"]:
     """y and x of A = y x^T"""
-    y = state.y if state.w is None else state.w ** (state.depth - 2) * state.y
-    return jnp.concatenate([y, state.x])
+    return jnp.append(state.y if state.w is None else state.w ** (state.depth - 2) * state.y, state.x)
 
 
 def _gap(place: Coordinates, goal: Coordinates, ratio: float) -> Float[np.ndarray, "..."]:
@@ -310,10 +306,8 @@ def _learned(start: Coordinates, goal: Coordinates, depth: int, curvature: float
     z1 = float(goal.s)
 
     def far(t: Any) -> Any:
-        """log(|A - A_end| / |A_end|) above that of the share."""
-        with np.errstate(divide="ignore"):
-            left = np.log(_gap(convergence.modes(t, start, depth, curvature).at, goal, ratio) / (NEAR * z1))
-        return np.maximum(left, -700.0)
+        left = _gap(convergence.modes(t, start, depth, curvature).at, goal, ratio) / (NEAR * z1)
+        return np.log(np.maximum(left, 1e-300))
 
     unit = _unit(z1, depth, curvature)
     times = unit * 2.0 ** np.arange(_TIMES)
@@ -322,10 +316,8 @@ def _learned(start: Coordinates, goal: Coordinates, depth: int, curvature: float
         if times[-1] > 1e250:
             return math.inf
     high = float(times[np.argmax(there)])
-    if high == unit and far(0.0) <= 0:
-        return 0.0
     low = 0.0 if high == unit else high / 2
-    return float(brentq(far, low, high, xtol=1e-15 * high, rtol=1e-15))
+    return 0.0 if low == 0 and far(0.0) <= 0 else float(brentq(far, low, high, xtol=1e-15 * high, rtol=1e-15))
 
 
 def _proved(
