@@ -2,7 +2,8 @@
 
 The table says of each argument which numbers are allowed. Each is then asked with NaN, a negative number, zero, numbers
 that are too large, infinity, a text, a ragged list and shapes that do not go together; lists must do what arrays do. A
-public function without a row fails.
+public function without a row fails. Formulas of few known numbers are computed in NumPy and all others as one program:
+both say the same.
 """
 
 import inspect
@@ -21,7 +22,7 @@ import pytest
 
 import linnet as ln
 from linnet import theory
-from linnet.theory import convergence, feature, landscape, mode_fate
+from linnet.theory import _formula, convergence, feature, landscape, mode_fate
 from linnet.theory.regime import Regime
 
 RAGGED = [[1.0], [1.0, 2.0]]
@@ -739,3 +740,51 @@ def test_lists_are_arrays_and_shapes_go_together(name):
     for first, second in pairwise(paired):
         with pytest.raises(ln.InputError, match=r"shapes that do not go together|has shape"):
             call(**good | {first: np.full(2, good[first]), second: np.full(3, good[second])})
+
+
+ROOMS = ("convergence", "feature", "mixed", "mode_fate", "rank_one_flow", "spectral", "stability")
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Every formula is compiled, however few its numbers; gives the names of those that were."""
+    seen = []
+
+    def evaluate(formula, *given, few=0, **static):
+        seen.append(formula.__name__)
+        return _formula.evaluate(formula, *given, few=-1, **static)
+
+    for room in ROOMS:
+        monkeypatch.setattr(import_module(f"linnet.theory.{room}"), "evaluate", evaluate)
+    return seen
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_numpy_and_programs_agree(name, monkeypatch, request):
+    call, good = the_call(name), {argument: spec.good for argument, spec in TABLE[name].items()}
+    with monkeypatch.context() as closed:
+        # what is known and few asks no compiler
+        closed.setattr(_formula, "_compiled", lambda *_: pytest.fail("few numbers were compiled"))
+        known = numbers(call(**good))
+    seen = request.getfixturevalue("compiled")
+    for one, two in zip(known, numbers(call(**good)), strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-9, atol=1e-12)
+    if name == "mixed.matrix":
+        assert seen == ["_matrix"]
+
+
+def test_what_is_traced_or_large_or_empty_is_one_program():
+    traced = []
+
+    def double(xp, x):
+        traced.append(xp)
+        return 2 * x
+
+    assert isinstance(_formula.evaluate(double, 1.5), jax.Array)
+    assert traced == [np]
+    for many in (np.ones(400), np.ones(0)):
+        assert _formula.evaluate(double, many).shape == many.shape
+    jax.vmap(lambda x: _formula.evaluate(double, x))(jnp.ones(3))
+    assert _formula.evaluate(double, np.ones(400), few=1).shape == (400,)
+    assert traced[-1] is jnp
+    assert jax.grad(lambda x: _formula.evaluate(double, x))(1.0) == 2
