@@ -377,7 +377,8 @@ def gaps_left(
     begin = np.stack([np.zeros_like(root), root, np.ones_like(root)], axis=-1)
     run = dynamics.orbits(stability.one_zero_gap(depth), begin, kappas, skip=steps, keep=1, limit=_NO_LIMIT)
     x, y, gaps = np.asarray(run.values)[:, 0].T
-    settled = (np.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)
+    with np.errstate(over="ignore", invalid="ignore"):  # of modes that diverge
+        settled = (np.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)
     return [float(gap) if there else None for gap, there in zip(gaps, settled, strict=True)]
 
 
