@@ -80,24 +80,24 @@ def checked(case: Case) -> Outcome:
     last = said.learned.step if said.learned.step is not None and math.isfinite(said.learned.step) else LONGEST
     seen, weights, lost = followed(chain, modes, said.lr, int(min(LONGEST, max(2 * last, 3000))))
     settled = seen[-1][-1] <= 1e-3 * seen[0][-1]
-    times, unknown = [], 0
-    for i, mode in enumerate(said.modes):
-        told = mode.half_learned
-        step = crossed(seen[:, i] / mode.value, 0.5)
-        unknown, times = weighed(told, step, unknown, times)
     away = seen[:, -1] / max(seen[0][-1], 1e-300)
-    unknown, times = weighed(said.learned, crossed(-np.log(np.maximum(away, 1e-300)), math.log(100)), unknown, times)
+    moments = [(mode.half_learned, crossed(seen[:, i] / mode.value, 0.5)) for i, mode in enumerate(said.modes)]
+    moments.append((said.learned, crossed(-np.log(np.maximum(away, 1e-300)), math.log(100))))
+    known = [told for told, _ in moments if told.error is not None and math.isfinite(told.step)]
+    times = [error for told, step in moments if (error := weighed(told, step, len(seen) - 1)) is not None]
     step = abs(said.largest_stable_lr * chain.sharpness(weights) / 2 - 1) if settled else math.nan
-    return Outcome(case, step, times, unknown, said.settles and lost, said.settles)
+    return Outcome(case, step, times, len(moments) - len(known), said.settles and lost, said.settles)
 
 
-def weighed(told: Any, step: float, unknown: int, times: list[float]) -> tuple[int, list[float]]:
-    """A stated time against descent: its error over what was stated."""
-    if told.error is None or told.step is None or not math.isfinite(told.step):
-        return unknown + 1, times
-    if told.step == 0 or math.isnan(step):
-        return unknown, times
-    return unknown, [*times, abs(told.step - step) / (step * told.error)]
+def weighed(told: Any, step: float, made: int) -> float | None:
+    """A stated time against descent, its error over what was stated; None where it is unknown or told for later."""
+    if told.error is None or not math.isfinite(told.step):
+        return None
+    if math.isnan(step):  # it has not come in the steps that were made: infinitely wrong if it was told to
+        return math.inf if told.step * (1 + told.error) < made else None
+    if told.step == 0 or step == 0:
+        return 0.0 if told.step == step else math.inf
+    return abs(told.step - step) / (step * told.error)
 
 
 def followed(chain: Chain, modes: Any, lr: float, steps: int) -> tuple[np.ndarray, np.ndarray, bool]:

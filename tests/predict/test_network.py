@@ -425,6 +425,16 @@ def test_data_of_bad_condition_are_followed_to_their_slow_end():
     assert said.theory[1].origin.startswith("descent itself, step by step up to step 4,096, then")
 
 
+def test_one_layer_ends_with_the_slowest_axis_of_its_start():
+    """The target lies on the fast axis of the inputs; what the start has on the slow one goes a hundred times later."""
+    problem = ln.regression(np.diag([10.0, 1.0]), np.array([[10.0], [0.0]]))
+    run = ask(problem, network={"depth": 1}, start={"scale": 0.3, "seed": 0}).measure()
+    within(run)
+    said = run.prediction
+    assert abs(said.learned.step / run.learned.step - 1) <= said.learned.error
+    assert said.learned.step > 50 * said.modes[0].half_learned.step
+
+
 def test_what_costs_too_much_is_unknown():
     """No closed form holds and nobody follows so many weights: no time is better than a wrong one."""
     rng = np.random.default_rng(0)

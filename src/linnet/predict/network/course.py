@@ -45,12 +45,12 @@ def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     if follow and not (exact and settles and None not in closed.errors):
         way = descended(chain, modes, lr, settles)
-        clock = Path(modes, way, lr)
         if way.arrived:
             end = reached(chain, modes, way.end)
             edges = edges._replace(end=end.sharpness)
         if not exact or settles:  # else each mode was iterated for itself
             verdict = seen(verdict, way, lr, end.sharpness)
+        clock = Path(modes, way if verdict.outcome is NetworkOutcome.CONVERGES else way.cut(), lr)
     return Course(lr, edges, verdict, clock, end, _growth(modes, end))
 
 

@@ -43,6 +43,11 @@ class Way(NamedTuple):
     lost: bool = False  # descent left for good
     peak: float = 0.0  # the largest sharpness that was seen where the flow stands for descent
 
+    def cut(self) -> "Way":
+        """Its exact steps alone, where the flow does not stand for descent."""
+        last = self.exact + 1
+        return self._replace(steps=self.steps[:last], seen=self.seen[:last], arrived=False)
+
 
 def feasible(chain: Chain) -> bool:
     """Whether the way can be followed at a price nobody minds."""
@@ -51,6 +56,9 @@ def feasible(chain: Chain) -> bool:
 
 def flowed(chain: Chain, modes: Modes) -> Way:
     """Gradient flow from the start until it arrives or has cost too much; a step is a unit of time."""
+    if len(chain.shapes) == 1:  # whatever the start
+        start = _look(chain, modes)(chain.matrix(chain.start))
+        return Way(np.zeros(1), start[None], np.ravel(chain.limit), 0, True)
     return _integrated(chain, modes, lambda weights: -chain.gradient(weights), 0.0, chain.start, 0.0)
 
 
@@ -89,15 +97,17 @@ def _look(chain: Chain, modes: Modes) -> Look:
 
 
 def _one_layer(chain: Chain, modes: Modes, lr: float) -> Way:
-    """A_n = A_inf + (A_0 - A_inf) (1 - lr K)^n with K = X^T X, at any step."""
-    look, begin = _look(chain, modes), chain.matrix(chain.start) - chain.limit
-    share = 1 - lr * chain.gram
-    if np.max(np.abs(share)) >= 1:
-        return Way(np.zeros(1), look(chain.matrix(chain.start))[None], chain.start, 0, False, True)
-    last = math.log(_ARRIVED) / math.log(max(float(np.max(np.abs(share))), _ARRIVED))
+    """A_n = A_inf + (A_0 - A_inf) (1 - lr K)^n with K = X^T X, at any step; sums are over the axes of the inputs."""
+    begin, share = chain.matrix(chain.start) - chain.limit, 1 - lr * chain.gram
+    slowest = float(np.max(np.abs(share)))
+    last = 1.0 if slowest >= 1 else math.log(_ARRIVED) / math.log(max(slowest, _ARRIVED))
     steps = np.unique(np.rint(np.concatenate([[0.0], np.geomspace(1, max(last, 1), _MOMENTS)])))
-    seen = np.array([look(chain.limit + begin * share**step) for step in steps])
-    return Way(steps, seen, np.ravel(chain.limit), int(steps[-1]), True)
+    powers = share ** steps[:, None]
+    along = modes.value + powers @ ((begin.T @ modes.left) * modes.right)
+    squares = powers**2 * np.sum(begin**2, axis=0)
+    away, excess = np.sqrt(np.sum(squares, axis=1)), np.sum(squares * chain.gram, axis=1) / 2
+    seen = np.concatenate([along, away[:, None], excess[:, None]], axis=1)
+    return Way(steps, seen, np.ravel(chain.limit), int(steps[-1]), slowest < 1, slowest >= 1)
 
 
 def _stepped(chain: Chain, modes: Modes, lr: float) -> Way:

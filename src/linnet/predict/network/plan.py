@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     @property
     def aligned(self) -> bool:
         """Whether its layers are aligned with the modes, so that each moves alone where it is a principal axis."""
-        return self.depth == 1 or self.kind != "gaussian"
+        return self.kind != "gaussian"
 
     @property
     def guess(self) -> bool:

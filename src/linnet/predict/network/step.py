@@ -22,7 +22,7 @@ class NetworkOutcome(enum.StrEnum):
     """What becomes of a whole network at a step size."""
 
     CONVERGES = "converges"
-    SURVIVES = "converges if it survives its start"  # whose kernel is too sharp for the step
+    SURVIVES = "converges if it survives its start"  # which is too sharp for the step
     ELSEWHERE = "settles elsewhere or not at all"  # where the flow ends is too sharp, and flatter ends exist
     CYCLE = "cycle"  # what the first mode does that does not converge, this and the next three
     CHAOS = "chaos"
