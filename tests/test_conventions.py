@@ -118,8 +118,12 @@ def test_too_many_samples_are_not_kept():
         lambda: feature.task(problem).gram,
         lambda: feature.task(problem).labels,
     ):
-        with pytest.raises(ln.InputError, match=f"the problem has {n} samples and keeps only their second moments"):
+        with pytest.raises(ln.InputError, match=f"second moments of its {n} samples: build it with samples=True"):
             ask()
+    kept = ln.regression(np.ones((n, 2)), np.arange(n), samples=True).sampled()
+    np.testing.assert_allclose(kept.inputs, np.ones((n, 2)), atol=1e-13)
+    np.testing.assert_array_equal(kept.labels[:, 0], np.arange(n))
+    assert ln.regression(np.eye(2), np.ones(2), samples=False).frame is None
 
 
 # The sign of the imbalance -------------------------------------------------------------------------------------------
@@ -265,6 +269,7 @@ def test_costs_are_those_of_the_page(call, formula, key):
         "n": 5,
         "seen": rng.integers(0, 2, size=(3, 4)),
         "signs": rng.choice([-1.0, 1.0], size=(3, 4)),
+        "classes": np.array([0, 2, 1, 2, 2]),
         "key": key,
     }
     problem = eval(call, {**vars(ln), **{name: getattr(ln, name) for name in ln.__all__}, **names})

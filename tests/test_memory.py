@@ -44,6 +44,7 @@ def run(**more):
     [
         (lambda: ln.low_rank_recovery(KEY, 200_000, 5), "d = 200000"),
         (lambda: ln.low_rank_recovery(KEY, (10**12, 3), 2), r"d = \(1000000000000, 3\)"),
+        (lambda: ln.classification(LONG, [0], classes=10**12), "classes = 1000000000000"),
         (lambda: ln.gaussian_samples(KEY, 10**6, 10**7), "samples = 1000000"),
         (lambda: ln.gaussian(KEY, PROBLEM, [10**7, 10**7], 1.0), r"width = \[10000000, 10000000\]"),
         (lambda: ln.gaussian(KEY, WIDE, 10**9, 1.0), "width = 1000000000"),

@@ -28,6 +28,8 @@ PROBLEMS = {
     "factorisation": lambda x: ln.factorisation(x * EYE),
     "low_rank_recovery": lambda x: ln.low_rank_recovery(KEY, 2, 1, levels=[x]),
     "regression": lambda x: ln.regression(x * INPUTS, x * INPUTS),
+    "Classification": lambda x: ln.Classification(x * INPUTS, np.eye(3)[:, :2], x),
+    "classification": lambda x: ln.classification(x * INPUTS, [0, 1, 0]),
     "masked": lambda x: ln.masked(x * EYE, EYE, scale=x),
     "logistic": lambda x: ln.logistic(np.sign(EYE - 0.5), scale=x),
     "pseudo_huber": lambda x: ln.pseudo_huber(x * EYE, delta=x, scale=x),
@@ -127,7 +129,7 @@ def test_another_number_compiles_nothing(name):
 def test_every_public_constructor_is_asked():
     rooms = {"problems", "initial", "motion", "record", "states"}
     frames = {"Problem", "State", "Closure", "Motion", "Stepping", "Record", "Task"}
-    results = {"Fit", "Optimum", "Projection", "Samples", "Whitening"}
+    results = {"Fit", "Optimum", "Projection", "Sampler", "Samples", "Whitening"}
     public = {
         name
         for name in dir(ln)

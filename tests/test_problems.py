@@ -1,5 +1,7 @@
 """Costs, their gradients and normalisations, optima, projection and whitening."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,15 @@ M = RNG.normal(size=(3, 4))
 X, Y = RNG.normal(size=(7, 4)), RNG.normal(size=(7, 3))
 MASK = RNG.integers(0, 2, size=(3, 4))
 
+CLASSES = np.array([0, 2, 1, 2, 2, 0, 1])
+
+
+def cross_entropy(a):
+    """Of each sample, as it is written."""
+    outputs = X @ a.T
+    return np.log(np.sum(np.exp(outputs), axis=1)) - outputs[np.arange(7), CLASSES]
+
+
 COSTS = {
     "half": (ln.factorisation(M), lambda a: 0.5 * np.sum((a - M) ** 2)),
     "whole": (ln.factorisation(M, half=False), lambda a: np.sum((a - M) ** 2)),
@@ -21,6 +32,8 @@ COSTS = {
     "average": (ln.regression(X, Y, average=True), lambda a: np.sum((X @ a.T - Y) ** 2) / 14),
     "few samples": (ln.regression(X[:2], Y[:2]), lambda a: 0.5 * np.sum((X[:2] @ a.T - Y[:2]) ** 2)),
     "mean field": (ln.mean_field_regression(X, Y, width=50), lambda a: np.sum((X @ a.T / 50 - Y) ** 2) / 14),
+    "classes": (ln.classification(X, CLASSES), lambda a: np.sum(cross_entropy(a))),
+    "classes, average": (ln.classification(X, CLASSES, average=True), lambda a: np.mean(cross_entropy(a))),
     "masked": (ln.masked(M, MASK, scale=0.3), lambda a: 0.15 * np.sum(MASK * (a - M) ** 2)),
     "logistic": (ln.logistic(np.sign(M), scale=2.0), lambda a: 2 * np.sum(np.log1p(np.exp(-np.sign(M) * a)))),
     "huber": (ln.pseudo_huber(M, delta=0.4), lambda a: np.sum(0.16 * (np.sqrt(1 + ((a - M) / 0.4) ** 2) - 1))),
@@ -198,6 +211,122 @@ def test_label_noise_has_the_covariance_of_the_data():
     assert jnp.max(jnp.abs(sample - covariance) / error) < 4.5
 
 
+# Samples -------------------------------------------------------------------------------------------------------------
+
+SAMPLED = {
+    "sum": ln.regression(X, Y),
+    "average": ln.regression(X, Y, average=True),
+    "output scale": ln.regression(X, Y, output_scale=0.3),
+    "few samples": ln.regression(X[:2], Y[:2], average=True),
+    "diagonal": ln.diagonal_regression(X, Y[:, 0]),
+    "classes": ln.classification(X, CLASSES),
+    "classes, average": ln.classification(X, CLASSES, average=True),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_the_mean_over_batches_is_the_cost(name):
+    """All batches of b samples, cost and gradient; the whole batch is the problem."""
+    problem = SAMPLED[name]
+    a = jnp.asarray(A[0] if len(problem.shape) == 1 else A)
+    x, y = problem.sampled()
+    n = x.shape[0]
+    for b in {1, 2, n}:
+        chosen = np.array(list(itertools.combinations(range(n), b)))
+        seen = jax.vmap(
+            lambda rows: (problem.seen(x[rows], y[rows]).cost(a), problem.seen(x[rows], y[rows]).gradient(a))
+        )
+        cost, gradient = seen(chosen)
+        np.testing.assert_allclose(np.mean(cost), problem.cost(a), rtol=1e-12)
+        np.testing.assert_allclose(np.mean(gradient, axis=0), problem.gradient(a), rtol=1e-12, atol=1e-13)
+    if "average" in name:  # PyTorch's mean over the batch
+        plain = cross_entropy(A)[3:5] if "classes" in name else 0.5 * np.sum((x[3:5] @ A.T - y[3:5]) ** 2, axis=1)
+        np.testing.assert_allclose(problem.seen(x[3:5], y[3:5]).cost(a), np.mean(plain), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["average", "output scale", "few samples", "diagonal", "rank deficient"])
+def test_fresh_samples_have_the_cost_on_average(name):
+    """Of 20000 batches, for matrices near and far from the fit, within 4.5 standard errors; moments likewise."""
+    deficient = ln.regression(X[:, [0, 0, 1, 1]], Y, output_scale=0.5)
+    problem = deficient if name == "rank deficient" else SAMPLED[name]
+    a = jnp.asarray(A[0] if len(problem.shape) == 1 else A)
+    for matrix in (a, problem.target, problem.target + 0.1 * a):
+        # made once outside, drawn in a loop
+        law = problem.sampler()
+
+        @jax.vmap
+        def cost(key, law=law, matrix=matrix):
+            return problem.seen(*law.draw(key, 3)).cost(matrix)
+
+        costs = cost(jax.random.split(jax.random.key(1), 20_000))
+        error = jnp.std(costs) / np.sqrt(costs.size)
+        assert jnp.abs(jnp.mean(costs) - problem.cost(matrix)) <= 4.5 * error + 1e-13
+    drawn = problem.fresh(jax.random.key(2), 40_000)
+    assert drawn.labels.shape == (40_000, *problem.shape[:-1])
+    gram = problem.gram / problem.samples
+    error = jnp.sqrt((jnp.outer(jnp.diag(gram), jnp.diag(gram)) + gram**2) / 40_000)
+    assert jnp.max(jnp.abs(drawn.inputs.T @ drawn.inputs / 40_000 - gram) / error) < 4.5
+    # what the fit leaves is independent of the inputs and alike in all outputs
+    noise = (drawn.labels - problem.output_scale * drawn.inputs @ problem.target.T).reshape(40_000, -1)
+    left = 2 * problem.cost(problem.target) / (problem.scale * problem.samples * noise.shape[1])
+    assert (
+        jnp.max(jnp.abs(noise.T @ noise / 40_000 - left * jnp.eye(noise.shape[1])))
+        <= 4.5 * left * np.sqrt(2 / 40_000) + 1e-13
+    )
+    size = jnp.sqrt(left * jnp.diag(gram) / 40_000)
+    assert jnp.max(jnp.abs(noise.T @ drawn.inputs / 40_000) / (size + 1e-15)) < 4.5
+
+
+def test_a_batch_is_made_without_a_factorisation():
+    """`seen` stands in a loop of steps: products alone."""
+    for problem in (ln.regression(X, Y), ln.classification(X, CLASSES)):
+        x, y = problem.sampled()
+        text = jax.jit(lambda x, y, problem=problem: problem.seen(x, y).gradient(jnp.asarray(A))).lower(x, y).as_text()
+        assert "custom_call" not in text
+
+
+def test_classes_against_other_implementations():
+    from sklearn.metrics import accuracy_score, log_loss
+
+    problem = ln.classification(X, CLASSES, average=True, test=(X[:3], [1, 1, 0]))
+    p = jax.nn.softmax(X @ jnp.asarray(A).T)
+    np.testing.assert_allclose(problem.cost(jnp.asarray(A)), log_loss(CLASSES, p), rtol=1e-12)
+    plain = jax.grad(lambda a: -jnp.mean(jax.nn.log_softmax(X @ a.T)[jnp.arange(7), CLASSES]))
+    np.testing.assert_allclose(problem.gradient(jnp.asarray(A)), plain(jnp.asarray(A)), rtol=1e-12)
+    state = ln.Weights([A])
+    guess = np.argmax(X @ A.T, axis=1)
+    assert ln.observe.accuracy(state, problem) == accuracy_score(CLASSES, guess)
+    assert ln.observe.test_accuracy(state, problem) == accuracy_score([1, 1, 0], guess[:3])
+    np.testing.assert_allclose(problem.test_error(jnp.asarray(A)), log_loss([1, 1, 0], p[:3], labels=[0, 1, 2]))
+    assert ln.classification(X, CLASSES, classes=5).shape == (5, 4)
+
+
+def test_well_fitted_classes_keep_their_digits():
+    """Two classes are the logistic cost of the difference of outputs, also where it is 1e-30."""
+    rows = jnp.asarray([[1.0, 0.0], [0.0, 1.0]])
+    problem = ln.classification(rows, [0, 1])
+    for size in (0.1, 5.0, 35.0, 400.0):
+        a = size * jnp.asarray([[1.0, -1.0], [-1.0, 1.0]])
+        other = ln.logistic([[1.0, -1.0]])
+        apart = 2 * size * jnp.asarray([[1.0, -1.0]])
+        np.testing.assert_allclose(problem.cost(a), other.cost(apart), rtol=1e-13)
+        np.testing.assert_allclose(problem.gradient(a)[0], other.gradient(apart)[0], rtol=1e-13)
+        np.testing.assert_allclose(problem.gradient(-a), jax.grad(problem.cost)(-a), rtol=1e-12)
+
+
+def test_classes_in_the_span_of_their_samples(key):
+    """n < d_in: training in the span and back is training."""
+    x = np.random.default_rng(8).normal(size=(5, 9))
+    problem = ln.classification(x, [0, 1, 2, 1, 0], average=True)
+    small, basis = problem.project()
+    assert small.shape == (3, 5)
+    state = ln.gaussian(key, problem, 4, 0.3)
+    full = ln.simulate(problem, state, ln.GradientDescent(0.5), steps=50)
+    short = ln.simulate(small, state.project(basis), ln.GradientDescent(0.5), steps=50)
+    np.testing.assert_allclose(short["loss"], full["loss"], rtol=1e-11)
+    np.testing.assert_allclose(short.final.lift(basis, state).layers[0], full.final.layers[0], rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -234,6 +363,22 @@ def test_label_noise_has_the_covariance_of_the_data():
         (lambda: ln.logistic(np.sign(M)).target, "no target"),
         (lambda: ln.logistic(np.sign(M)).label_noise(jax.random.key(0)), "no labels"),
         (lambda: ln.factorisation(np.ones(3)).optimum(1), "needs a matrix problem"),
+        (lambda: ln.factorisation(M).sampled(), "no samples: use regression or classification"),
+        (lambda: ln.factorisation(M).seen(X, Y), "no samples: use regression or classification"),
+        (lambda: ln.classification(X, CLASSES).fresh(jax.random.key(0), 3), "no law for fresh samples: use regression"),
+        (lambda: ln.regression(X, Y).fresh(jax.random.key(0), 0), "size = 0"),
+        (lambda: ln.regression(X, Y, samples=False).sampled(), "samples=True"),
+        (lambda: ln.regression(X, Y, samples="all"), "samples = 'all'"),
+        (lambda: ln.classification(X, CLASSES[:3]), "one row a sample"),
+        (lambda: ln.classification(X, CLASSES + 0.5), "whole numbers"),
+        (lambda: ln.classification(X, CLASSES - 1), "whole numbers"),
+        (lambda: ln.classification(X, CLASSES, classes=2), "0, ..., 1"),
+        (lambda: ln.classification(X, CLASSES, classes=1), "classes = 1"),
+        (lambda: ln.classification(X, CLASSES, test=X), "test ="),
+        (lambda: ln.classification(X, Y), "labels must be a vector"),
+        (lambda: ln.classification(np.zeros((2, 2)), [0, 1]).project(), "all zero"),
+        (lambda: ln.observe.accuracy(ln.Weights([A]), ln.regression(X, Y)), "accuracy needs a classification"),
+        (lambda: ln.observe.test_accuracy(ln.Weights([A]), ln.classification(X, CLASSES)), "no test problem"),
     ],
 )
 def test_bad_input_is_one_sentence(call, words):

@@ -84,6 +84,9 @@ from linnet.outcome import Kept as Kept
 from linnet.outcome import Outcome as Outcome
 from linnet.outcome import Status as Status
 from linnet.problems import (
+    Classification as Classification,
+)
+from linnet.problems import (
     Factorisation as Factorisation,
 )
 from linnet.problems import (
@@ -102,10 +105,16 @@ from linnet.problems import (
     Regression as Regression,
 )
 from linnet.problems import (
+    Sampler as Sampler,
+)
+from linnet.problems import (
     Samples as Samples,
 )
 from linnet.problems import (
     Whitening as Whitening,
+)
+from linnet.problems import (
+    classification as classification,
 )
 from linnet.problems import (
     custom as custom,

@@ -5,8 +5,9 @@ here that makes sense for vectors takes one. Normalisations (1/2, 1/d^2, 1/(2n),
 """
 
 import abc
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from linnet import _check
 from linnet._check import InputError
 from linnet._random import bartlett, normal, stream, with_spectrum
-from linnet.linalg import RANK_TOLERANCE, product
+from linnet.linalg import RANK_TOLERANCE, product, transposed_product
 
 KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
 
@@ -115,6 +116,26 @@ class Problem(eqx.Module):
         """(S, d_out): rows of `label_noise` are independent with covariance S."""
         raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
 
+    def sampled(self) -> "Samples":
+        """X and Y, row by row, for a cost that is a sum over samples."""
+        raise InputError(f"{type(self).__name__} has no samples: use regression or classification.")
+
+    def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Problem":
+        """The same cost on these samples alone, rows as `sampled` gives them: a mini-batch.
+
+        Its mean over uniformly drawn batches is the whole cost: a sum over b samples is multiplied by n/b, so
+        with average=True it is the batch's mean. It has no test problem.
+        """
+        raise InputError(f"{type(self).__name__} has no samples: use regression or classification.")
+
+    def sampler(self) -> "Sampler":
+        """The law of fresh samples; what all draws share is computed here, once."""
+        raise InputError(f"{type(self).__name__} has no law for fresh samples: use regression.")
+
+    def fresh(self, key: Key[Array, ""], size: int) -> "Samples":
+        """So many new samples; in a loop, make the `sampler` once."""
+        return self.sampler().draw(key, size)
+
     def __check_init__(self) -> None:
         if self.test is not None and not isinstance(self.test, Problem):
             raise InputError(
@@ -178,7 +199,7 @@ class Regression(Problem):
     Training sees second moments only: X = Q root with orthonormal Q, `labels` = Y^T Q and the part of |Y|^2 outside the
     range of X. So X^T X = root^T root and Y^T X = labels root, at most d_in rows whatever n is, and the loss near a
     perfect fit does not cancel as it does when written with X^T X. `frame` = Q and `outputs` = Y lead back to the
-    samples one by one (`sampled`), up to 4096 of them.
+    samples one by one (`sampled`), up to 4096 of them unless `regression` is told to keep all.
     """
 
     finite: ClassVar[bool] = True
@@ -199,10 +220,28 @@ class Regression(Problem):
         """X and Y, row by row as they were given; a projected or whitened problem has its own inputs in that order."""
         if self.frame is None or self.outputs is None:
             raise InputError(
-                f"the problem has {self.samples} samples and keeps only their second moments: what is said sample by "
-                f"sample is for at most {KEPT_SAMPLES}."
+                f"the problem keeps only the second moments of its {self.samples} samples: build it with samples=True "
+                f"to have them one by one (by default they are kept up to {KEPT_SAMPLES})."
             )
         return Samples(self.frame @ self.root, self.outputs)
+
+    def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Regression":
+        # the rows are their own root (Q = I): no factorisation stands in a loop over batches
+        b = inputs.shape[0]
+        scale = self.scale * (self.samples / b)
+        return Regression(inputs, labels.T, jnp.zeros_like(scale), scale, self.output_scale, b)
+
+    def sampler(self) -> "Sampler":
+        """Fresh samples x ~ N(0, X^T X / n), y = output_scale A_* x + noise, A_* the least-squares fit (`target`).
+
+        The noise is isotropic and has the variance that the fit leaves, |Y - output_scale X A_*^T|^2 / n in all: the
+        mean cost of fresh samples (`seen`) is the cost itself, for every A.
+        """
+        inside = self.residual(self.target) + self.labels
+        left = jnp.sum((self.labels - inside) ** 2) + self.unexplained
+        outputs = self.labels.size // self.root.shape[0]
+        unit = 1 / math.sqrt(self.samples)
+        return Sampler(unit * self.root, unit * inside.T, unit * jnp.sqrt(left / outputs))
 
     def residual(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out k"]:
         """The residual inside the range of X, transposed: output_scale A root^T - labels."""
@@ -267,7 +306,7 @@ class Regression(Problem):
         """The best matrix of rank at most `rank`: Eckart and Young on the projection of Y (n < d_in allowed)."""
         return self.fit().optimum(rank)
 
-    def project(self) -> "Projection":
+    def project(self) -> "Projection[Regression]":
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
         _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
@@ -295,14 +334,33 @@ class Regression(Problem):
         return Regression(root, self.labels @ q, left, self.scale, self.output_scale, self.samples, frame, self.outputs)
 
 
-class Projection(NamedTuple):
-    """A regression in the span of its samples; `basis` (orthonormal rows) leads there and back.
+class Sampler(eqx.Module):
+    """Fresh samples of a regression's law: for z ~ N(0, I) the input is z root and the label z fit + noise."""
+
+    root: Float[Array, "k d_in"]
+    fit: Float[Array, "k *d_out"]
+    noise: Float[Array, ""]
+
+    def draw(self, key: Key[Array, ""], size: int) -> "Samples":
+        """So many samples; may be traced."""
+        k, outputs = self.root.shape[0], self.fit.shape[1:]
+        count = _check.integer("size", size, least=1)
+        z = jax.random.normal(key, (count, k + math.prod(outputs)), dtype=self.root.dtype)
+        noise = self.noise * z[:, k:].reshape(count, *outputs)
+        return Samples(z[:, :k] @ self.root, z[:, :k] @ self.fit + noise)
+
+
+_Data = TypeVar("_Data", bound=Problem)
+
+
+class Projection(NamedTuple, Generic[_Data]):
+    """A problem in the span of its samples; `basis` (orthonormal rows) leads there and back.
 
     Only W_1 basis^T moves in training and the rest of W_1 keeps its initial value: `Weights.project(basis)` goes
     there, `Weights.lift(basis, start)` comes back.
     """
 
-    problem: Regression
+    problem: _Data
     basis: Float[Array, "r d_in"]
 
 
@@ -348,6 +406,56 @@ class Logistic(Problem):
 
     def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
         return -self.scale * self.labels * jax.nn.sigmoid(-self.labels * matrix)
+
+
+class Classification(Problem):
+    """C(A) = scale sum_i [log sum_c exp(A x_i)_c - (A x_i)_{y_i}]: softmax cross-entropy of n samples, rows of X.
+
+    `labels` holds the classes y_i as rows that are 1 in the place of the class and 0 elsewhere.
+    """
+
+    finite: ClassVar[bool] = True
+    inputs: Float[Array, "n d_in"] = eqx.field(converter=_check.floating)
+    labels: Float[Array, "n classes"] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.labels.shape[1], self.inputs.shape[1]
+
+    def sampled(self) -> "Samples":
+        """X and the rows of classes."""
+        return Samples(self.inputs, self.labels)
+
+    def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b classes"]) -> "Classification":
+        return Classification(inputs, labels, self.scale * (self.inputs.shape[0] / inputs.shape[0]))
+
+    def _margins(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, "n classes"]:
+        """(A x_i)_c - (A x_i)_{y_i}; minus infinity for the class itself."""
+        outputs = product(self.inputs, matrix.T)
+        own = jnp.sum(self.labels * outputs, axis=1, keepdims=True)
+        return jnp.where(self.labels > 0, -jnp.inf, outputs - own)
+
+    def cost(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, ""]:
+        # log(1 + the others' shares), which keeps its digits where samples are fitted well
+        return self.scale * jnp.sum(jax.nn.softplus(jax.nn.logsumexp(self._margins(matrix), axis=1)))
+
+    def gradient(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, "classes d_in"]:
+        """scale (P - Y)^T X with the classes' probabilities P."""
+        margins = self._margins(matrix)
+        others = jnp.exp(margins - jax.nn.softplus(jax.nn.logsumexp(margins, axis=1, keepdims=True)))
+        residual = others - self.labels * jnp.sum(others, axis=1, keepdims=True)
+        return self.scale * transposed_product(residual, self.inputs)
+
+    def project(self) -> "Projection[Classification]":
+        """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
+        basis = _range(self.inputs)[2]
+        return Projection(Classification(self.inputs @ basis.T, self.labels, self.scale), basis)
+
+    def accuracy(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, ""]:
+        """The share of samples whose largest output is their class; the first of equal outputs counts."""
+        guess = jnp.argmax(product(self.inputs, matrix.T), axis=1)
+        return jnp.mean(jnp.take_along_axis(self.labels, guess[:, None], axis=1))
 
 
 class PseudoHuber(Problem):
@@ -438,31 +546,35 @@ def regression(
     average: bool = False,
     output_scale: float | Float[Array, ""] = 1.0,
     test: tuple[Any, Any] | None = None,
+    samples: bool | None = None,
 ) -> Regression:
     """Linear regression: C(A) = 1/2 |X A^T - Y|^2, divided by n with average=True; samples are rows.
 
     `output_scale` multiplies the network's output (1/width in mean-field models). `test` = (X, Y) of held-out samples
-    makes their average loss the test error.
+    makes their average loss the test error. Training on all samples needs their second moments only; `samples=True`
+    keeps them one by one beside these, whatever their number, as mini-batches need them (by default up to 4096).
     """
     x, y = _check.double("inputs", inputs, ndim=2), _check.double("labels", labels, ndim=(1, 2))
     if y.shape[0] != x.shape[0]:
         raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
     y = y[:, None] if y.ndim == 1 else y
-    held_out = None
-    if test is not None:
-        if not isinstance(test, tuple) or len(test) != 2:
-            raise InputError(f"test = {_check.show(test)} is not allowed: test must be a pair (inputs, labels).")
-        held_out = regression(*test, average=True, output_scale=output_scale)
-    return _moments(x, y, average, output_scale, held_out)
+    held_out = None if test is None else regression(*_pair(test), average=True, output_scale=output_scale)
+    return _moments(x, y, average, output_scale, held_out, samples)
 
 
-def mean_field_regression(inputs: Any, labels: Any, *, width: float) -> Regression:
+def _pair(test: Any) -> tuple[Any, Any]:
+    if not isinstance(test, tuple) or len(test) != 2:
+        raise InputError(f"test = {_check.show(test)} is not allowed: test must be a pair (inputs, labels).")
+    return test
+
+
+def mean_field_regression(inputs: Any, labels: Any, *, width: float, samples: bool | None = None) -> Regression:
     """Regression for f = (1/width) X W_1^T W_2^T with loss |f - Y|^2 / (2n): the feature-learning scaling.
 
     The factor 1/width is part of the cost of W_2 W_1, so any start and motion applies unchanged.
     """
     scale = 1.0 / _check.number("width", width, above=0)
-    return regression(inputs, labels, average=True, output_scale=scale)
+    return regression(inputs, labels, average=True, output_scale=scale, samples=samples)
 
 
 class Samples(NamedTuple):
@@ -520,11 +632,42 @@ def _groups(groups: Any) -> list[tuple[Array, int]]:
     ]
 
 
-def diagonal_regression(inputs: Any, labels: Any, *, average: bool = False) -> Regression:
+def diagonal_regression(inputs: Any, labels: Any, *, average: bool = False, samples: bool | None = None) -> Regression:
     """Regression by a diagonal network: C(b) = 1/2 |X b - y|^2 on the vector b = s_1 * ... * s_L."""
     x = _check.double("inputs", inputs, ndim=2)
     y = _check.double("labels", labels, ndim=1, shape=(x.shape[0],))
-    return _moments(x, y, average, 1.0, None)
+    return _moments(x, y, average, 1.0, None, samples)
+
+
+def classification(
+    inputs: Any,
+    labels: Any,
+    *,
+    classes: int | None = None,
+    average: bool = False,
+    test: tuple[Any, Any] | None = None,
+) -> Classification:
+    """Softmax cross-entropy on samples (rows), divided by n with average=True; `labels` are the classes 0, 1, 2, ...
+
+    C(A) = sum_i [log sum_c exp(A x_i)_c - (A x_i)_{y_i}], one output a class: as many as there are in `labels`, or
+    `classes`. `test` = (X, classes) of held-out samples makes their average loss the test error.
+    """
+    x = _check.double("inputs", inputs, ndim=2)
+    y = _check.double("labels", labels, ndim=1)
+    if y.shape != x.shape[:1]:
+        raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
+    if classes is None:
+        if _check.traced(y):
+            raise InputError("labels are traced, so their number is not known: give classes=...")
+        classes = max(2, math.floor(float(jnp.max(y))) + 1)
+    count = _check.integer("classes", classes, least=2)
+    if not _check.traced(y) and not bool(jnp.all((y == jnp.floor(y)) & (y >= 0) & (y < count))):
+        raise InputError(f"labels hold values other than 0, ..., {count - 1}: labels must be whole numbers of classes.")
+    _check.fits("classes", count, x.shape[0] * count, f"{x.shape[0]} samples of {count} classes")
+    rows = (y[:, None] == jnp.arange(count, dtype=y.dtype)).astype(x.dtype)
+    scale = _check.floating(1.0 / x.shape[0] if _check.flag("average", average) else 1.0)
+    held_out = None if test is None else classification(*_pair(test), classes=count, average=True)
+    return Classification(x, rows, scale, test=held_out)
 
 
 def masked(target: Any, mask: Any, *, scale: float = 1.0, test: Problem | None = None) -> Masked:
@@ -568,12 +711,17 @@ def custom(cost: Callable[[Array], Array], shape: tuple[int, ...], *, test: Prob
     return Custom(cost, dimensions, test=test)
 
 
-def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None) -> Regression:
-    q, root, labels, outside = _roots(x, y)
+def _moments(
+    x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None, samples: bool | None
+) -> Regression:
     n = x.shape[0]
+    kept = n <= KEPT_SAMPLES if samples is None else _check.flag("samples", samples)
+    if samples:
+        _check.fits("samples", samples, n * min(x.shape) + x.size + y.size, f"{n} samples one by one")
+    q, root, labels, outside = _roots(x, y)
     scale = _check.floating(1.0 / n if _check.flag("average", average) else 1.0)
     out = _check.number("output_scale", output_scale, above=0)
-    rows = (q, y) if n <= KEPT_SAMPLES else (None, None)
+    rows = (q, y) if kept else (None, None)
     return Regression(root, labels, outside, scale, out, n, *rows, test=test)
 
 
@@ -592,7 +740,7 @@ def _range(root: Float[Array, "k d_in"]) -> tuple[Array, Array, Array]:
         raise InputError("the rank of the data decides shapes: project, whiten and optimum cannot be traced.")
     r = int(jnp.sum(s > RANK_TOLERANCE * s[0]))
     if r == 0:
-        raise InputError("inputs are all zero: a regression needs at least one non-zero input.")
+        raise InputError("inputs are all zero: there must be at least one non-zero input.")
     return q[:, :r], s[:r], vt[:r]
 
 

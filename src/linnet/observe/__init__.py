@@ -40,6 +40,7 @@ from linnet.observe.layers import (
 )
 from linnet.observe.observable import Observable, observable
 from linnet.observe.spectra import (
+    accuracy,
     closure_error,
     effective_rank,
     layer_gaps,
@@ -51,6 +52,7 @@ from linnet.observe.spectra import (
     of_shadow,
     singular_values,
     stable_rank,
+    test_accuracy,
     test_error,
 )
 
@@ -58,6 +60,7 @@ __all__ = [
     "Kind",
     "Observable",
     "Point",
+    "accuracy",
     "aligned_blocks",
     "aligned_sharpness",
     "aligned_spectrum",
@@ -99,6 +102,7 @@ __all__ = [
     "subspace_distance",
     "target_distance",
     "target_kernel",
+    "test_accuracy",
     "test_error",
     "top_hessian",
 ]

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from linnet import _check, linalg
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
-from linnet.problems import Problem
+from linnet.problems import Classification, Problem
 from linnet.states import Modes, Pair, ReluNetwork, State, Weights
 
 
@@ -23,6 +23,26 @@ def loss(state: State, problem: Problem) -> Float[Array, ""]:
 def test_error(state: State, problem: Problem) -> Float[Array, ""]:
     """Test error: the cost of the test problem"""
     return problem.test_error(state.matrix)
+
+
+@observable()
+def accuracy(state: State, problem: Problem) -> Float[Array, ""]:
+    """Share of the samples of a classification whose largest output is their class"""
+    return _classes(problem).accuracy(state.matrix)
+
+
+@observable()
+def test_accuracy(state: State, problem: Problem) -> Float[Array, ""]:
+    """Share of the test samples of a classification whose largest output is their class"""
+    if problem.test is None:
+        raise InputError(f"{type(problem).__name__} has no test problem: build it with test=..., or observe accuracy.")
+    return _classes(problem.test).accuracy(state.matrix)
+
+
+def _classes(problem: Problem) -> Classification:
+    if not isinstance(problem, Classification):
+        raise InputError(f"problem = {type(problem).__name__} is not allowed: accuracy needs a classification.")
+    return problem
 
 
 @observable(pairs=True)
