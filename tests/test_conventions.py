@@ -411,7 +411,7 @@ def core():
     observe.sample_kernel(state, data)
     data.fit(), data.project(), data.whiten(), data.target
     ln.simulate(problem, state, ln.GradientFlow(), time=0.1, record=ln.linear(2))
-    for motion in (ln.GradientDescent(0.01), ln.LabelNoiseDescent(0.01, 0.1), ln.NoisyFlow(0.01, decay=0.5)):
+    for motion in (ln.GradientDescent(0.01), ln.LabelNoiseDescent(0.01, 0.1), ln.NoisyFlow(0.01, power=0.5)):
         ln.simulate(data, ln.gaussian(jax.random.key(0), data, 5, 0.1), motion, steps=40, key=jax.random.key(1))
 
 

@@ -146,19 +146,19 @@ def test_one_flow_map_carries_every_start_through_pure_noise(scheme, key):
 def test_steps_that_shrink(key):
     problem = ln.factorisation(np.zeros((1, 2)))
     state, dt = ln.i_gamma(problem, 0.5), 0.1
-    run = ln.simulate(problem, state, ln.NoisyFlow(dt, drift=False, decay=0.5), steps=200, observe=["matrix"], key=key)
+    run = ln.simulate(problem, state, ln.NoisyFlow(dt, drift=False, power=0.5), steps=200, observe=["matrix"], key=key)
     sizes = dt * np.arange(1, 201) ** -0.5
     np.testing.assert_allclose(run.times[1:], np.cumsum(sizes), rtol=1e-13)
     # the second step by hand
     one, two = (
-        ln.simulate(problem, state, ln.NoisyFlow(dt, drift=False, decay=0.5), steps=k, key=key).final for k in (1, 2)
+        ln.simulate(problem, state, ln.NoisyFlow(dt, drift=False, power=0.5), steps=k, key=key).final for k in (1, 2)
     )
     noise = np.sqrt(sizes[1]) * problem.label_noise(jax.random.fold_in(key, 1))
     assert jnp.allclose(two.layers[1], one.layers[1] + noise @ one.layers[0].T, rtol=1e-12)
-    with pytest.raises(ln.InputError, match=r"decay = 0\.5 is not allowed with scheme = 'geometric'"):
-        ln.NoisyFlow(dt, scheme="geometric", decay=0.5)
-    with pytest.raises(ln.InputError, match="decay = 2 is not allowed: decay must be a number from 0 to 1"):
-        ln.NoisyFlow(dt, decay=2)
+    with pytest.raises(ln.InputError, match=r"power = 0\.5 is not allowed with scheme = 'geometric'"):
+        ln.NoisyFlow(dt, scheme="geometric", power=0.5)
+    with pytest.raises(ln.InputError, match="power = 2 is not allowed: power must be a number from 0 to 1"):
+        ln.NoisyFlow(dt, power=2)
 
 
 @pytest.mark.parametrize(("d_out", "share"), [(2, 1.0), (3, 1.0), (2, 0.0)])

@@ -4,6 +4,7 @@ import inspect
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import linnet as ln
@@ -76,9 +77,25 @@ OTHERS = {
         "state": ln.Modes(ONES),
     },
     "GradientDescent": lambda x: {"motion": ln.GradientDescent(x / 10)},
+    "GradientDescent, decay": lambda x: {"motion": ln.GradientDescent(x / 10, decay=x, rates=(x, 1))},
+    "Momentum": lambda x: {"motion": ln.Momentum(x / 10, x / 2, decay=x)},
+    "Adam": lambda x: {"motion": ln.Adam(x / 10, x / 2, x / 2, x)},
+    "AdamW": lambda x: {"motion": ln.AdamW(x / 10, x / 2, x / 2, x, decay=x)},
+    "Sign": lambda x: {"motion": ln.Sign(x / 10, x / 2)},
+    "Muon": lambda x: {"motion": ln.Muon(x / 10, x / 2, adjust="original", widths=(2, 10 * x, 2))},
+    "Optax": lambda x: {"motion": ln.Optax(optax.adam, learning_rate=x / 10, b1=x / 2)},
+    "MiniBatch": lambda x: {
+        "problem": ln.regression(INPUTS, INPUTS),
+        "motion": ln.GradientDescent(0.1, batch=ln.MiniBatch(order=[[round(x), 0], [1, 2]])),
+    },
+    "Online": lambda x: {
+        "problem": ln.regression(x * INPUTS, INPUTS),
+        "motion": ln.GradientDescent(0.1, batch=ln.Online(2)),
+        "key": KEY,
+    },
     "LabelNoiseDescent": lambda x: {"motion": ln.LabelNoiseDescent(x / 10, x), "key": KEY},
     "NoisyFlow": lambda x: {"motion": ln.NoisyFlow(x / 10, x), "key": KEY},
-    "NoisyFlow, decay": lambda x: {"motion": ln.NoisyFlow(x / 10, x, decay=x / 2), "key": KEY},
+    "NoisyFlow, power": lambda x: {"motion": ln.NoisyFlow(x / 10, x, power=x / 2), "key": KEY},
     "GradientFlow": lambda x: {"motion": ln.GradientFlow(1e-6 * x, 1e-7 * x), "time": x},
     "change_below": lambda x: {"stop": ln.change_below(x * 1e-3)},
     "loss_below": lambda x: {"stop": ln.loss_below(x * 1e-3)},
@@ -128,7 +145,7 @@ def test_another_number_compiles_nothing(name):
 
 def test_every_public_constructor_is_asked():
     rooms = {"problems", "initial", "motion", "record", "states"}
-    frames = {"Problem", "State", "Closure", "Motion", "Stepping", "Record", "Task"}
+    frames = {"Problem", "State", "Closure", "Motion", "Optimiser", "Stepping", "Record", "Task"}
     results = {"Fit", "Optimum", "Projection", "Sampler", "Samples", "Whitening"}
     public = {
         name

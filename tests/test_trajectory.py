@@ -116,7 +116,7 @@ def batch():
 MOTIONS = {
     "descent": (ln.GradientDescent(0.5), {}),
     "noise": (ln.LabelNoiseDescent(0.1, 0.3), {"key": KEY}),
-    "shrinking": (ln.NoisyFlow(0.02, 0.3, decay=0.5), {"key": KEY}),
+    "shrinking": (ln.NoisyFlow(0.02, 0.3, power=0.5), {"key": KEY}),
     "memory": (HeavyBall(0.3, 0.9), {}),
 }
 

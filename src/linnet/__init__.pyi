@@ -54,6 +54,12 @@ from linnet.initial import (
     two_c_balanced as two_c_balanced,
 )
 from linnet.motion import (
+    Adam as Adam,
+)
+from linnet.motion import (
+    AdamW as AdamW,
+)
+from linnet.motion import (
     GradientDescent as GradientDescent,
 )
 from linnet.motion import (
@@ -63,10 +69,31 @@ from linnet.motion import (
     LabelNoiseDescent as LabelNoiseDescent,
 )
 from linnet.motion import (
+    MiniBatch as MiniBatch,
+)
+from linnet.motion import (
+    Momentum as Momentum,
+)
+from linnet.motion import (
     Motion as Motion,
 )
 from linnet.motion import (
+    Muon as Muon,
+)
+from linnet.motion import (
     NoisyFlow as NoisyFlow,
+)
+from linnet.motion import (
+    Online as Online,
+)
+from linnet.motion import (
+    Optax as Optax,
+)
+from linnet.motion import (
+    Optimiser as Optimiser,
+)
+from linnet.motion import (
+    Sign as Sign,
 )
 from linnet.motion import (
     Stepping as Stepping,

@@ -44,7 +44,8 @@ def gaussian(
     total = d_in + d_out
     neurons = _width(width, total)
     _check.fits("width", width, 3 * neurons * total, f"{neurons} neurons of {total} weights, the compressed network,")
-    return Weights(_two_layers(key, _check.number("width", width, least=1), deviations, neurons, d_in, d_out))
+    layers = _two_layers(key, _check.number("width", width, least=1), deviations, neurons, d_in, d_out)
+    return Weights(layers, compressed=True)
 
 
 @sampler("widths")
@@ -95,7 +96,7 @@ def readout(
     if rest:
         rows.append(bartlett(below, w - 1, rest, d_in))
     second = jnp.zeros((1, rest + 1)).at[0, 0].set(value * jnp.sqrt(w))
-    return Weights((deviation * jnp.concatenate(rows), second))
+    return Weights((deviation * jnp.concatenate(rows), second), compressed=True)
 
 
 def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Key[Array, ""] | None = None) -> Weights:

@@ -298,6 +298,12 @@ def _check_network(problem: Any, state: Any, motion: Any) -> None:
     shape = jax.eval_shape(lambda s: s.matrix, state).shape
     if shape != problem.shape:
         raise InputError(f"the state's matrix has shape {shape}: it must have the problem's shape {problem.shape}.")
+    if state.turned and not motion.isotropic:
+        raise InputError(
+            f"{type(motion).__name__} does not treat all neurons alike, and this network is compressed: give every "
+            "neuron, for example gaussian(key, problem, (width,), variance)."
+        )
+    motion.check(problem, state)
 
 
 def _check_functions(problem: Problem, state: State, stop: Any, progress: Any) -> None:

@@ -317,7 +317,7 @@ class Fig3(Experiment):
             return jnp.linalg.norm(outer - outer.T)
 
         looks = {"s": _LAYER, "commutator": Observable("commutator", commutator, ())}
-        motion = NoisyFlow(self.dt, drift=False, decay=0.5)
+        motion = NoisyFlow(self.dt, drift=False, power=0.5)
 
         def one(key: Any) -> Any:
             start = i_gamma(problem, 0.5)  # W_1 = I

@@ -5,9 +5,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from linnet.motion.descent import GradientDescent
+from linnet.motion.adaptive import Adam, AdamW, Muon, Optax, Sign
+from linnet.motion.batches import Batches, MiniBatch, Online
+from linnet.motion.descent import GradientDescent, Momentum
 from linnet.motion.motion import Motion, Task
 from linnet.motion.noise import LabelNoiseDescent, NoisyFlow
+from linnet.motion.optimiser import Optimiser
 from linnet.motion.stepping import Stepping
 from linnet.motion.stop import ChangeBelow, LossBelow, change_below, loss_below
 
@@ -15,13 +18,23 @@ if TYPE_CHECKING:
     from linnet.motion.flow import GradientFlow
 
 __all__ = [
+    "Adam",
+    "AdamW",
+    "Batches",
     "ChangeBelow",
     "GradientDescent",
     "GradientFlow",
     "LabelNoiseDescent",
     "LossBelow",
+    "MiniBatch",
+    "Momentum",
     "Motion",
+    "Muon",
     "NoisyFlow",
+    "Online",
+    "Optax",
+    "Optimiser",
+    "Sign",
     "Stepping",
     "Task",
     "change_below",

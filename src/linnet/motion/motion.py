@@ -52,7 +52,20 @@ class Motion(eqx.Module):
     """
 
     unit: ClassVar[Literal["steps", "time"]]
-    random: ClassVar[bool] = False  # whether it needs a key
+
+    @property
+    def random(self) -> bool:
+        """Whether it draws, so that it needs a key."""
+        return False
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether it treats all directions of weights alike, so that a compressed network moves as the whole one."""
+        return True
+
+    def check(self, problem: Problem, state: Any) -> None:
+        """Refuses what it cannot move, in a sentence."""
+        return
 
     def precision(self, state: Any) -> Any:
         """The type of real numbers it runs in: that of the state."""

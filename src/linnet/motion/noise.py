@@ -1,6 +1,7 @@
 """Descent and flow with noise on the labels."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,35 +10,48 @@ from jaxtyping import Array, Float, Int, Key, Num
 from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import product
+from linnet.motion.batches import Batches
+from linnet.motion.optimiser import Optimiser
 from linnet.motion.stepping import Stepping
 from linnet.problems import Problem
 from linnet.states import State, Weights
 
 
-class LabelNoiseDescent(Stepping):
+class LabelNoiseDescent(Optimiser):
     """Gradient descent with fresh N(0, delta^2) noise on every label at every step (spectral bias, section 4.1).
 
     The noise is drawn in the range of the data, equal in law and at a price that does not depend on the sample count.
     With average=True the labels are the raw ones: delta here is sqrt(n) times that on labels divided by sqrt(n).
     """
 
-    random: ClassVar[bool] = True
-    lr: Float[Array, ""]
     delta: Float[Array, ""]
 
-    def __init__(self, lr: Any, delta: Any):
-        self.lr = _check.number("lr", lr, above=0)
+    def __init__(
+        self,
+        lr: Any,
+        delta: Any,
+        *,
+        decay: Any = 0.0,
+        rates: Sequence[float] | None = None,
+        batch: Batches | None = None,
+    ):
+        super().__init__(lr, decay=decay, rates=rates, batch=batch)
         self.delta = _check.number("delta", delta, least=0)
 
-    def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
-        return clock * self.lr
+    @property
+    def random(self) -> bool:
+        return True
 
-    def step(
-        self, problem: Problem, state: State, memory: Any, prepared: Any, key: Key[Array, ""] | None
-    ) -> tuple[State, Any]:
+    @property
+    def on_weights(self) -> bool:
+        return self.decay is not None or self.rates is not None
+
+    def gradient(self, problem: Problem, state: State, key: Key[Array, ""] | None) -> Any:
         assert key is not None
-        force = self.delta * problem.label_noise(key) - problem.gradient(state.matrix)
-        return state.push(force, self.lr), memory
+        return state.change(problem.gradient(state.matrix) - self.delta * problem.label_noise(key)).trained()
+
+    def direction(self, gradient: Any, past: Any) -> tuple[Any, Any]:
+        return gradient, past
 
 
 class NoisyFlow(Stepping):
@@ -45,34 +59,37 @@ class NoisyFlow(Stepping):
 
     For one output and unit inputs dW_1 = a dB^T, da = W_1 dB (spectral bias, section 4.1). `drift=False` leaves pure
     noise. `scheme`: "euler" is Euler-Maruyama; "geometric" (two layers) makes an exact boost between two halves of the
-    Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1. With `decay` p the k-th
+    Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1. With `power` p the k-th
     Euler step takes dt / k^p.
     """
 
-    random: ClassVar[bool] = True
     dt: Float[Array, ""]
     delta: Float[Array, ""]
     drift: bool = eqx.field(static=True)
     scheme: str = eqx.field(static=True)
-    decay: Float[Array, ""] | None  # None where all steps are alike
+    power: Float[Array, ""] | None  # None where all steps are alike
 
-    def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler", decay: float = 0.0):
+    def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler", power: float = 0.0):
         self.dt = _check.number("dt", dt, above=0)
         self.delta = _check.number("delta", delta, least=0)
         self.drift = _check.flag("drift", drift)
         self.scheme = _check.choice("scheme", scheme, ("euler", "geometric"))
-        power = _check.real("decay", decay, least=0, most=1)
-        self.decay = _check.number("decay", power) if power else None
-        if power and self.scheme != "euler":
-            raise InputError(f"decay = {power:g} is not allowed with scheme = {scheme!r}: use 'euler'.")
+        shrinking = _check.real("power", power, least=0, most=1)
+        self.power = _check.number("power", shrinking) if shrinking else None
+        if shrinking and self.scheme != "euler":
+            raise InputError(f"power = {shrinking:g} is not allowed with scheme = {scheme!r}: use 'euler'.")
+
+    @property
+    def random(self) -> bool:
+        return True
 
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
-        return self.dt * (clock if self.decay is None else _power_sum(clock, self.decay))
+        return self.dt * (clock if self.power is None else _power_sum(clock, self.power))
 
     def at(self, step: Int[Array, ""]) -> "NoisyFlow":
-        if self.decay is None:
+        if self.power is None:
             return self
-        return eqx.tree_at(lambda motion: motion.dt, self, self.dt * jnp.astype(step + 1, self.dt.dtype) ** -self.decay)
+        return eqx.tree_at(lambda motion: motion.dt, self, self.dt * jnp.astype(step + 1, self.dt.dtype) ** -self.power)
 
     def prepare(self, problem: Problem, state: State) -> Any:
         if self.scheme == "euler":
@@ -120,7 +137,7 @@ def _power_sum(count: Num[Array, "*n"], power: Float[Array, ""]) -> Float[Array,
 
 def _scaled(state: Weights, first: Array, second: Array) -> Weights:
     w1, w2 = state.layers
-    return Weights((product(w1, first), second * w2))
+    return eqx.tree_at(lambda s: s.layers, state, (product(w1, first), second * w2))
 
 
 def _boost(state: Weights, force: Float[Array, "d_out d_in"]) -> Weights:
@@ -135,4 +152,4 @@ def _boost(state: Weights, force: Float[Array, "d_out d_in"]) -> Weights:
     along1, along2 = product(w1, vt.T), product(w2.T, u)
     new1 = w1 + product(along1 * cosh1 + along2 * sinh, vt)
     new2 = w2.T + product(along2 * cosh1 + along1 * sinh, u.T)
-    return Weights((new1, new2.T))
+    return eqx.tree_at(lambda s: s.layers, state, (new1, new2.T))

@@ -1,7 +1,7 @@
 """The end-to-end matrix on its own, moved by a theory's guess of the tangent kernel."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -133,6 +133,7 @@ class EndToEnd(State):
     `descend` is its forward-Euler step A - lr Theta_A(G), which is what papers iterate; it is not descent on layers.
     """
 
+    still: ClassVar[tuple[str, ...]] = ("closure",)
     end: Float[Array, "..."]
     closure: Closure
 
@@ -141,6 +142,10 @@ class EndToEnd(State):
             raise InputError(f"closure = {_check.show(closure)} is not allowed: use Lazy(c), Mixed(c) or Balanced(L).")
         self.end = _check.array("matrix", matrix, ndim=(1, 2))
         self.closure = closure
+
+    @property
+    def weighted(self) -> bool:
+        return False
 
     @property
     def matrix(self) -> Float[Array, "..."]:

@@ -1,6 +1,6 @@
 """The end-to-end matrix in the mirror coordinates of the start I_gamma (spectral bias, Theorem 3.2)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ class ScalarMirror(State):
     under gradient flow for any data; under descent it is the Euler step of this flow.
     """
 
+    still: ClassVar[tuple[str, ...]] = ("gamma",)
     phi: Float[Array, "1 d_in"]
     gamma: Float[Array, ""]
 
@@ -32,6 +33,10 @@ class ScalarMirror(State):
     @property
     def _m(self) -> Float[Array, ""]:
         return jnp.sum(self.phi**2) + 2 * self.gamma
+
+    @property
+    def weighted(self) -> bool:
+        return False
 
     @property
     def matrix(self) -> Float[Array, "1 d_in"]:
@@ -53,6 +58,7 @@ class SpectralMirror(State):
     flow. Exact under gradient flow for any data while the singular values are simple and nonzero: start from A != 0.
     """
 
+    still: ClassVar[tuple[str, ...]] = ("gamma",)
     left: Float[Array, "d_out k"]
     theta: Float[Array, " k"]
     right: Float[Array, "d_in k"]
@@ -68,6 +74,10 @@ class SpectralMirror(State):
             )
         self.left, self.right = u, vt.T
         self.theta = jnp.arcsinh(s / self.gamma) / 2
+
+    @property
+    def weighted(self) -> bool:
+        return False
 
     @property
     def matrix(self) -> Float[Array, "d_out d_in"]:

@@ -12,7 +12,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import below_and_above
 from linnet.states.state import State
-from linnet.states.weights import Weights
+from linnet.states.weights import Weights, scaled_layers
 
 
 class Modes(State):
@@ -35,6 +35,9 @@ class Modes(State):
     @property
     def matrix(self) -> Float[Array, " modes"]:
         return reduce(mul, list(self.values))
+
+    def by_layer(self, factors: Any) -> "Modes":
+        return eqx.tree_at(lambda s: s.values, self, jnp.stack(scaled_layers(list(self.values), factors)))
 
     def others(self) -> Float[Array, "depth modes"]:
         """prod_{m != l} y_{m,i}, by products alone: layers may be zero."""

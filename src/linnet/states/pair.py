@@ -45,6 +45,17 @@ class Pair(State):
     def size(self) -> Float[Array, ""]:
         return jnp.minimum(self.first.size, self.shadow.size)
 
+    @property
+    def weighted(self) -> bool:
+        return self.first.weighted and self.shadow.weighted
+
+    @property
+    def turned(self) -> bool:
+        return self.first.turned or self.shadow.turned
+
+    def trained(self) -> "Pair":
+        return self._moved(self.first.trained(), self.shadow.trained())
+
     def tangent(self, gradient: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.first.tangent(gradient)
 

@@ -50,6 +50,10 @@ class RankOne(State):
         return cls(x, None if depth == 2 else root, y, depth)
 
     @property
+    def turned(self) -> bool:
+        return True
+
+    @property
     def w(self) -> Float[Array, ""] | None:
         """The value of each of the L - 2 inner layers."""
         return None if self.middle is None else self.middle / math.sqrt(self.depth - 2)

@@ -1,6 +1,6 @@
 """A network that is not linear, on the same road: what it says about its samples takes the place of the matrix."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import product, transposed_product
 from linnet.states.state import State
+from linnet.states.weights import scaled_layers
 
 
 class ReluNetwork(State):
@@ -20,6 +21,7 @@ class ReluNetwork(State):
     the mean over n: relu is homogeneous. The samples are part of the state and do not move.
     """
 
+    still: ClassVar[tuple[str, ...]] = ("inputs",)
     layers: tuple[Float[Array, "w d_in"], Float[Array, "d_out w"]]
     inputs: Float[Array, "n d_in"]
 
@@ -33,6 +35,9 @@ class ReluNetwork(State):
             raise InputError(f"second has {above} columns: it must have one for each of the {w} neurons of first.")
         if self.inputs.shape[1] != d_in:
             raise InputError(f"inputs have {self.inputs.shape[1]} columns: they must have d_in = {d_in}, as first has.")
+
+    def by_layer(self, factors: Any) -> "ReluNetwork":
+        return eqx.tree_at(lambda s: s.layers, self, scaled_layers(self.layers, factors))
 
     def _hidden(self) -> Float[Array, "w n"]:
         return product(self.layers[0], self.inputs.T)

@@ -1,7 +1,8 @@
 """What every state answers."""
 
 import abc
-from typing import Self, cast
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, cast
 
 import equinox as eqx
 import jax
@@ -14,8 +15,11 @@ from linnet.problems import Problem
 class State(eqx.Module):
     """Coordinates theta of a network, with its end-to-end matrix A(theta).
 
-    A subclass gives `matrix` and `change`; the other answers follow from them.
+    A subclass gives `matrix` and `change`; the other answers follow from them. `still` names the fields that training
+    does not move.
     """
+
+    still: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abc.abstractmethod
@@ -30,6 +34,26 @@ class State(eqx.Module):
     @abc.abstractmethod
     def size(self) -> Float[Array, ""]:
         """The scale of the smallest thing that matters in this state; a flow's absolute tolerance follows it."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its coordinates are a network's weights; momentum and weight decay have no meaning elsewhere."""
+        return True
+
+    @property
+    def turned(self) -> bool:
+        """Whether the weights are those of a network in other axes: what acts on each weight by itself must not."""
+        return False
+
+    def trained(self) -> Self:
+        """The part that training moves, with None in place of the rest."""
+        if not self.still:
+            return self
+        return eqx.tree_at(lambda s: [getattr(s, name) for name in self.still], self, [None] * len(self.still))
+
+    def by_layer(self, factors: Sequence[Any] | Float[Array, " depth"]) -> Self:
+        """The state with each layer multiplied by its factor, the first layer first."""
+        raise InputError(f"{type(self).__name__} has no layers: rates by layer need Weights, Modes or ReluNetwork.")
 
     def tangent(self, gradient: Float[Array, "..."]) -> Float[Array, "..."]:
         """Theta(G) = J J^T G, the tangent kernel applied to a gradient: dA/dt = -Theta(G) under gradient flow."""

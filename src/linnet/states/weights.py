@@ -15,11 +15,17 @@ from linnet.states.state import State
 
 
 class Weights(State):
-    """A = W_L ... W_1; `layers` holds W_1 first, W_l of shape d_l x d_{l-1}."""
+    """A = W_L ... W_1; `layers` holds W_1 first, W_l of shape d_l x d_{l-1}.
+
+    `compressed` says that these layers stand for a wider network, seen in a basis of what its neurons span: exact for
+    all that treats neurons alike, and refused by what does not, such as `Adam`.
+    """
 
     layers: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=tuple)
+    compressed: bool = eqx.field(static=True, default=False)
 
-    def __init__(self, layers: Sequence[Any]):
+    def __init__(self, layers: Sequence[Any], *, compressed: bool = False):
+        self.compressed = _check.flag("compressed", compressed)
         if not isinstance(layers, Sequence):
             raise InputError(f"layers = {_check.show(layers)} is not allowed: layers must be a sequence of matrices.")
         self.layers = tuple(_check.array(f"layer {i + 1}", w, ndim=2) for i, w in enumerate(layers))
@@ -33,6 +39,13 @@ class Weights(State):
                     f"layer {i + 1} has shape {above.shape} above layer {i} of shape {below.shape}: "
                     f"it must have {below.shape[0]} columns."
                 )
+
+    @property
+    def turned(self) -> bool:
+        return self.compressed
+
+    def by_layer(self, factors: Sequence[Any] | Float[Array, " depth"]) -> "Weights":
+        return eqx.tree_at(lambda s: s.layers, self, scaled_layers(self.layers, factors))
 
     @property
     def depth(self) -> int:
@@ -77,12 +90,13 @@ class Weights(State):
         """The same network for ever, with every hidden layer cut to the neurons that matter.
 
         Training acts on layer l's neurons only through span[W_l, W_{l+1}^T], so a basis of it replaces them: at most
-        d_{l-1} + d_{l+1} neurons (two layers: d_in + d_out whatever the width). Exact for descent, flow and noise.
+        d_{l-1} + d_{l+1} neurons (two layers: d_in + d_out whatever the width). Exact for descent, momentum, decay,
+        mini-batches, Muon, flow and noise, and not for Adam, which sees each weight by itself.
         `tol` also drops directions below tol times the largest, which makes a balanced start of rank k a network of
         width k.
         """
         layers = list(self.layers)
-        cut = True
+        cut, shorter = True, self.compressed
         while cut:  # a cut layer lets its neighbours be cut further
             cut = False
             for i in range(len(layers) - 1):
@@ -90,8 +104,8 @@ class Weights(State):
                 basis = _span(both, tol)
                 if basis is not None and basis.shape[1] < both.shape[0]:
                     layers[i], layers[i + 1] = basis.T @ layers[i], layers[i + 1] @ basis
-                    cut = True
-        return Weights(tuple(layers))
+                    cut = shorter = True
+        return Weights(tuple(layers), compressed=shorter)
 
     def expand(self, start: "Weights") -> "Weights":
         """The way back from `compress`, two layers: every neuron of `start`, where this network has taken it.
@@ -128,7 +142,7 @@ class Weights(State):
         basis = _check.array("basis", basis, ndim=2)
         if first.shape[1] != basis.shape[1]:
             raise InputError(f"basis has {basis.shape[1]} columns: it must have d_in = {first.shape[1]}.")
-        return Weights((first @ basis.T, *rest))
+        return Weights((first @ basis.T, *rest), compressed=True)
 
     def lift(self, basis: Float[Array, "r d_in"], start: "Weights") -> "Weights":
         """The way back from `project`: what the samples do not span keeps the value it had in `start`."""
@@ -141,7 +155,14 @@ class Weights(State):
                 f"W_1 has shape {first.shape} here and {frozen.shape} in start: they must have {basis.shape[0]} and "
                 f"{basis.shape[1]} columns and the same neurons."
             )
-        return Weights((frozen + (first - frozen @ basis.T) @ basis, *rest))
+        return Weights((frozen + (first - frozen @ basis.T) @ basis, *rest), compressed=start.compressed)
+
+
+def scaled_layers(layers: Sequence[Array], factors: Any) -> tuple[Array, ...]:
+    """Each layer times its factor."""
+    if len(factors) != len(layers):
+        raise InputError(f"rates has {len(factors)} numbers: it must have one for each of the {len(layers)} layers.")
+    return tuple(factor * layer for factor, layer in zip(factors, layers, strict=True))
 
 
 def _span(columns: Float[Array, "w k"], tol: float | None) -> Float[Array, "w r"] | None:

@@ -12,9 +12,11 @@ checksum and none is left out because it is empty, so that `load` finds what was
 """
 
 import dataclasses
+import importlib
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +89,9 @@ def save(run: Trajectory, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
     """The run that `run.save(path)` wrote, every bit of it.
 
-    States of Linnet's own types come back by themselves. For types of your own give `like`, a state (or any tree, such
-    as a tuple of a state and a memory) in which they occur: it tells the classes, and what a file cannot hold, such as
-    functions. Nothing in the file is executed.
+    States of Linnet's own types and memories of optax's come back by themselves. For types of your own give `like`, a
+    state (or any tree, such as a tuple of a state and a memory) in which they occur: it tells the classes, and what a
+    file cannot hold, such as functions. Nothing in the file is executed.
     """
     import zarr
 
@@ -191,6 +193,8 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
         items = [_restored(value, group, known, examples) for value in inner]
         return tuple(items) if kind == "tuple" else items
     name = tree["type"]
+    if name.startswith("optax."):
+        known = known | _optax_type(name)
     if name not in known:
         raise InputError(f"the file holds a {name}: give load(path, like=...) an object that has one.")
     fields = {}
@@ -201,13 +205,21 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
             fields[field] = getattr(examples[name], field)
         else:
             fields[field] = _restored(value, group, known, examples)
-    cls = known[name]
+    cls: Any = known[name]
     if issubclass(cls, tuple):
         return cls(**fields)
     made = object.__new__(cls)  # as JAX does: what was saved has been checked when it was made
-    for field, value in fields.items():
+    earlier = {field.name: field.default for field in dataclasses.fields(cls) if field.name not in fields}
+    for field, value in (earlier | fields).items():
         object.__setattr__(made, field, value)
     return made
+
+
+def _optax_type(name: str) -> dict[str, type]:
+    """One of the named tuples that optax remembers in; nothing else of it."""
+    module, _, cls = name.rpartition(".")
+    found = getattr(sys.modules.get(module) or importlib.import_module(module), cls, None)
+    return {name: found} if isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields") else {}
 
 
 def _gather(node: Any, examples: dict[str, Any]) -> None:

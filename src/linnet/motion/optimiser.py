@@ -1,0 +1,186 @@
+"""What all optimisers share: step sizes, weight decay, rates by layer and what a step sees."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, Num
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.motion.batches import Batches
+from linnet.motion.stepping import Stepping
+from linnet.problems import Problem
+from linnet.states import State
+
+Schedule = Callable[[Any], Any]  # of the number of steps made before, as optax has them
+
+
+class Seeing(Stepping):
+    """Steps that see samples: `batch` says which, all of them if there is none. A subclass gives `advance`.
+
+    What it remembers is `past`, beside what the batches remember.
+    """
+
+    batch: Batches | None
+
+    def __init__(self, batch: Batches | None):
+        if batch is not None and not isinstance(batch, Batches):
+            raise InputError(f"batch = {_check.show(batch)} is not allowed: use MiniBatch(size) or Online(size).")
+        self.batch = batch
+
+    @property
+    def random(self) -> bool:
+        return self.batch is not None and self.batch.random
+
+    def check(self, problem: Problem, state: State) -> None:
+        if self.batch is not None:
+            self.batch.check(problem)
+
+    def at(self, step: Int[Array, ""]) -> "Seeing":
+        if self.batch is None:
+            return self
+        return eqx.tree_at(lambda motion: motion.batch, self, self.batch.at(step))
+
+    def prepare(self, problem: Problem, state: State) -> Any:
+        return None if self.batch is None else self.batch.prepare(problem)
+
+    def past(self, weights: Any) -> Any:
+        """What it remembers of earlier gradients, at the start."""
+        return None
+
+    def memory(self, problem: Problem, state: State) -> Any:
+        drawn = None if self.batch is None else self.batch.memory(problem)
+        past = self.past(state.trained())
+        return None if drawn is None and past is None else (past, drawn)
+
+    def step(
+        self, problem: Problem, state: Any, memory: Any, prepared: Any, key: Key[Array, ""] | None
+    ) -> tuple[Any, Any]:
+        past, drawn = (None, None) if memory is None else memory
+        if self.batch is not None:
+            own = None if key is None else jax.random.fold_in(key, 1)  # beside the noise of the motion itself
+            problem, drawn = self.batch.seen(problem, prepared, drawn, own)
+        state, past = self.advance(problem, state, past, key)
+        return state, None if memory is None else (past, drawn)
+
+    @abc.abstractmethod
+    def advance(self, problem: Problem, state: Any, past: Any, key: Key[Array, ""] | None) -> tuple[Any, Any]:
+        """The next state and the next past; `problem` is what the step sees."""
+
+
+class Optimiser(Seeing):
+    """theta <- theta - lr d with a direction d made of the gradient g: a subclass gives `direction`.
+
+    - `lr`: a number, or a function of the step, 0 for the first one (any schedule of optax is such a function).
+    - `decay` mu: weight decay, inside the gradient, g + mu theta, which is descent on C + mu/2 |theta|^2 (PyTorch's SGD
+      and Adam), or with `decoupled` beside the direction, theta <- theta - lr (d + mu theta) (AdamW, Muon). The two
+      differ where there is momentum.
+    - `rates`: factors of lr, one for each layer, the first layer first.
+    - `batch`: what a step sees, `MiniBatch` or `Online`; all samples if there is none.
+    """
+
+    lr: Float[Array, ""] | Schedule
+    decay: Float[Array, ""] | None  # None where there is none
+    decoupled: bool = eqx.field(static=True)
+    rates: Float[Array, " depth"] | None
+
+    def __init__(
+        self,
+        lr: Any,
+        *,
+        decay: Any = 0.0,
+        decoupled: bool = False,
+        rates: Sequence[float] | None = None,
+        batch: Batches | None = None,
+    ):
+        super().__init__(batch)
+        self.lr = scheduled("lr", lr)
+        strength = _check.number("decay", decay, least=0)
+        self.decay = strength if _check.traced(strength) or float(strength) > 0 else None
+        self.decoupled = _check.flag("decoupled", decoupled)
+        self.rates = None if rates is None else _check.array("rates", rates, ndim=1)
+        if self.rates is not None and not _check.traced(self.rates) and not bool(jnp.all(self.rates >= 0)):
+            raise InputError("rates holds negative numbers: rates must be at least 0, one for each layer.")
+
+    @property
+    def on_weights(self) -> bool:
+        """Whether it acts on weights, and not through the force on the matrix alone: momentum, decay and rates do."""
+        return True
+
+    def check(self, problem: Problem, state: State) -> None:
+        super().check(problem, state)
+        if self.on_weights and not state.weighted:
+            raise InputError(
+                f"{type(state).__name__} has no weights for momentum, decay or rates to act on: use Weights or Modes."
+            )
+
+    def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
+        """The sum of the step sizes."""
+        return elapsed(self.lr, clock)
+
+    def at(self, step: Int[Array, ""]) -> "Optimiser":
+        now: Any = super().at(step)
+        if callable(self.lr):
+            with _check.traceable("lr"):
+                now = eqx.tree_at(lambda motion: motion.lr, now, jnp.asarray(self.lr(step)))
+        return now
+
+    def gradient(self, problem: Problem, state: State, key: Key[Array, ""] | None) -> Any:
+        """dC/dtheta of what the step sees."""
+        return jax.tree.map(jnp.negative, state.velocity(problem).trained())
+
+    @abc.abstractmethod
+    def direction(self, gradient: Any, past: Any) -> tuple[Any, Any]:
+        """The direction of the step from the gradient and the past, and the next past."""
+
+    def advance(self, problem: Problem, state: Any, past: Any, key: Key[Array, ""] | None) -> tuple[Any, Any]:
+        assert not callable(self.lr)
+        weights = state.trained()
+        gradient = self._decayed(self.gradient(problem, state, key), weights, decoupled=False)
+        direction, past = self.direction(gradient, past)
+        direction = self._decayed(direction, weights, decoupled=True)
+        direction = direction if self.rates is None else direction.by_layer(self.rates)
+        lr = self.lr
+        new = jax.tree.map(lambda w, d: w - lr.astype(w.dtype) * d, weights, direction)
+        return eqx.combine(new, state), past
+
+    def _decayed(self, direction: Any, weights: Any, *, decoupled: bool) -> Any:
+        if self.decay is None or decoupled != self.decoupled:
+            return direction
+        return jax.tree.map(lambda d, w: d + self.decay * w, direction, weights)
+
+
+def scheduled(name: str, lr: Any) -> Float[Array, ""] | Schedule:
+    """A step size above 0, or a function of the step that gives one number."""
+    if not callable(lr):
+        return _check.number(name, lr, above=0)
+    with _check.traceable(name):
+        answer = jax.eval_shape(lambda k: jnp.asarray(lr(k)), jax.ShapeDtypeStruct((), jnp.int64))
+    if answer.shape != () or not jnp.issubdtype(answer.dtype, jnp.floating):
+        raise InputError(
+            f"{name} returns {answer.dtype} of shape {answer.shape}: a schedule must return one real number."
+        )
+    return lr
+
+
+def elapsed(lr: Float[Array, ""] | Schedule, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
+    """The sum of the first step sizes, so many at each point of an ascending clock."""
+    if not callable(lr):
+        return clock * lr
+    schedule = lr
+
+    def longer(now: tuple[Array, Array]) -> tuple[Array, Array]:
+        step, total = now
+        return step + 1, total + jax.lax.stop_gradient(jnp.asarray(schedule(step), dtype=total.dtype))
+
+    def until(now: tuple[Array, Array], goal: Array) -> tuple[tuple[Array, Array], Array]:
+        now = jax.lax.while_loop(lambda at: at[0] < goal, longer, now)
+        return now, now[1]
+
+    steps = jnp.asarray(clock).astype(jnp.int64)
+    start = (jnp.zeros((), jnp.int64), jnp.zeros((), jnp.float64))
+    return jax.lax.scan(until, start, steps.ravel())[1].reshape(steps.shape)

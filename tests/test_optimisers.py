@@ -1,0 +1,445 @@
+"""Optimisers: against PyTorch, against plain loops, and compressed against whole networks."""
+
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import linnet as ln
+
+KEY = jax.random.key(0)
+
+
+def data(d_in=4, d_out=3, n=12, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d_in)), rng.normal(size=(n, d_out))
+
+
+def network(widths=(4, 6, 5, 3), seed=1, scale=0.4):
+    rng = np.random.default_rng(seed)
+    return ln.Weights([scale * rng.normal(size=(b, a)) for a, b in pairwise(widths)])
+
+
+def torch_run(make, state, x, y, steps, order=None, loss=None):
+    """The same network and data in PyTorch: the mean over samples of half the squared error by default."""
+    layers = [torch.nn.Parameter(torch.tensor(np.array(w))) for w in state.layers]
+    inputs, labels = torch.tensor(x), torch.tensor(y)
+    optimiser = make(layers)
+    for k in range(steps):
+        rows = slice(None) if order is None else torch.tensor(order[k % len(order)])
+        out = inputs[rows]
+        for w in layers:
+            out = out @ w.T
+        cost = loss(out, labels[rows]) if loss else 0.5 * ((out - labels[rows]) ** 2).sum(1).mean()
+        optimiser.zero_grad()
+        cost.backward()
+        optimiser.step()
+    return [w.detach().numpy() for w in layers]
+
+
+SGD, PLAIN = torch.optim.SGD, ln.GradientDescent
+PAIRS = {
+    "descent": (PLAIN(0.02), lambda p: SGD(p, 0.02)),
+    "decay": (PLAIN(0.02, decay=0.3), lambda p: SGD(p, 0.02, weight_decay=0.3)),
+    "heavy ball": (ln.Momentum(0.01, 0.9), lambda p: SGD(p, 0.01, momentum=0.9)),
+    "nesterov": (ln.Momentum(0.01, 0.8, nesterov=True), lambda p: SGD(p, 0.01, momentum=0.8, nesterov=True)),
+    "average": (ln.Momentum(0.05, 0.9, average=True), lambda p: SGD(p, 0.005, momentum=0.9)),
+    "momentum and decay": (
+        ln.Momentum(0.01, 0.9, decay=0.1, nesterov=True),
+        lambda p: SGD(p, 0.01, momentum=0.9, weight_decay=0.1, nesterov=True),
+    ),
+    "adam": (ln.Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
+    "adam, other numbers": (
+        ln.Adam(0.002, 0.8, 0.99, 1e-3, decay=0.1),
+        lambda p: torch.optim.Adam(p, 0.002, betas=(0.8, 0.99), eps=1e-3, weight_decay=0.1),
+    ),
+    "adamw": (ln.AdamW(0.01), lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.01)),
+    "rates": (
+        PLAIN(0.02, rates=(1, 0.5, 0.1)),
+        lambda p: SGD([{"params": [w], "lr": 0.02 * r} for w, r in zip(p, (1, 0.5, 0.1), strict=True)]),
+    ),
+    "a maker with numbers": (
+        ln.Optax(optax.rmsprop, learning_rate=2e-4, decay=0.9, eps=1e-3, eps_in_sqrt=False),
+        lambda p: torch.optim.RMSprop(p, 2e-4, alpha=0.9, eps=1e-3),
+    ),
+    "a transformation that is made": (ln.Optax(optax.adamax(0.002)), lambda p: torch.optim.Adamax(p, 0.002)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_thousand_steps_are_pytorchs(name):
+    motion, make = PAIRS[name]
+    (x, y), state = data(), network()
+    ours = ln.simulate(ln.regression(x, y, average=True), state, motion, steps=1000, record=ln.linear(2)).final
+    theirs = torch_run(make, state, x, y, 1000)
+    for one, other, begin in zip(ours.layers, theirs, state.layers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10 * np.abs(other).max())
+        assert np.abs(other - begin).max() > 0.01
+
+
+def test_muon_is_pytorchs_in_double_precision(monkeypatch):
+    """PyTorch makes Newton and Schulz' steps in bfloat16; here its optimiser is given the same steps in double."""
+
+    def steps_in_double(gradient, coefficients, count, eps):
+        a, b, c = coefficients
+        x = gradient if gradient.size(0) <= gradient.size(1) else gradient.T
+        x = x / x.norm().clamp(min=eps)
+        for _ in range(count):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x if gradient.size(0) <= gradient.size(1) else x.T
+
+    from torch.optim import _muon
+
+    monkeypatch.setattr(_muon, "_zeropower_via_newtonschulz", steps_in_double)
+    (x, y), state = data(), network()
+    for adjust in ("original", "match_rms_adamw"):
+        motion = ln.Muon(1e-3, 0.9, iterations=5, adjust=adjust, decay=0.1)
+        ours = ln.simulate(ln.regression(x, y, average=True), state, motion, steps=200).final
+        theirs = torch_run(
+            lambda p, adjust=adjust: torch.optim.Muon(p, 1e-3, 0.1, momentum=0.9, adjust_lr_fn=adjust), state, x, y, 200
+        )
+        for one, other in zip(ours.layers, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_muon_steps_along_the_polar_factor(nesterov):
+    (x, y), state = data(), network()
+    problem = ln.regression(x, y, average=True)
+    run = ln.simulate(problem, state, ln.Muon(0.01, 0.9, nesterov=nesterov), steps=60).final
+    layers, speed = [np.array(w) for w in state.layers], [0.0, 0.0, 0.0]
+    for _ in range(60):
+        gradient = [-np.asarray(g) for g in ln.Weights(layers).velocity(problem).layers]
+        speed = [0.9 * v + g for v, g in zip(speed, gradient, strict=True)]
+        ahead = [g + 0.9 * v if nesterov else v for v, g in zip(speed, gradient, strict=True)]
+        for i, v in enumerate(ahead):
+            u, s, vt = np.linalg.svd(v, full_matrices=False)
+            keep = s > 1e-12 * s[0]
+            layers[i] = layers[i] - 0.01 * u[:, keep] @ vt[keep]
+    for one, other in zip(run.layers, layers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+ALIKE = {
+    "decay": ln.GradientDescent(0.02, decay=0.2, rates=(1, 0.3, 0.5)),
+    "heavy ball": ln.Momentum(0.01, 0.9, decay=0.1),
+    "nesterov": ln.Momentum(0.01, 0.9, nesterov=True, decay=0.1, decoupled=True),
+    "average": ln.Momentum(0.01, 0.5, average=True),
+    "mini-batches": ln.Momentum(0.01, 0.5, batch=ln.MiniBatch(3)),
+    "subsets": ln.GradientDescent(0.02, batch=ln.MiniBatch(3, draw="subset")),
+    "online": ln.GradientDescent(0.02, batch=ln.Online(5)),
+    "label noise": ln.LabelNoiseDescent(0.02, 0.1, decay=0.1, batch=ln.MiniBatch(4)),
+    "an equivariant transformation": ln.Optax(optax.sgd, learning_rate=0.01, momentum=0.9, isotropic=True),
+    "muon": ln.Muon(0.002, 0.9, iterations=4),
+    "muon, whole shapes": ln.Muon(0.002, 0.9, iterations=4, adjust="original", widths=(4, 40, 30, 3)),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_compressed_networks_move_as_the_whole_ones(name):
+    x, y = data()
+    problem, state = ln.regression(x, y, average=True), network((4, 40, 30, 3), scale=0.15)
+    small = state.compress()
+    assert small.compressed
+    assert small.widths[1] < 40
+    runs = [ln.simulate(problem, s, ALIKE[name], steps=150, key=KEY, observe=["matrix"]) for s in (state, small)]
+    moved = np.abs(runs[0]["matrix"][-1] - runs[0]["matrix"][0]).max()
+    np.testing.assert_allclose(runs[1]["matrix"], runs[0]["matrix"], rtol=0, atol=1e-10 * max(1.0, moved))
+    assert moved > 0.01
+
+
+def test_muons_exact_polar_factor_compresses_until_rounding_grows():
+    """At late times a fixed step makes 1e-15 large: the whole network, changed by rounding, is the measure."""
+    x, y = data()
+    problem, state = ln.regression(x, y, average=True), network((4, 40, 30, 3), scale=0.15)
+    near = ln.Weights([w * (1 + 1e-15) for w in state.layers])
+    motion = ln.Muon(0.002, 0.9)
+    starts = (state, near, state.compress())
+    whole, control, small = (ln.simulate(problem, s, motion, steps=150, observe=["matrix"])["matrix"] for s in starts)
+    assert np.abs(small[:20] - whole[:20]).max() < 1e-12
+    assert np.abs(small - whole).max() <= max(1e-10, 100 * np.abs(control - whole).max())
+
+
+@pytest.mark.parametrize(
+    "motion", [ln.Adam(), ln.AdamW(), ln.Sign(0.01), ln.Optax(optax.lion(1e-3))], ids=lambda m: type(m).__name__
+)
+def test_what_sees_single_weights_refuses_compressed_networks(motion):
+    x, y = data()
+    problem = ln.regression(x, y)
+    drawn = ln.gaussian(KEY, problem, 100, 0.1)
+    for state in (drawn, network((4, 20, 3)).compress(), network((4, 20, 3)).project(np.eye(4))):
+        with pytest.raises(ln.InputError, match=f"{type(motion).__name__} does not treat all neurons alike"):
+            ln.simulate(problem, state, motion, steps=1)
+    whole = ln.gaussian(KEY, problem, (10,), 0.1)
+    assert ln.simulate(problem, whole, motion, steps=3).status == "horizon"
+    assert not whole.compressed
+
+
+def test_adam_on_a_compressed_network_would_be_another_motion():
+    """Why it is refused."""
+    x, y = data()
+    problem, state = ln.regression(x, y, average=True), network((4, 40, 3), scale=0.2)
+    small = ln.Weights(state.compress().layers)  # without its mark
+    ways = [ln.simulate(problem, s, ln.Adam(0.01), steps=100, observe=["matrix"])["matrix"] for s in (state, small)]
+    assert np.abs(ways[0] - ways[1]).max() > 0.02
+
+
+def test_modes_and_rank_one_move_as_their_networks():
+    problem = ln.factorisation(np.diag([2.0, 1.0]))
+    modes = ln.Modes([[0.3, 0.2], [0.5, 0.1], [0.4, 0.3]])
+    motion = ln.Momentum(0.01, 0.8, decay=0.05, nesterov=True)
+    by_modes = ln.simulate(problem.aligned(), modes, motion, steps=300)["loss"]
+    by_weights = ln.simulate(problem, modes.weights(np.eye(2), np.eye(2)), motion, steps=300)["loss"]
+    np.testing.assert_allclose(by_modes, by_weights, rtol=1e-12)
+    one = ln.RankOne.balanced(0.1, [1.0, 2.0], [1.0, -0.5], 4)
+    by_rank, by_weights = (ln.simulate(problem, s, motion, steps=300)["loss"] for s in (one, one.weights()))
+    np.testing.assert_allclose(by_rank, by_weights, rtol=1e-12)
+
+
+def test_decay_leaves_the_samples_of_a_relu_network():
+    x, y = data()
+    state = ln.ReluNetwork(np.ones((5, 4)), np.ones((3, 5)), x)
+    run = ln.simulate(ln.factorisation(y.T), state, ln.Momentum(1e-3, 0.9, decay=0.5), steps=20)
+    assert jnp.array_equal(run.final.inputs, x)
+    assert run.memory[0].inputs is None
+
+
+def test_states_without_weights_are_refused():
+    problem = ln.factorisation(np.eye(2))
+    closed = ln.EndToEnd(0.1 * np.eye(2), ln.Mixed(0.1))
+    assert ln.simulate(problem, closed, ln.GradientDescent(0.1), steps=2).status == "horizon"
+    for motion in (ln.Momentum(0.1), ln.GradientDescent(0.1, decay=0.1), ln.Adam()):
+        with pytest.raises(ln.InputError, match="EndToEnd has no weights"):
+            ln.simulate(problem, closed, motion, steps=2)
+    with pytest.raises(ln.InputError, match="Muon needs Weights"):
+        ln.simulate(problem.aligned(), ln.Modes(np.ones((2, 2))), ln.Muon(), steps=2)
+    with pytest.raises(ln.InputError, match="rates has 3 numbers: it must have one for each of the 2 layers"):
+        ln.simulate(problem, network((2, 2, 2)), ln.GradientDescent(0.1, rates=(1, 1, 1)), steps=2)
+
+
+# Schedules -----------------------------------------------------------------------------------------------------------
+
+
+def test_schedules_are_functions_of_the_step():
+    (x, y), state = data(), network()
+    problem, schedule = ln.regression(x, y, average=True), optax.cosine_decay_schedule(0.05, 300)
+    run = ln.simulate(problem, state, ln.Momentum(schedule, 0.9), steps=200, record=ln.every(50))
+    with jax.enable_x64():
+        sizes = np.array([schedule(jnp.asarray(k)) for k in range(200)])
+    times = np.concatenate([[0.0], np.cumsum(sizes)])[::50] / (1 - 0.9)
+    np.testing.assert_allclose(run.times, times, rtol=1e-12)
+    layers, speed = [np.array(w) for w in state.layers], [0.0, 0.0, 0.0]
+    for size in sizes:
+        moved = ln.Weights(layers).velocity(problem).layers
+        speed = [0.9 * v - np.asarray(g) for v, g in zip(speed, moved, strict=True)]
+        layers = [w - size * v for w, v in zip(layers, speed, strict=True)]
+    for one, other in zip(run.final.layers, layers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_schedules_that_cannot_be_are_refused():
+    with pytest.raises(ln.InputError, match="lr returns float64 of shape"):
+        ln.GradientDescent(lambda k: jnp.ones(2))
+    with pytest.raises(ln.InputError, match="lr"):
+        ln.GradientDescent(lambda k: 0.1 if k < 10 else 0.01)
+    with pytest.raises(ln.InputError, match="lr = -1 is not allowed"):
+        ln.Momentum(-1)
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["heavy ball", "adam", "decay"])
+def test_mini_batches_in_a_given_order_are_pytorchs(name):
+    motion, make = PAIRS[name]
+    (x, y), state = data(n=20), network()
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(20), (7, 1)), axis=1)[:, :6]
+    motion = eqx.tree_at(lambda m: m.batch, motion, ln.MiniBatch(order=order), is_leaf=lambda b: b is None)
+    ours = ln.simulate(ln.regression(x, y, average=True), state, motion, steps=1000, record=ln.linear(2)).final
+    for one, other in zip(ours.layers, torch_run(make, state, x, y, 1000, order), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_cross_entropy_by_mini_batches_is_pytorchs():
+    rng = np.random.default_rng(0)
+    x, classes, state = rng.normal(size=(30, 4)), rng.integers(0, 3, 30), network()
+    order = rng.permuted(np.tile(np.arange(30), (5, 1)), axis=1)[:, :8]
+    motion = ln.Momentum(0.01, 0.9, batch=ln.MiniBatch(order=order))
+    ours = ln.simulate(
+        ln.classification(x, classes, average=True), state, motion, steps=1000, record=ln.linear(2)
+    ).final
+    theirs = torch_run(
+        lambda p: SGD(p, 0.01, momentum=0.9), state, x, classes, 1000, order, torch.nn.CrossEntropyLoss()
+    )
+    for one, other in zip(ours.layers, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+def rows_of(batch, steps, n=10):
+    """The samples that each step saw: labels are powers of two, and the first gradient tells which were there."""
+    problem = ln.regression(np.ones((n, 1)), 2.0 ** np.arange(n))
+    prepared, memory, out = batch.prepare(problem), batch.memory(problem), []
+    for k in range(steps):
+        seen, memory = batch.at(jnp.asarray(k)).seen(problem, prepared, memory, jax.random.fold_in(KEY, k))
+        assert float(seen.scale) == pytest.approx(n / seen.samples)
+        out.append(np.rint(np.log2(np.asarray(seen.labels)[0])).astype(int))
+    return np.array(out)
+
+
+def test_passes_show_every_sample_once():
+    rows = rows_of(ln.MiniBatch(5), 8)
+    passes = rows.reshape(4, 10)
+    assert (np.sort(passes, axis=1) == np.arange(10)).all()
+    assert len({tuple(p) for p in passes}) == 4
+    left = rows_of(ln.MiniBatch(4), 6).reshape(3, 8)  # two are left out of each pass
+    assert all(len(set(p)) == 8 for p in left)
+
+
+def test_subsets_and_replacement_have_their_law():
+    draws = 400
+    subsets = rows_of(ln.MiniBatch(3, draw="subset"), draws)
+    assert all(len(set(batch)) == 3 for batch in subsets)
+    replaced = rows_of(ln.MiniBatch(3, draw="replacement"), draws)
+    twice = np.mean([len(set(batch)) < 3 for batch in replaced])
+    share = 1 - 0.9 * 0.8
+    assert abs(twice - share) < 4 * np.sqrt(share * (1 - share) / draws)
+    for rows in (subsets, replaced):  # every sample as often as any other, within five deviations
+        counts = np.bincount(rows.ravel(), minlength=10) / draws
+        assert np.abs(counts - 0.3).max() < 5 * np.sqrt(0.3 / draws)
+
+
+def test_one_batch_of_all_samples_is_descent():
+    (x, y), state = data(), network()
+    problem = ln.regression(x, y)
+    whole = ln.simulate(problem, state, ln.GradientDescent(1e-3), steps=100)["loss"]
+    for draw in ("shuffled", "subset"):
+        motion = ln.GradientDescent(1e-3, batch=ln.MiniBatch(12, draw=draw))
+        np.testing.assert_allclose(ln.simulate(problem, state, motion, steps=100, key=KEY)["loss"], whole, rtol=1e-12)
+
+
+def test_the_mean_of_many_online_steps_is_descent_on_the_moments():
+    (x, y), state = data(), network((4, 3))
+    problem = ln.regression(x, y, average=True)
+    many = jax.vmap(
+        lambda key: (
+            ln.simulate(
+                problem, state, ln.GradientDescent(0.1, batch=ln.Online(2)), steps=1, key=key, record=ln.linear(2)
+            ).final.matrix
+        )
+    )(jax.random.split(KEY, 4000))
+    mean = state.descend(problem, 0.1).matrix
+    error = np.std(many, axis=0) / np.sqrt(4000)
+    assert (np.abs(np.mean(many, axis=0) - mean) < 5 * error).all()
+    assert error.max() < 0.02
+
+
+def test_samples_of_ones_own_law():
+    teacher = np.array([[1.0, -2.0]])
+
+    def draw(key, size):
+        x = jax.random.normal(key, (size, 2))
+        return x, x @ teacher.T
+
+    problem = ln.regression(np.eye(2), teacher.T)
+    motion = ln.GradientDescent(0.1, batch=ln.Online(3, draw=draw))
+    run = ln.simulate(problem, ln.Weights([np.zeros((1, 2))]), motion, steps=1000, key=KEY)
+    assert run["loss"][-1] < 1e-12
+
+
+def test_batches_that_cannot_be_are_refused():
+    x, y = data()
+    problem, state = ln.regression(x, y), network()
+    with pytest.raises(ln.InputError, match="size = 13 is not allowed: there are 12 samples"):
+        ln.simulate(problem, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(13)), steps=1, key=KEY)
+    with pytest.raises(ln.InputError, match="order names sample 12: there are 12 samples"):
+        ln.simulate(problem, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(order=[[0, 12]])), steps=1)
+    goal = ln.factorisation(np.ones((3, 4)))
+    with pytest.raises(ln.InputError, match="Factorisation has no samples"):
+        ln.simulate(goal, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(1)), steps=1, key=KEY)
+    with pytest.raises(ln.InputError, match="key is missing"):
+        ln.simulate(problem, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(2)), steps=1)
+    with pytest.raises(ln.InputError, match="batch = 5 is not allowed: use MiniBatch"):
+        ln.GradientDescent(0.1, batch=5)
+    with pytest.raises(ln.InputError, match="size = 3 is not allowed beside order"):
+        ln.MiniBatch(3, order=[[0, 1]])
+    many = ln.regression(np.ones((5000, 4)), np.ones((5000, 3)))
+    with pytest.raises(ln.InputError, match="samples=True"):
+        ln.simulate(many, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(2)), steps=1, key=KEY)
+
+
+# Optax ---------------------------------------------------------------------------------------------------------------
+
+
+def test_transformations_that_ask_for_the_loss_get_it():
+    x, y = data()
+    problem = ln.regression(x, y, average=True)
+    floor = float(problem.optimum(3).cost)
+    for make in (optax.lbfgs(), optax.polyak_sgd(f_min=floor)):
+        run = ln.simulate(problem, network(), ln.Optax(make), steps=300)
+        assert float(run["loss"][-1]) - floor < 1e-6 * (float(run["loss"][0]) - floor)
+
+
+def test_what_is_no_transformation_is_refused():
+    with pytest.raises(ln.InputError, match="make = 3 is not allowed: give a transformation"):
+        ln.Optax(3)
+    with pytest.raises(ln.InputError, match="make cannot be called with rate"):
+        ln.Optax(optax.sgd, rate=0.1)
+    with pytest.raises(ln.InputError, match="learning_rate is not allowed beside a transformation"):
+        ln.Optax(optax.sgd(0.1), learning_rate=0.1)
+
+
+def test_step_sizes_of_transformations_may_be_batched():
+    (x, y), state = data(), network()
+    problem = ln.regression(x, y, average=True)
+    rates = jnp.array([0.001, 0.01])
+
+    def end(lr):
+        return ln.simulate(problem, state, ln.Optax(optax.adam, learning_rate=lr), steps=50)["loss"][-1]
+
+    alone = [ln.simulate(problem, state, ln.Adam(lr), steps=50)["loss"][-1] for lr in rates]
+    np.testing.assert_allclose(jax.vmap(end)(rates), alone, rtol=1e-12)
+
+
+# What every motion can -----------------------------------------------------------------------------------------------
+
+
+@given(cut=st.integers(1, 59))
+def test_runs_that_were_cut_go_on_as_if_not(cut):
+    (x, y), state = data(), network()
+    problem = ln.regression(x, y, average=True)
+    for motion in (ln.Momentum(0.01, batch=ln.MiniBatch(5)), ln.Adam(0.01), ln.Muon(0.01, iterations=2)):
+        whole = ln.simulate(problem, state, motion, steps=60, key=KEY)
+        begun = ln.simulate(problem, state, motion, steps=cut, key=KEY)
+        done = ln.simulate(problem, state, motion, steps=60 - cut, key=KEY, after=begun)
+        assert jnp.array_equal(done["loss"], whole["loss"])
+
+
+def test_memories_of_optimisers_are_saved(tmp_path):
+    (x, y), state = data(), network()
+    problem = ln.regression(x, y, average=True)
+    for motion in (ln.Momentum(0.01), ln.Adam(0.01), ln.GradientDescent(0.01, batch=ln.MiniBatch(5))):
+        run = ln.simulate(problem, state, motion, steps=20, key=KEY)
+        run.save(tmp_path / "run.zarr")
+        again = ln.load(tmp_path / "run.zarr")
+        one, other = (ln.simulate(problem, state, motion, steps=5, key=KEY, after=r)["loss"] for r in (run, again))
+        assert jnp.array_equal(one, other)
+
+
+def test_momentum_can_be_differentiated():
+    (x, y), state = data(), network()
+    problem = ln.regression(x, y, average=True)
+
+    def end(lr, back):
+        return ln.simulate(problem, state, ln.Momentum(lr, 0.9), steps=30, differentiable=back)["loss"][-1]
+
+    slope = (end(0.01 + 1e-6, False) - end(0.01 - 1e-6, False)) / 2e-6
+    np.testing.assert_allclose(jax.grad(lambda lr: end(lr, True))(0.01), slope, rtol=1e-6)
+    np.testing.assert_allclose(jax.jvp(lambda lr: end(lr, False), (0.01,), (1.0,))[1], slope, rtol=1e-6)
