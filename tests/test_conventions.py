@@ -382,7 +382,8 @@ def core():
     problem, data = ln.factorisation(matrix), ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 3)))
     state = ln.Weights((rng.normal(size=(5, 4)), rng.normal(size=(3, 5))))
     masked = ln.masked(matrix, rng.integers(0, 2, size=(3, 4)))
-    for cost in (problem, data, masked, ln.logistic(np.sign(matrix)), ln.pseudo_huber(matrix)):
+    classes = ln.classification(rng.normal(size=(6, 4)), [0, 1, 2, 2, 1, 0])
+    for cost in (problem, data, classes, masked, ln.logistic(np.sign(matrix)), ln.pseudo_huber(matrix)):
         cost.cost(state.matrix)
         state.descend(cost, 0.1)
     for start in (
@@ -406,8 +407,17 @@ def core():
         "hidden_alignment",
         "hessian_spectrum",
         "sharpness",
+        "gauss_newton_sharpness",
+        "residual_extremes",
     ):
         observe.named(name)(state, problem)
+    for cost in (data, classes):
+        observe.gradient_noise(state, cost), observe.gradient_noise_top(state, cost)
+    observe.accuracy(state, classes)
+    wide = ln.Weights((rng.normal(size=(30, 4)), rng.normal(size=(3, 30))))
+    for look in (observe.hessian_density([0.0, 1.0], 0.1), observe.preconditioned_sharpness(2.0)):
+        look(wide, data)
+    data.fresh(key, 3)
     observe.sample_kernel(state, data)
     data.fit(), data.project(), data.whiten(), data.target
     ln.simulate(problem, state, ln.GradientFlow(), time=0.1, record=ln.linear(2))

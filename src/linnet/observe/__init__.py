@@ -7,9 +7,15 @@ from linnet.observe.hessian import (
     aligned_blocks,
     aligned_sharpness,
     aligned_spectrum,
+    gauss_newton_product,
+    gauss_newton_sharpness,
+    hessian_density,
     hessian_matrix,
     hessian_product,
     hessian_spectrum,
+    preconditioned_sharpness,
+    residual_extremes,
+    residual_product,
     sharpness,
     top_hessian,
 )
@@ -38,6 +44,7 @@ from linnet.observe.layers import (
     rotated,
     subspace_distance,
 )
+from linnet.observe.noise import gradient_noise, gradient_noise_top
 from linnet.observe.observable import Observable, observable
 from linnet.observe.spectra import (
     accuracy,
@@ -67,7 +74,12 @@ __all__ = [
     "classify",
     "closure_error",
     "effective_rank",
+    "gauss_newton_product",
+    "gauss_newton_sharpness",
+    "gradient_noise",
+    "gradient_noise_top",
     "grams",
+    "hessian_density",
     "hessian_matrix",
     "hessian_product",
     "hessian_spectrum",
@@ -91,8 +103,11 @@ __all__ = [
     "observable",
     "of_shadow",
     "output_gram",
+    "preconditioned_sharpness",
     "refined_distance",
     "refined_kernel",
+    "residual_extremes",
+    "residual_product",
     "rotated",
     "sample_kernel",
     "sharpness",

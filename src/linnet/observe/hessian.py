@@ -1,45 +1,94 @@
-"""Curvature of the training cost in the weights: exact products, dense and Lanczos spectra, exact blocks."""
+"""Curvature of the training cost in the weights: exact products, dense and Lanczos spectra and densities, blocks."""
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Factorisation, Problem
-from linnet.states import EndToEnd, Modes, State
+from linnet.states import EndToEnd, Modes, ReluNetwork, ScalarMirror, SpectralMirror, State
 
 DENSE_HESSIAN = 3000  # parameters up to which the Hessian is formed as a matrix
 DENSE_SHARPNESS = 150  # below this a dense eigenproblem is cheaper than Lanczos
 
 
+def _moving(direction: Any) -> Any:
+    """A direction without what does not move: the samples of a `ReluNetwork`."""
+    if isinstance(direction, ReluNetwork):
+        return eqx.tree_at(lambda s: s.inputs, direction, jnp.zeros_like(direction.inputs))
+    return direction
+
+
 def _flat(state: Any) -> tuple[Array, Callable[[Array], Any]]:
+    """What moves of a state as one vector, and the way from such a vector to a direction."""
+    if isinstance(state, ReluNetwork):
+        flat, back = ravel_pytree(state.layers)
+        return flat, lambda v: _moving(eqx.tree_at(lambda s: s.layers, state, back(v)))
     flat, back = ravel_pytree(state)
     return flat, back
 
 
+_Product = Callable[[State, Problem, Any], Any]
+
+
+def _weights(state: State) -> None:
+    if isinstance(state, EndToEnd | ScalarMirror | SpectralMirror):
+        raise InputError(f"{type(state).__name__} has no weights, so no Hessian: use Weights or Modes.")
+
+
 def hessian_product(state: State, problem: Problem, direction: Any) -> Any:
     """The Hessian of the cost in the state's coordinates applied to a direction (a state), exactly."""
-    if isinstance(state, EndToEnd):
-        raise InputError("EndToEnd has no weights, so no Hessian: use Weights or Modes.")
-    return jax.tree.map(jnp.negative, jax.jvp(lambda s: s.velocity(problem), (state,), (direction,))[1])
+    _weights(state)
+    forward = jax.jvp(lambda s: s.velocity(problem), (state,), (_moving(direction),))[1]
+    return jax.tree.map(jnp.negative, forward)
+
+
+def gauss_newton_product(state: State, problem: Problem, direction: Any) -> Any:
+    """The Gauss-Newton part J^T C'' J of the Hessian, J = dA/dtheta, applied to a direction (a state), exactly.
+
+    The Hessian is this part, whose eigenvalues are not negative where C is convex, and `residual_product`.
+    """
+    _weights(state)
+    matrix, moved = jax.jvp(lambda s: s.matrix, (state,), (_moving(direction),))
+    return state.change(problem.curvature(matrix, moved))
+
+
+def residual_product(state: State, problem: Problem, direction: Any) -> Any:
+    """The residual part of the Hessian, sum_ij G_ij d^2 A_ij / dtheta^2 with G = dC/dA, applied to a direction."""
+    _weights(state)
+    gradient = problem.gradient(state.matrix)
+    return jax.jvp(lambda s: s.change(gradient), (state,), (_moving(direction),))[1]
+
+
+def _acting(state: State, problem: Problem, product: _Product) -> tuple[Array, Callable[[Array], Array]]:
+    """The state as a vector, and a part of its Hessian as a map of such vectors."""
+    flat, back = _flat(state)
+    return flat, lambda v: _flat(product(state, problem, back(v)))[0]
+
+
+def _matrix(flat: Float[Array, " parameters"], act: Callable[[Array], Array]) -> Float[Array, "parameters parameters"]:
+    h = jax.vmap(act)(jnp.eye(flat.size, dtype=flat.dtype))
+    return (h + h.T) / 2
 
 
 def hessian_matrix(state: State, problem: Problem) -> Float[Array, "parameters parameters"]:
-    """The dense Hessian, coordinates in the order of `jax.flatten_util.ravel_pytree(state)`."""
-    flat, back = _flat(state)
+    """The dense Hessian, coordinates in the order of `jax.flatten_util.ravel_pytree(state)`.
+
+    The samples of a `ReluNetwork` do not move and are none of them.
+    """
+    flat, act = _acting(state, problem, hessian_product)
     if flat.size > DENSE_HESSIAN:
         raise InputError(f"the state has {flat.size} parameters: the dense Hessian is for at most {DENSE_HESSIAN}.")
-    product: Callable[[Array], Array] = jax.vmap(lambda v: _flat(hessian_product(state, problem, back(v)))[0])
-    h = product(jnp.eye(flat.size, dtype=flat.dtype))
-    return (h + h.T) / 2
+    return _matrix(flat, act)
 
 
 @observable("index")
@@ -56,53 +105,157 @@ def top_hessian(count: int = 1, matvecs: int | None = None) -> Observable:
     once; dense spectra repeat it.
     """
     count = _check.integer("count", count, least=1)
-    matvecs = _check.integer("matvecs", 20 + 60 * count if matvecs is None else matvecs, least=count)
+    matvecs = _check.integer("matvecs", _products(count) if matvecs is None else matvecs, least=count)
 
     def function(state: State, problem: Problem) -> Float[Array, " count"]:
         """Largest Hessian eigenvalues, descending"""
-        flat, back = _flat(state)
+        flat, act = _acting(state, problem, hessian_product)
         if count > flat.size:
             raise InputError(f"count = {count} is not allowed: the state has {flat.size} parameters.")
-        if flat.size <= max(DENSE_SHARPNESS, matvecs):
-            return jnp.linalg.eigvalsh(hessian_matrix(state, problem))[::-1][:count]
-        return ritz_values(lambda v: _flat(hessian_product(state, problem, back(v)))[0], flat, matvecs)[:count]
+        return eigenvalues(act, flat, matvecs)[:count]
 
     return Observable(f"top_hessian_{count}", function, ("index",))
+
+
+def _products(count: int) -> int:
+    """How many products Lanczos may make for so many eigenvalues."""
+    return 20 + 60 * count
+
+
+def eigenvalues(
+    product: Callable[[Array], Array], like: Float[Array, " parameters"], matvecs: int = _products(1)
+) -> Float[Array, " values"]:
+    """Eigenvalues of a symmetric map of vectors `like` this one, descending: all if they are few, else by Lanczos."""
+    if like.size <= max(DENSE_SHARPNESS, matvecs):
+        return jnp.linalg.eigvalsh(_matrix(like, product))[::-1]
+    return ritz_values(product, like, matvecs)
 
 
 def ritz_values(
     product: Callable[[Array], Array], like: Float[Array, " parameters"], matvecs: int
 ) -> Float[Array, " matvecs"]:
     """What so many Lanczos steps know of the eigenvalues of a symmetric map of vectors `like` this one, descending."""
-    from matfree import decomp  # the one place that needs it
-
     # a fixed generic start: curvature must not depend on a seed
     first = jax.random.normal(jax.random.key(0), like.shape, dtype=like.dtype)
-    return _cut_values(decomp.tridiag_sym(matvecs, materialize=True)(product, first)[1])
+    cut, alive = _lanczos(product, first, matvecs)
+    values = jnp.linalg.eigvalsh(cut)[::-1]
+    return jnp.maximum(values, values[jnp.sum(alive) - 1])  # the values that are missing repeat the smallest one
 
 
-def _cut_values(tridiagonal: Float[Array, "m m"]) -> Float[Array, " m"]:
-    """Eigenvalues of a Lanczos matrix, descending, without what follows an exhausted Krylov space.
+def _lanczos(
+    product: Callable[[Array], Array], first: Float[Array, " parameters"], matvecs: int
+) -> tuple[Float[Array, "m m"], Bool[Array, " m"]]:
+    """The Lanczos matrix of so many steps without what follows an exhausted Krylov space, and which rows are left.
 
     Once a coupling is tiny the space is invariant and all further entries are amplified rounding. Cutting there costs
-    the square of the coupling; the values that are then missing repeat the smallest one.
+    the square of the coupling; the rows behind hold a value below every true one and touch no other.
     """
+    from matfree import decomp  # the one place that needs it
+
+    tridiagonal = decomp.tridiag_sym(matvecs, materialize=True)(product, first)[1]
     diagonal, coupling = jnp.diagonal(tridiagonal), jnp.abs(jnp.diagonal(tridiagonal, 1))
     scale = jax.lax.cummax(jnp.maximum(jnp.abs(diagonal[:-1]), coupling))
     alive = jnp.concatenate(
         [jnp.ones(1, bool), jnp.cumprod(coupling > float(np.sqrt(np.finfo(coupling.dtype).eps)) * scale).astype(bool)]
     )
     both = alive[:, None] & alive[None, :]
-    floor = -3 * jnp.max(jnp.where(both, jnp.abs(tridiagonal), 0.0)) - 1  # below every true value
-    cut = jnp.where(both, tridiagonal, 0.0) + jnp.diag(jnp.where(alive, 0.0, floor))
-    values = jnp.linalg.eigvalsh(cut)[::-1]
-    return jnp.maximum(values, values[jnp.sum(alive) - 1])
+    floor = -3 * jnp.max(jnp.where(both, jnp.abs(tridiagonal), 0.0)) - 1
+    return jnp.where(both, tridiagonal, 0.0) + jnp.diag(jnp.where(alive, 0.0, floor)), alive
 
 
 @observable()
 def sharpness(state: State, problem: Problem) -> Float[Array, ""]:
     """Sharpness: the largest eigenvalue of the Hessian"""
     return top_hessian().function(state, problem)[0]
+
+
+@observable()
+def gauss_newton_sharpness(state: State, problem: Problem) -> Float[Array, ""]:
+    """Largest eigenvalue of the Gauss-Newton part J^T C'' J of the Hessian"""
+    flat, act = _acting(state, problem, gauss_newton_product)
+    return eigenvalues(act, flat)[0]
+
+
+@observable("index")
+def residual_extremes(state: State, problem: Problem) -> Float[Array, "2"]:
+    """Largest and smallest eigenvalue of the residual part of the Hessian"""
+    flat, act = _acting(state, problem, residual_product)
+    values = eigenvalues(act, flat, _products(2))
+    return jnp.stack([values[0], values[-1]])
+
+
+def preconditioned_sharpness(preconditioner: Any) -> Observable:
+    """The largest eigenvalue of P^{-1/2} H P^{-1/2}: descent theta - lr P^{-1} dC/dtheta is stable below 2/lr of it.
+
+    `preconditioner` holds the diagonal of P, positive: a state (or any tree) of arrays in the shapes of the state's,
+    or one number for all.
+    """
+    given = jax.tree.map(lambda leaf: _check.numbers("preconditioner", leaf, above=0), preconditioner)
+
+    def function(state: State, problem: Problem) -> Float[Array, ""]:
+        """Largest eigenvalue of P^{-1/2} H P^{-1/2} for a given preconditioner P"""
+        return top_preconditioned(state, problem, given)
+
+    return Observable("preconditioned_sharpness", function, ())
+
+
+def top_preconditioned(state: State, problem: Problem, preconditioner: Any) -> Float[Array, ""]:
+    """What `preconditioned_sharpness` sees, for a preconditioner that may be traced."""
+    flat, act = _acting(state, problem, hessian_product)
+    shapes, wanted = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, _parts(state)))
+    if shapes not in ([()], wanted):
+        raise InputError(f"preconditioner has arrays of shapes {shapes}: it must be one number or have {wanted}.")
+    root = jax.lax.rsqrt(ravel_pytree(_parts(preconditioner))[0]).astype(flat.dtype)
+    return eigenvalues(lambda v: root * act(root * v), flat)[0]
+
+
+def _parts(state: Any) -> Any:
+    """The arrays of a state that move."""
+    return state.layers if isinstance(state, ReluNetwork) else state
+
+
+def hessian_density(points: Any, width: Any, *, probes: int = 16, matvecs: int = 64, seed: int = 0) -> Observable:
+    """The spectral density of the Hessian, (1/N) sum_i N(x; lambda_i, width^2), at the points x; its integral is 1.
+
+    Stochastic Lanczos quadrature: each of `probes` random vectors of signs, drawn with `seed`, sees its own density
+    through the nodes and weights of `matvecs` Lanczos steps, and their mean is without bias up to the quadrature's
+    error (Ghorbani, Krishnan and Xiao 2019). Exact where the state is small: the dense spectrum.
+    """
+    x = _check.numbers("points", points, ndim=1)
+    size = _check.number("width", width, above=0)
+    probes, matvecs = _check.integer("probes", probes, least=1), _check.integer("matvecs", matvecs, least=1)
+    key = jax.random.key(_check.integer("seed", seed, least=0))
+
+    def function(state: State, problem: Problem) -> Float[Array, " point"]:
+        """Spectral density of the Hessian, smoothed by a Gaussian"""
+        flat, act = _acting(state, problem, hessian_product)
+        where, wide = x.astype(flat.dtype), size.astype(flat.dtype)
+        if flat.size <= max(DENSE_SHARPNESS, matvecs):
+            return jnp.mean(_bumps(where, jnp.linalg.eigvalsh(_matrix(flat, act)), wide), axis=1)
+        starts = jax.random.rademacher(key, (probes, flat.size), dtype=flat.dtype)
+        return jnp.mean(densities(act, starts, where, wide, matvecs), axis=0)
+
+    return Observable("hessian_density", function, ("point",))
+
+
+def densities(
+    product: Callable[[Array], Array],
+    starts: Float[Array, "probes parameters"],
+    points: Float[Array, " point"],
+    width: Float[Array, ""],
+    matvecs: int,
+) -> Float[Array, "probes point"]:
+    """The spectral density of a symmetric map that each of the starts sees, sum_k w_k N(x; theta_k, width^2)."""
+
+    def one(start: Float[Array, " parameters"]) -> Float[Array, " point"]:
+        nodes, vectors = jnp.linalg.eigh(_lanczos(product, start, matvecs)[0])
+        return _bumps(points, nodes, width) @ vectors[0] ** 2  # what the cut left out has no weight
+
+    return jax.lax.map(one, starts)
+
+
+def _bumps(points: Float[Array, " point"], centres: Float[Array, " m"], width: Array) -> Float[Array, "point m"]:
+    return jax.scipy.stats.norm.pdf(points[:, None], centres, width)
 
 
 def aligned_blocks(
