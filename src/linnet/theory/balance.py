@@ -7,7 +7,7 @@ the literature's sign: `Weights.imbalance` is -lambda I, and `two_c_balanced` ha
     dQ/dt = scale (F Q - Q Q^T Q / 2),  F = [[-lambda/2, Y^T], [Y, lambda/2]],
 
 a Riccati equation. So Q Q^T, which holds A = W_2 W_1, C1 = W_1^T W_1 and C2 = W_2 W_2^T, is known at every time, for
-every width, shape and lambda (`balance/C2`). Times of any shape come first in what is returned.
+every width, shape and lambda (`balance/C3`). Times of any shape come first in what is returned.
 """
 
 from typing import Any, NamedTuple
@@ -79,7 +79,7 @@ def flow(
     divided by lambda. The weights follow up to a rotation of the hidden neurons; those of one are `neuron`.
 
     `decay` adds (decay/2) (|W_1|^2 + |W_2|^2) to the cost: F - decay/scale, for lambda = 0 alone, since it shrinks
-    lambda as e^{-2 decay t} (`balance/C12`). A start is refused if W_2^T W_2 - W_1 W_1^T differs from lambda I by more
+    lambda as e^{-2 decay t} (`balance/C14`). A start is refused if W_2^T W_2 - W_1 W_1^T differs from lambda I by more
     than `tol` of the layers' squares.
 
     Where a mode that is to grow is missing in the start (`end` says so), rounding brings it in at about t = 36/(scale
@@ -140,7 +140,7 @@ class Neuron(NamedTuple):
 def neuron(
     time: Number, start: Weights, target: Any, scale: Number = 1.0, *, rates: tuple[Number, Number] = (1.0, 1.0)
 ) -> Neuron:
-    """One hidden neuron, its weights themselves: Q = e^{F t} Q_0 / sqrt(M), whatever the start (`balance/C10`).
+    """One hidden neuron, its weights themselves: Q = e^{F t} Q_0 / sqrt(M), whatever the start (`balance/C13`).
 
     Every network of width 1 is balanced, lambda = |W_2|^2 - |W_1|^2. Learning rates eta_1 and eta_2 of the layers
     (`rates`) are the same flow of W_1 / g and W_2 g, g = (eta_1/eta_2)^{1/4}, with times sqrt(eta_1 eta_2) t. So is any
@@ -184,7 +184,7 @@ def grams(matrix: Any, lam: Number, width: int) -> Grams:
     """C1 = sqrt(A^T A + lambda^2/4) - lambda/2 and C2 = sqrt(A A^T + lambda^2/4) + lambda/2, where A decides them.
 
     The lighter layer's is always so. The heavier one's has `width` directions, those of A: below its full dimension it
-    is the formula on them and zero outside if rank A is the width, and else no function of A (`balance/C5`), which is
+    is the formula on them and zero outside if rank A is the width, and else no function of A (`balance/C6`), which is
     refused. All from the singular values a, the small ones as a^2 / (hypot(a, lambda/2) + |lambda|/2): a root of A^T A
     would lose half the digits at lambda = 0.
     """
@@ -234,7 +234,7 @@ def lazy(
 
     For lambda < 0 it is the projection on the row space of W_1, from the right. With w = d_out (w = d_in) P is the
     identity and both Gram matrices stand still up to 1/|lambda|; with fewer neurons the rest of Y is learned later, by
-    a large Gram matrix that moves at order t whatever lambda is (`balance/C9`).
+    a large Gram matrix that moves at order t whatever lambda is (`balance/C10`).
     """
     t, kappa = _check.numbers("time", time, least=0), _check.number("scale", scale, above=0)
     return evaluate(_lazy, t, *_layers(start, target), kappa, _lambda(start, tol))
@@ -266,8 +266,8 @@ def end(start: Weights, target: Any, scale: float = 1.0, *, decay: float = 0.0, 
     Faster ones come first: of each group with equal f > 0 those directions are reached that the start has, less what
     faster groups took. From almost every start they are the top w, and A is the target's best approximation of that
     rank, its values less decay/scale. For lambda = 0, square, w >= d and all s > decay/scale the sign of det A is
-    conserved, so half of all starts end at a saddle (`balance/C9`). `tol` is what counts as zero, relative to the start
-    and to |F|: what the start lacks in exact arithmetic is rounding here.
+    conserved, so half of all starts end at a saddle (`balance/C11`). `tol` is what counts as zero, relative to the
+    start and to |F|: what the start lacks in exact arithmetic is rounding here.
     """
     kappa, mu = _check.real("scale", scale, above=0), _check.real("decay", decay, least=0)
     first, second, goal = map(np.asarray, _layers(start, target))
