@@ -15,7 +15,7 @@ from jaxtyping import TypeCheckError
 import linnet as ln
 from linnet import linalg, observe
 from linnet.problems import KEPT_SAMPLES, Problem
-from linnet.theory import convergence, feature, landscape, mixed, spectral, stability
+from linnet.theory import balance, convergence, feature, landscape, mixed, spectral, stability
 
 # Samples -------------------------------------------------------------------------------------------------------------
 
@@ -177,6 +177,7 @@ def test_the_imbalance_is_the_layer_below_less_the_layer_above():
 ROWS = 3  # modes, neurons, rows and columns: as many as there are times in two of the shapes below
 A0, GOAL = (np.random.default_rng(seed).normal(size=(ROWS, ROWS)) for seed in (4, 5))
 MODES = np.array([0.5, 1.0, 2.5])
+LAYERS = ln.two_c_balanced(A0, 0.3)
 START = convergence.coordinates(0.4, A0[0], A0[1], GOAL)[0]
 SIZES = feature.Amplitudes(jnp.asarray(0.3), jnp.asarray(0.2))
 RATES = convergence.Envelope(jnp.asarray(2.0), jnp.asarray(0.5), jnp.asarray(1.0), True)
@@ -193,6 +194,10 @@ TIMED = {
     "spectral.noise_moments": lambda t: spectral.noise_moments(t, MODES, 0.3, MODES),
     "spectral.commutator_mean": lambda t: spectral.commutator_mean(t, A0, MODES, MODES),
     "spectral.commutator_moments": lambda t: spectral.commutator_moments(t, MODES, MODES),
+    "balance.flow": lambda t: balance.flow(t, LAYERS, GOAL),
+    "balance.neuron": lambda t: balance.neuron(t, ln.Weights((A0[:1], A0[:, :1])), GOAL, rates=(2.0, 0.5)),
+    "balance.mode": lambda t: balance.mode(t, 0.1 * MODES, MODES, 0.3, 2.0),
+    "balance.lazy": lambda t: balance.lazy(t, LAYERS, GOAL),
     "convergence.modes": lambda t: convergence.modes(t, START, 3),
     "convergence.rank_one": lambda t: convergence.rank_one(t, 0.4, A0[0], A0[1], GOAL, 3),
     "convergence.aligned": lambda t: convergence.aligned(t, 0.1 * MODES, MODES, 3),
@@ -241,7 +246,7 @@ def test_steps_come_first(name):
 
 
 def test_every_function_of_time_is_in_the_table():
-    for module in (mixed, spectral, convergence, feature, stability, landscape):
+    for module in (balance, mixed, spectral, convergence, feature, stability, landscape):
         for name, thing in vars(module).items():
             own = getattr(thing, "__module__", None) == module.__name__ and not name.startswith("_")
             if own and callable(thing) and not inspect.isclass(thing):
@@ -351,6 +356,7 @@ def spectra():
         "spectral.layer_values, first": spectral.layer_values(z, 0.1, 5).first,
         "spectral.layer_values, second": spectral.layer_values(z, 0.1, 5).second,
         "spectral.lyapunov": spectral.lyapunov(4),
+        "balance.eigenvectors": balance.eigenvectors(problem.target, 0.3).values,
         "convergence.coordinates": convergence.coordinates(1.0, np.ones(3), np.ones(4), problem.target)[0].z,
         "convergence.near_rates": convergence.near_rates(z, (3, 4), 3, rank=2),
         "landscape.spectrum": landscape.spectrum(z, (4, 3, 3), (1, 3)).values,
@@ -392,6 +398,7 @@ def core():
         ln.balanced(matrix, (4, 4)),
         ln.two_c_balanced(matrix, 0.3),
         ln.mixed_manifold(matrix, 0.3),
+        ln.lambda_balanced(key, problem, 0.3, 2),
         ln.i_gamma(problem, 0.3),
         ln.critical(problem, (3,), (1,)),
         ln.EndToEnd(matrix, ln.Mixed(0.3)),

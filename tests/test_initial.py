@@ -231,3 +231,46 @@ def test_samplers_draw_the_same_inside_and_outside_of_programs(key):
             jax.vmap(draw)(key[None])[0],
         ):
             np.testing.assert_allclose(inside, known, rtol=0, atol=1e-14)
+
+
+# Balance -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize(("d_out", "d_in"), [(3, 3), (4, 2), (2, 4), (1, 3)])
+def test_lambda_balanced_starts_are(d_out, d_in, aligned, key):
+    target = np.random.default_rng(3).normal(size=(d_out, d_in))
+    problem = ln.factorisation(target)
+    u, _, vt = np.linalg.svd(target)
+    for lam in (-3.0, -1e-6, 0.0, 1e-6, 3.0):
+        for width in (1, 2, 4, 9):
+            if lam and width > (d_out if lam > 0 else d_in):
+                with pytest.raises(ln.InputError, match=f"width = {width} is not allowed: lambda"):
+                    ln.lambda_balanced(key, problem, lam, width, aligned=aligned)
+                continue
+            start = ln.lambda_balanced(key, problem, lam, width, scale=0.3, aligned=aligned)
+            assert start.widths == (d_in, width, d_out)
+            assert start.balance(tol=1e-14) == pytest.approx(lam, abs=1e-14)
+            assert np.allclose(start.imbalance()[0], -lam * np.eye(width), atol=1e-13)
+            assert np.linalg.matrix_rank(start.matrix, tol=1e-8) == min(width, d_in, d_out)
+            if aligned:
+                modes = u.T @ start.matrix @ vt.T
+                assert np.allclose(modes, np.diag(np.diagonal(modes)) if d_out == d_in else modes * np.eye(d_out, d_in))
+    both = jax.vmap(lambda k: ln.lambda_balanced(k, problem, 0.5, 1).matrix)(jax.random.split(key, 2))
+    assert np.allclose(both[0], ln.lambda_balanced(jax.random.split(key, 2)[0], problem, 0.5, 1).matrix, atol=1e-14)
+
+
+def test_whether_layers_are_balanced_is_measured(key):
+    rng = np.random.default_rng(4)
+    start = ln.gaussian(key, ln.factorisation(np.eye(3)), 5, 1.0)
+    assert start.balance() is None
+    assert ln.balanced(rng.normal(size=(3, 4)), (50,)).balance() == pytest.approx(0.0, abs=1e-14)
+    layers = ln.lambda_balanced(key, ln.factorisation(np.eye(3)), 2.0, 3).layers
+    nearly = ln.Weights((layers[0] + 1e-7, layers[1]))
+    assert nearly.balance() is None
+    assert nearly.balance(tol=1e-5) == pytest.approx(2.0, abs=1e-5)
+    assert ln.Weights((np.ones((1, 3)), np.ones((2, 1)))).balance() == pytest.approx(-1.0)  # one neuron always is
+    with pytest.raises(ln.InputError, match="3 layers: lambda is a number of two layers"):
+        ln.identity(ln.factorisation(np.eye(2)), 0.1, 3).balance()
+    with pytest.raises(ln.InputError, match=r"balance\(\) cannot be traced"):
+        jax.jit(lambda s: s.balance())(nearly)

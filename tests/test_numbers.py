@@ -55,6 +55,7 @@ STATES = {
     "aligned": lambda x: ln.aligned(problem(), [[x, 1.0], [1.0, x]]),
     "mixed_manifold": lambda x: ln.mixed_manifold(x * EYE, x),
     "two_c_balanced": lambda x: ln.two_c_balanced(x * EYE, x),
+    "lambda_balanced": lambda x: ln.lambda_balanced(KEY, problem(), x, 2, scale=x),
     "gauge": lambda x: ln.gauge(KEY, layers(x), spread=2 + x),
 }
 OTHERS = {

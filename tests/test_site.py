@@ -83,7 +83,7 @@ def test_the_site(tmp_path):
     for sheet in tmp_path.rglob("*.css"):
         found = re.findall(r"(?:@import\s*|url\()[\"']?([^\"')]+)", sheet.read_text(encoding="utf-8"))
         assert not [address for address in found if outside(address)], sheet
-    for subject in ("mixed", "spectral", "convergence", "landscape", "stability", "feature"):
+    for subject in ("mixed", "spectral", "convergence", "landscape", "stability", "feature", "balance"):
         assert pages[tmp_path / "theory" / subject].tags.count("math") > 10
     listed = pages[tmp_path / "claims"].ids | pages[tmp_path / "errata"].ids
     assert {name.replace("/", "-") for name in registry()} <= listed

@@ -33,6 +33,9 @@ from linnet.initial import (
     identity as identity,
 )
 from linnet.initial import (
+    lambda_balanced as lambda_balanced,
+)
+from linnet.initial import (
     mixed_manifold as mixed_manifold,
 )
 from linnet.initial import (

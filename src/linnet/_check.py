@@ -35,7 +35,7 @@ def show(value: Any) -> str:
         return f"a traced value of shape {value.shape}"
     if isinstance(value, jax.Array | np.ndarray):
         return f"{value.item()!r}" if value.ndim == 0 else f"an array of shape {tuple(value.shape)}"
-    text = repr(value)
+    text = " ".join(repr(value).split())  # arrays inside would break the line
     return text if len(text) <= 60 else text[:57] + "..."
 
 

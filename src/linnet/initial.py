@@ -19,6 +19,7 @@ from linnet._check import InputError
 from linnet._random import bartlett, haar, normal, sampler, stream
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import Modes, Weights
+from linnet.states.weights import balance_exists
 
 
 def gaussian(
@@ -313,6 +314,43 @@ def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
     p = xp.sqrt(c + xp.hypot(xp.pad(s, (0, d_in - r)), c))
     second = xp.pad(u[:, :r] * (s / p[:r]), ((0, 0), (0, d_in - r)))
     return Weights((p[:, None] * vt, second))
+
+
+def lambda_balanced(
+    key: Key[Array, ""], problem: Problem, lam: float, width: int, *, scale: float = 0.1, aligned: bool = False
+) -> Weights:
+    """Two layers with W_2^T W_2 - W_1 W_1^T = lambda I: lazy for large |lambda|, rich for small (`balance/C1`).
+
+    The literature's sign: `Weights.imbalance` is -lambda I. Such layers exist for lambda = 0, for lambda > 0 with width
+    <= d_out and for lambda < 0 with width <= d_in. For lambda > 0, W_1 has entries N(0, scale^2) and W_2 is
+    Z sqrt(lambda + W_1 W_1^T) with a Haar frame Z; for lambda < 0 the layers change places; for lambda = 0 they are
+    W_1 = K Z_1^T and W_2 = Z_2 K^T with such entries of K, width x min(width, d_in, d_out). `aligned` takes the
+    problem's singular vectors as frames, and `scale` for every singular value of the lighter layer.
+    """
+    d_out, d_in = _matrix(problem)
+    number, size = _check.real("lam", lam), _check.real("scale", scale, least=0)
+    w = _check.integer("width", width, least=1)
+    balance_exists(number, w, (d_out, d_in))
+    _check.fits("width", w, 3 * w * (w + d_in + d_out), f"layers of {w} neurons with their frames")
+    turns, free, one, other = jax.random.split(_stream(key, "lambda_balanced"), 4)
+    heavy, light = (d_out, d_in) if number >= 0 else (d_in, d_out)  # what the heavier and the lighter layer lead to
+    k = min(w, heavy, light)
+    if _check.flag("aligned", aligned):
+        u, _, vt = np.linalg.svd(np.asarray(problem.target), full_matrices=True)
+        above, below = (u, vt.T[:, :k]) if number >= 0 else (vt.T, u[:, :k])
+        xp, (turn,) = _known(haar(turns, w, w))
+        values = np.full(k, size)
+    elif number == 0:
+        xp, (inner, above, below) = _known(normal(free, (w, k)), haar(one, heavy, k), haar(other, light, k))
+        return Weights((size * inner @ below.T, size * above @ inner.T))
+    else:
+        xp, (entries, frame) = _known(normal(free, (w, light)), haar(one, heavy, w))
+        turn, values, rows = xp.linalg.svd(size * entries, full_matrices=True)
+        above, below = frame @ turn, rows[:k].T
+    reached = min(w, heavy)
+    root = xp.sqrt(abs(number) + xp.pad(values, (0, w - k))[:reached] ** 2)
+    lighter, heavier = (turn[:, :k] * values) @ below.T, turn[:, :reached] * root @ above[:, :reached].T
+    return Weights((lighter, heavier.T) if number >= 0 else (heavier, lighter.T))
 
 
 def _known(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:

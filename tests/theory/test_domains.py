@@ -22,7 +22,7 @@ import pytest
 
 import linnet as ln
 from linnet import _check, theory
-from linnet.theory import _formula, convergence, feature, landscape, mode_fate
+from linnet.theory import _formula, balance, convergence, feature, landscape, mode_fate
 from linnet.theory.regime import Regime
 
 RAGGED = [[1.0], [1.0, 2.0]]
@@ -166,7 +166,64 @@ SPECTRUM = Tensor(VALUES, negative=False)
 LEARNED = Other([2.0, 1.0], (VALUES * math.nan, -VALUES, VALUES[::-1], MATRIX, [3.0, 2.0, 1.0]))
 
 
+WEIGHTS = ln.Weights((MATRIX, MATRIX.T))
+BALANCED = Other(
+    WEIGHTS,
+    (
+        ln.Weights((MATRIX, 2 * MATRIX)),
+        ln.Weights((MATRIX, MATRIX, MATRIX)),
+        ln.Weights((MATRIX[:, :1], MATRIX)),
+        (MATRIX, MATRIX.T),
+    ),
+)
+NEURON = Other(ln.Weights((MATRIX[:1], MATRIX[:, :1])), (WEIGHTS, ln.Weights((MATRIX[:1, :1], MATRIX[:, :1])), MATRIX))
+GRAMS = balance.Grams(MATRIX, np.eye(2), np.eye(2))
+ZERO = nonnegative(1e-10, **ONE, below=1.0)
+LONG = nonnegative(0.7, time=True, large=1e3)  # composed steps cost in proportion
+
+
 TABLE = {
+    # balance
+    "balance.Grams.kernel": {"inputs": Tensor(MATRIX)},
+    "balance.Grams.similarity": {"inputs": Tensor(MATRIX)},
+    "balance.flow": {
+        "time": LONG,
+        "start": BALANCED,
+        "target": Tensor(MATRIX),
+        "scale": positive(1.5, **ONE, large=10.0),
+        "decay": nonnegative(0.3, **ONE, large=10.0),
+        "tol": ZERO,
+    },
+    "balance.eigenvectors": {"target": Tensor(MATRIX), "lam": Num(0.3, **ONE)},
+    "balance.neuron": {
+        "time": LONG,
+        "start": NEURON,
+        "target": Tensor(MATRIX),
+        "scale": positive(1.5, **ONE, large=10.0),
+        "rates": Other((2.0, 0.5), ((1.0,), (1.0, 0.0), (1.0, math.nan), (1.0, "abc"))),
+    },
+    "balance.grams": {"matrix": Tensor(MATRIX), "lam": Num(0.3, **ONE), "width": Count(2, 2, 2)},
+    "balance.mode": {
+        "time": TIME,
+        "start": Num(0.1),
+        "target": Num(2.0),
+        "lam": Num(0.3),
+        "scale": positive(1.5),
+    },
+    "balance.lazy": {
+        "time": TIME,
+        "start": BALANCED,
+        "target": Tensor(MATRIX),
+        "scale": positive(1.5, **ONE),
+        "tol": ZERO,
+    },
+    "balance.end": {
+        "start": BALANCED,
+        "target": Tensor(MATRIX),
+        "scale": positive(1.5, **ONE),
+        "decay": nonnegative(0.3, **ONE),
+        "tol": ZERO,
+    },
     # convergence
     "convergence.aligned_time": {
         "start": positive(0.1, **ONE, most=0.5),
@@ -658,7 +715,7 @@ UNKNOWN = {
     "stability.cross_threshold": {"ratio"},
     "stability.flow_time": {"end"},
 }
-SELF = {"Task": TASK, "Aligned": ALIGNED, "EndState": END, "Regime": Regime, "Spectrum": SPECTRA}
+SELF = {"Grams": GRAMS, "Task": TASK, "Aligned": ALIGNED, "EndState": END, "Regime": Regime, "Spectrum": SPECTRA}
 
 
 def public_functions():
@@ -742,7 +799,7 @@ def test_lists_are_arrays_and_shapes_go_together(name):
             call(**good | {first: np.full(2, good[first]), second: np.full(3, good[second])})
 
 
-ROOMS = ("convergence", "feature", "mixed", "mode_fate", "rank_one_flow", "spectral", "stability")
+ROOMS = ("balance", "convergence", "feature", "mixed", "mode_fate", "rank_one_flow", "spectral", "stability")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What claims and experiments are about: the five papers, and what users bring in files and packages of their own."""
+"""What claims and experiments are about: the papers, and what users bring in files and packages of their own."""
 
 import contextlib
 import difflib
@@ -76,6 +76,13 @@ PAPERS = {
             "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks",
             "Feature learning",
             "Wei Huang, Wuyang Chen, Zhiqiang Xu, Zhangyang Wang, Taiji Suzuki",
+        ),
+        Subject(
+            "balance",
+            "From Lazy to Rich: Exact Learning Dynamics in Deep Linear Networks",
+            "Balance",
+            "Clementine C. J. Domine, Nicolas Anguita, Alexandra M. Proca, Lukas Braun, Daniel Kunin, "
+            "Pedro A. M. Mediano, Andrew M. Saxe",
         ),
     )
 }

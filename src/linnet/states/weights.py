@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from linnet import _check
@@ -86,6 +87,21 @@ class Weights(State):
         """D_l = W_l W_l^T - W_{l+1}^T W_{l+1} for l = 1..L-1: the constants of every gradient flow."""
         return tuple(product(below, below.T) - product(above.T, above) for below, above in pairwise(self.layers))
 
+    def balance(self, *, tol: float = 1e-10) -> float | None:
+        """lambda if these two layers are lambda-balanced, W_2^T W_2 - W_1 W_1^T = lambda I; None if they are not.
+
+        The literature's lambda: `imbalance` is -lambda I. Balanced means up to `tol` times |W_1|^2 + |W_2|^2 (Frobenius
+        norms, of the difference too); lambda is the mean that was measured, and 0 if that is rounding.
+        `theory.balance` has the flow of such layers in closed form.
+        """
+        tol = _check.real("tol", tol, least=0, below=1)
+        if self.depth != 2:
+            raise InputError(f"this network has {self.depth} layers: lambda is a number of two layers.")
+        if _check.traced(self.layers):
+            raise InputError("whether layers are balanced depends on their numbers: balance() cannot be traced.")
+        found = measured_balance(*self.layers)
+        return float(found.lam) if found.defect <= tol else None
+
     def compress(self, *, tol: float | None = None) -> "Weights":
         """The same network for ever, with every hidden layer cut to the neurons that matter.
 
@@ -163,6 +179,41 @@ def scaled_layers(layers: Sequence[Array], factors: Any) -> tuple[Array, ...]:
     if len(factors) != len(layers):
         raise InputError(f"rates has {len(factors)} numbers: it must have one for each of the {len(layers)} layers.")
     return tuple(factor * layer for factor, layer in zip(factors, layers, strict=True))
+
+
+class Balance(NamedTuple):
+    """The mean lambda of two layers, what W_2^T W_2 - W_1 W_1^T - lambda I is in units of `size`, |W_1|^2 + |W_2|^2."""
+
+    lam: Any
+    defect: Any
+    size: Any
+
+
+def measured_balance(first: Any, second: Any) -> Balance:
+    """How far two layers are from W_2^T W_2 - W_1 W_1^T = lambda I, in NumPy where they are known."""
+    xp: Any = jnp if _check.traced((first, second)) else np
+    first, second = (xp.asarray(layer, dtype=np.float64) for layer in (first, second))
+    (w, d_in), both = first.shape, xp.concatenate([first, second.T], axis=1)
+    if w > both.shape[1]:  # neurons beyond d_in + d_out have nothing in either layer, after a rotation
+        both = xp.linalg.qr(both, mode="r")
+    one, two = both[:, :d_in], both[:, d_in:]
+    gap = two @ two.T - one @ one.T
+    lam, size = xp.trace(gap) / w, xp.sum(both**2)
+    lam = xp.where(xp.abs(lam) > np.finfo(np.float64).eps * size, lam, 0.0)  # less is rounding
+    apart = xp.sum((gap - lam * np.eye(len(both))) ** 2) + (w - len(both)) * lam**2
+    return Balance(lam, xp.sqrt(apart) / xp.where(size > 0, size, 1.0), size)
+
+
+def balance_exists(lam: Any, width: int, shape: tuple[int, int]) -> None:
+    """Refuses a lambda that no layers of this width have: lambda > 0 needs w <= d_out, lambda < 0 needs w <= d_in."""
+    if _check.traced(lam) or lam == 0:
+        return
+    (name, most), sign = (("d_out", shape[0]), ">") if lam > 0 else (("d_in", shape[1]), "<")
+    if width > most:
+        raise InputError(
+            f"width = {width} is not allowed: lambda {sign} 0 needs a width of at most "
+            f"{name} = {most} (lambda = {lam:g})."
+        )
 
 
 def _span(columns: Float[Array, "w k"], tol: float | None) -> Float[Array, "w r"] | None:

@@ -7,7 +7,6 @@ g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come fi
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
@@ -15,7 +14,8 @@ from jaxtyping import Array, Float
 from linnet import _check
 from linnet._check import InputError
 from linnet.theory import landscape
-from linnet.theory._formula import FEW, each, evaluate, while_loop
+from linnet.theory._formula import each, evaluate
+from linnet.theory._riccati import composed, eigen, few, steps
 from linnet.theory._times import leading
 from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known, one_start, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
@@ -109,9 +109,9 @@ def two_layers(
 ) -> Float[Array, "... d_out d_in"]:
     """The flow of two balanced layers from a start of any rank, in closed form.
 
-    Q = [W_1^T; W_2] obeys Q' = n (H Q - Q Q^T Q / 2), H = [[0, Z^T], [Z, 0]], a Riccati equation. Composed in steps of
-    n z_1 dt <= 5, each Q <- E Q chol(M)^{-T} with E = exp(n H dt), M = I + Q^T (int n exp(2 n H x) dx) Q, so that
-    nothing overflows and the rank stays what it is, for ever.
+    Q = [W_1^T; W_2] obeys Q' = n (H Q - Q Q^T Q / 2), H = [[0, Z^T], [Z, 0]], a Riccati equation, solved in composed
+    steps, so that nothing overflows and the rank stays what it is, for ever. `theory.balance` has layers of any
+    imbalance, and their Gram matrices.
     """
     a0, z = _check.double("start", start, ndim=2), _check.double("target", target, ndim=2)
     if a0.shape != z.shape:
@@ -121,44 +121,17 @@ def two_layers(
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
     found = max(1, int(np.sum(s > 1e-12 * s[0])))
     kept = found if rank is None else _check.integer("rank", rank, least=1, most=min(z.shape))
-    known = not _check.traced((t, z, count))
-    short = known and np.max(t, initial=0.0) * float(count) * np.linalg.norm(np.asarray(z), 2) <= _LONG
-    return evaluate(_two_layers, t, a0, z, count, rank=kept, few=FEW if short else -1)
-
-
-_LONG = 1000  # n z_1 t from which on the steps are worth a compiler
+    return evaluate(_two_layers, t, a0, z, count, rank=kept, few=few(steps(t, count, z)))
 
 
 def _two_layers(xp: Any, times: Array, a0: Array, target: Array, samples: Array, *, rank: int) -> Array:
-    d_out, d_in = target.shape
-    k, solve = min(d_out, d_in), (scipy.linalg if xp is np else jax.scipy.linalg).solve_triangular
-    p, values, qt = xp.linalg.svd(target)
-    root = np.sqrt(0.5)
-    # eigenvectors of H in the order +z, -z, 0
-    paired = xp.concatenate([qt[:k].T, p[:, :k]]) * root
-    mirrored = xp.concatenate([qt[:k].T, -p[:, :k]]) * root
-    alone = xp.block([[qt[k:].T, np.zeros((d_in, d_out - k))], [np.zeros((d_out, d_in - k)), p[:, k:]]])
-    frame = xp.concatenate([paired, mirrored, alone], axis=1)
-    rate = xp.concatenate([values, -values, np.zeros(d_in + d_out - 2 * k)])
+    rates, frame = eigen(xp, target, 0.0)
     u, s, vt = xp.linalg.svd(a0, full_matrices=False)
     start = frame.T @ (xp.concatenate([vt[:rank].T, u[:, :rank]]) * xp.sqrt(s[:rank]))
 
     def at(time: Array) -> Array:
-        total = samples * time
-        steps = xp.maximum(xp.ceil(total * values[0] / 5), 1.0)
-        dt = total / steps
-        gain = xp.exp(rate * dt)[:, None]
-        safe = xp.where(rate != 0, rate, 1.0)
-        integral = xp.where(rate != 0, xp.expm1(2 * safe * dt) / (2 * safe), dt)[:, None]
-
-        def step(now: tuple[Array, Array]) -> tuple[Array, Array]:
-            count, y = now
-            factor = xp.linalg.cholesky(np.eye(rank) + y.T @ (integral * y))
-            return count + 1, solve(factor, (gain * y).T, lower=True).T
-
-        _, y = while_loop(xp, lambda now: now[0] < steps, step, (xp.zeros_like(steps), start))
-        q = frame @ y
-        return q[d_in:] @ q[:d_in].T
+        q = frame @ composed(xp, samples * time, start, rates)
+        return q[target.shape[1] :] @ q[: target.shape[1]].T
 
     return each(xp, at, times.reshape(-1)).reshape(*times.shape, *target.shape)
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float
 from linnet import _check
 from linnet._check import InputError
 from linnet.theory._formula import each, evaluate
+from linnet.theory._riccati import eigen
 from linnet.theory._times import leading
 
 Number = float | Array | np.ndarray
@@ -204,18 +205,13 @@ def _matrix(xp: Any, times: Array, a0: Array, goal: Array, c: Array, kappa: Arra
     times, c = (kappa * times).astype(goal.dtype), c.astype(goal.dtype)
     d_out, d_in = goal.shape
     r = min(d_out, d_in)
-    u, s, vt = xp.linalg.svd(goal, full_matrices=True)
-    v = vt.T
-    h, half = xp.hypot(s, c), xp.arctan2(s, c) / 2
-    cos, sin = xp.cos(half), xp.sin(half)
-    none_in, none_out = np.zeros((d_in, d_out - r)), np.zeros((d_out, d_in - r))
-    grow = xp.block([[v[:, :r] * cos, v[:, r:]], [u[:, :r] * sin, none_out]])
-    decay = xp.block([[-v[:, :r] * sin, none_in], [u[:, :r] * cos, u[:, r:]]])
-    up, down = (xp.concatenate([h, xp.full(d - r, c)]) for d in (d_in, d_out))
-
+    rates, frame = eigen(xp, goal, -2 * c)
+    (up, down), grow, decay = (rates[:d_in], -rates[d_in:]), frame[:, :d_in], frame[:, d_in:]
     u0, s0, v0t = xp.linalg.svd(a0, full_matrices=True)
     p = xp.sqrt(c + xp.hypot(xp.pad(s0, (0, d_in - r)), c))
-    z0 = xp.concatenate([v0t.T * p, xp.concatenate([u0[:, :r] * _ratio(xp, s0, p[:r]), none_out], axis=1)])
+    z0 = xp.concatenate(
+        [v0t.T * p, xp.concatenate([u0[:, :r] * _ratio(xp, s0, p[:r]), np.zeros((d_out, d_in - r))], axis=1)]
+    )
 
     def at(tau: Array) -> Array:
         def phi(rate: Array) -> Array:
