@@ -1,5 +1,25 @@
 """Theory: the papers' formulas in numerically stable form, one module for each subject. No simulation."""
 
-from linnet.theory import convergence, feature, landscape, mixed, mode_fate, rank_one_flow, spectral, stability
+from linnet.theory import (
+    convergence,
+    feature,
+    landscape,
+    mixed,
+    mode_fate,
+    optimisers,
+    rank_one_flow,
+    spectral,
+    stability,
+)
 
-__all__ = ["convergence", "feature", "landscape", "mixed", "mode_fate", "rank_one_flow", "spectral", "stability"]
+__all__ = [
+    "convergence",
+    "feature",
+    "landscape",
+    "mixed",
+    "mode_fate",
+    "optimisers",
+    "rank_one_flow",
+    "spectral",
+    "stability",
+]
