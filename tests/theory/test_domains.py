@@ -144,6 +144,7 @@ DECAYED = {
     "decay": nonnegative(0.1, **ONE),
     "depth": Count(3),
     "scale": positive(1.5, **ONE),
+    "local": NO,
 }
 HESSIANS = np.array([[[1.0, 0.2], [0.2, 2.0]], [[0.5, 0.1], [0.1, 0.3]]])
 BATCHES = {

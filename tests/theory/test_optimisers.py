@@ -161,12 +161,12 @@ def test_whole_matrices_have_no_lower_minimum(depth, width):
 
 
 @pytest.mark.compiles
-@given(st.integers(1, 4), st.integers(1, 3), st.floats(0.01, 0.6), st.floats(0.5, 2.0), st.integers(0, 99))
-def test_curvatures_with_decay_are_the_dense_hessians(depth, d, decay, scale, seed):
+@given(st.integers(1, 4), st.integers(1, 3), st.floats(0.01, 0.6), st.floats(0.5, 2.0), FLAGS, st.integers(0, 99))
+def test_curvatures_with_decay_are_the_dense_hessians(depth, d, decay, scale, local, seed):
     rng = np.random.default_rng(seed)
     s = rng.uniform(0.0, 3.0, d)
     s[rng.uniform(size=d) < 0.2] = 0.0
-    values = np.asarray(optimisers.decayed_value(s, decay, depth, scale=scale)) ** (1 / depth)
+    values = np.asarray(optimisers.decayed_value(s, decay, depth, scale=scale, local=local)) ** (1 / depth)
     frames = np.linalg.qr(rng.normal(size=(depth + 1, d, d)))[0]
     layers = [up @ np.diag(values) @ down.T for down, up in itertools.pairwise(frames)]
     target = (frames[-1] * s) @ frames[0].T
@@ -174,10 +174,11 @@ def test_curvatures_with_decay_are_the_dense_hessians(depth, d, decay, scale, se
     flat = np.concatenate([w.ravel() for w in layers])
     assert np.max(np.abs(jax.grad(cost)(flat))) < 1e-13
     dense = scale * np.linalg.eigvalsh(jax.hessian(cost)(flat))[::-1]
-    found = optimisers.decayed_curvatures(s, decay, depth, scale=scale)
+    found = optimisers.decayed_curvatures(s, decay, depth, scale=scale, local=local)
     assert found.shape == dense.shape
     assert np.max(np.abs(found - dense)) < 1e-11
-    assert optimisers.decayed_sharpness(s, decay, depth, scale=scale) == pytest.approx(found[0], rel=1e-13)
+    sharp = optimisers.decayed_sharpness(s, decay, depth, scale=scale, local=local)
+    assert sharp == pytest.approx(found[0], rel=1e-13)
     assert found[-1] > -1e-12
 
 

@@ -206,38 +206,40 @@ def _decayed_value(xp: Any, target: Array, decay: Array, scale: Array, *, depth:
 
 
 def decayed_curvatures(
-    targets: Any, decay: float, depth: int, *, scale: float = 1.0
+    targets: Any, decay: float, depth: int, *, scale: float = 1.0, local: bool = False
 ) -> Float[np.ndarray, " curvatures"]:
-    """All L d^2 eigenvalues of the Hessian at the global minimum with decay, which counts in them, descending.
+    """All L d^2 eigenvalues of the Hessian at the minimum with decay, which counts in them, descending.
 
-    For d x d layers and all d singular values of the target, zeros included (`optimisers/C7`). A mode that survives has
-    kappa L sigma^{2-2/L} - (L-2) mu once and 2 mu L - 1 times; each pair of modes adds a block of 2L, whose top is
-    kappa (sigma_i + sigma_j) + 2 mu for two layers and kappa L sigma^{2-2/L} + L mu for equal values. The zeros are
-    rotations of hidden neurons.
+    For d x d layers and all d singular values of the target, zeros included; the minimum is that of `decayed_value`
+    (`optimisers/C7`). A mode above 0 has kappa L sigma^{2-2/L} - (L-2) mu once and 2 mu L - 1 times; each pair of modes
+    adds a block of 2L, whose top is kappa (sigma_i + sigma_j) + 2 mu for two layers and kappa L sigma^{2-2/L} + L mu
+    for equal values. The zeros are rotations of hidden neurons.
     """
-    values, decay, depth, scale = _spectrum(targets, decay, depth, scale)
-    return np.sort(_curvatures(values, decay, depth, scale))[::-1]
+    values, at = _minimum(targets, decay, depth, scale, local)
+    return np.sort(_curvatures(values, **at))[::-1]
 
 
-def decayed_sharpness(targets: Any, decay: float, depth: int, *, scale: float = 1.0) -> float:
+def decayed_sharpness(targets: Any, decay: float, depth: int, *, scale: float = 1.0, local: bool = False) -> float:
     """The largest of `decayed_curvatures`, which sets the largest stable step (`optimisers/C7`).
 
     With decay and close top values it belongs to the pair of them, above the curvature of the top mode itself.
     """
-    values, decay, depth, scale = _spectrum(targets, decay, depth, scale)
+    values, at = _minimum(targets, decay, depth, scale, local)
     # equal targets have equal blocks: two of each know all pairs
     kept, counts = np.unique(values, return_counts=True)
-    return float(np.max(_curvatures(np.repeat(kept, np.minimum(counts, 2)), decay, depth, scale)))
+    return float(np.max(_curvatures(np.repeat(kept, np.minimum(counts, 2)), **at)))
 
 
-def _spectrum(targets: Any, decay: Any, depth: Any, scale: Any) -> tuple[np.ndarray, float, int, float]:
+def _minimum(targets: Any, decay: Any, depth: Any, scale: Any, local: Any) -> tuple[np.ndarray, dict[str, Any]]:
     values = np.asarray(_check.numbers("targets", targets, ndim=1, least=0))
-    _check.fits("targets", targets, 4 * values.size**2 * _check.integer("depth", depth, least=1) ** 2, "the blocks")
-    return values, _check.real("decay", decay, least=0), int(depth), _check.real("scale", scale, above=0)
+    depth = _check.integer("depth", depth, least=1)
+    _check.fits("targets", targets, 4 * values.size**2 * depth**2, "the blocks of all pairs")
+    scale, local = _check.real("scale", scale, above=0), _check.flag("local", local)
+    return values, {"decay": _check.real("decay", decay, least=0), "depth": depth, "scale": scale, "local": local}
 
 
-def _curvatures(goal: Any, decay: float, depth: int, scale: float) -> np.ndarray:
-    learned = np.asarray(decayed_value(goal, decay, depth, scale=scale))
+def _curvatures(goal: Any, decay: float, depth: int, scale: float, local: bool) -> np.ndarray:
+    learned = np.asarray(decayed_value(goal, decay, depth, scale=scale, local=local))
     layers: Any = np.broadcast_to(learned ** (1 / depth), (depth, learned.size))
     blocks = blocks_of_values(np, layers, goal)
     return np.concatenate([scale * np.linalg.eigvalsh(block).ravel() + decay for block in blocks])
