@@ -28,6 +28,28 @@ def test_python_and_the_command_agree_in_every_field(depth, typed):
     assert told == json.loads(dumps(said.measure().to_dict()))
 
 
+def test_momentum_and_decay_are_told_as_in_python(typed):
+    told = answer(
+        typed,
+        "--depth",
+        3,
+        "--spectrum",
+        "3,1",
+        "--beta",
+        0.9,
+        "--nesterov",
+        "--averaged",
+        "--decay",
+        0.1,
+        "--decoupled",
+    )
+    how = {"nesterov": True, "averaged": True, "decoupled": True}
+    assert told == json.loads(dumps(predict.stability([3, 1], depth=3, beta=0.9, decay=0.1, **how).to_dict()))
+    words = typed("--depth", 3, "--spectrum", "3,1", "--beta", 0.9, "--decay", 0.1)[1]
+    assert "momentum 0.9 and decay 0.1 in the gradient" in words
+    assert "stable below lr =" in words
+
+
 def test_every_outcome_has_its_word(typed, tmp_path):
     base = ("--depth", 3, "--spectrum", "10,6")
     edge = 1 / (3 * 10 ** (4 / 3))  # lr of kappa = 1

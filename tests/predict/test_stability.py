@@ -287,3 +287,124 @@ def test_the_picture_shows_orbits_and_the_run():
     names = [text.get_text() for text in measured.axes[0].get_legend().get_texts()]
     assert names == ["mode 1, target 10", "mode 2, target 6", "lr = 0.033", "exact run, its last steps"]
     assert len(predicted.axes[0].get_legend().get_texts()) == 3
+
+
+# Momentum and decay ---------------------------------------------------------------------------------------------------
+
+
+def trained(s, depth, lr, alpha, steps, how, *, balanced=False, unit=1.0, kick=0.0):
+    """Matrices trained as frameworks write it, towards a target with random singular vectors: U^T A V at every step."""
+    rng = np.random.default_rng(0)
+    d = len(s)
+    u, v = (np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(2))
+    v = u if balanced else v
+    w = [alpha * np.eye(d) for _ in range(depth)]
+    if not balanced:
+        w[-1] = np.zeros((d, d))
+    w = [layer + kick * rng.normal(size=(d, d)) for layer in w]
+    speed, beta, decay = [np.zeros((d, d))] * depth, how.get("beta", 0.0), how.get("decay", 0.0)
+    share, apart = 1 - beta if how.get("averaged") else 1.0, how.get("decoupled", False)
+    seen = []
+    for _ in range(steps):
+        below = [np.eye(d)]
+        for layer in w:
+            below.append(layer @ below[-1])
+        seen.append(u.T @ below[-1] @ v)
+        if np.max(np.abs(seen[-1])) > 1e6:
+            break
+        back, next_w = unit * (below[-1] - (u * s) @ v.T), list(w)
+        for level in range(depth - 1, -1, -1):
+            g = share * (back @ below[level].T + (0 if apart else decay) * w[level])
+            speed[level] = beta * speed[level] + g
+            along = g + beta * speed[level] if how.get("nesterov") else speed[level]
+            next_w[level] = (1 - lr * decay * apart) * w[level] - lr * along
+            back = w[level].T @ back
+        w = next_w
+    return np.array(seen)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"beta": 0.8},
+        {"beta": 0.8, "nesterov": True, "decay": 0.05},
+        {"beta": 0.8, "averaged": True, "decay": 0.05, "decoupled": True},
+        {"beta": 0.6, "nesterov": True, "decay": 0.05, "decoupled": True},
+        {"decay": 0.2},
+    ],
+)
+@pytest.mark.parametrize(("depth", "half"), [(1, True), (2, False), (3, True)])
+def test_modes_with_momentum_and_decay(depth, half, how):
+    s, unit = np.array([3.0, 2.8, 1.0]), 1.0 if half else 2.0
+    told = predict.stability(s, depth=depth, alpha=0.5, half=half, **how)
+    told = predict.stability(s, depth=depth, alpha=0.5, half=half, lr=3 * told.lr, **how)
+    seen = trained(s, depth, told.lr, 0.5, 3000, how, unit=unit)
+    ends = np.diagonal(seen[-1])
+    assert (told.beta, told.decay) == (how.get("beta", 0.0), how.get("decay", 0.0))
+    for i, mode in enumerate(told.modes):
+        assert mode.fate is Fate.CONVERGES
+        assert mode.low == mode.high == mode.rest == pytest.approx(ends[i], rel=1e-9)
+        assert mode.leaves_start_after == np.argmax(seen[:, i, i] >= mode.rest / 2)
+        assert mode.kappa == pytest.approx(2 * told.lr / mode.thresholds.oscillates)
+        assert (mode.thresholds.doubles, mode.thresholds.diverges) == (None, None)
+    assert (told.cross, told.sorting, told.balancing) == (None, None, None)
+    # whole matrices near the minimum: below the largest stable step they come back, and above they leave
+    learned = told.modes[0].rest ** (1 / depth)
+    for factor, stable in ((0.98, True), (1.02, False)):
+        near = trained(s[:1], depth, factor * told.modes[0].thresholds.oscillates, learned + 1e-6, 1500, how,
+                       balanced=True, unit=unit)  # fmt: skip
+        assert (np.ptp(near[-10:]) < 1e-6) == stable
+
+
+def test_two_close_modes_with_decay_bear_less_than_one():
+    s, how = np.array([2.0, 1.95]), {"decay": 0.1}
+    told = predict.stability(s, depth=2, alpha=1.0, start="balanced", lr=0.515, **how)
+    first = told.modes[0].thresholds.oscillates
+    assert told.largest_stable_lr == pytest.approx(2 / 3.95)
+    assert told.largest_stable_lr < told.lr < first == pytest.approx(2 / 3.8)
+    assert any("Entries of A between modes grow" in note for note in told.notes)
+    assert not predict.stability(s, depth=2, lr=0.5, **how).notes
+    for lr, grows in ((0.5, False), (0.515, True)):
+        seen = trained(s, 2, lr, 1.4, 4000, how, balanced=True, kick=1e-6)
+        assert (np.max(np.abs(seen[-10:, 0, 1])) > 1e-3) == grows
+
+
+def test_where_decay_and_momentum_lead():
+    # from three layers on 0 is a minimum, and small starts never leave it
+    small = predict.stability([2.0, 1.0], depth=3, decay=0.1, alpha=0.01, start="balanced", lr=0.01)
+    assert [mode.fate for mode in small.modes] == [Fate.TRAPPED] * 2
+    assert [mode.leaves_start_after for mode in small.modes] == [math.inf] * 2
+    assert "at 0, which decay has made a minimum" in str(small)
+    # two layers: below the decay nothing is learned, and that is the minimum
+    soft = predict.stability([2.0, 0.1], depth=2, decay=0.3, alpha=0.05, lr=0.05)
+    assert [mode.rest for mode in soft.modes] == pytest.approx([1.7, 0.0])
+    assert [mode.fate for mode in soft.modes] == [Fate.CONVERGES] * 2
+    assert "comes to rest where decay leaves it" in str(soft)
+    # overshooting: lost on the way to a minimum that would be stable
+    lost = predict.stability([5.0], depth=2, beta=0.9, lr=0.19)
+    seen = trained(np.array([5.0]), 2, 0.19, lost.alpha, 300, {"beta": 0.9})
+    assert lost.lr < lost.largest_stable_lr
+    assert lost.modes[0].fate is Fate.DIVERGES
+    assert np.max(np.abs(seen)) > 1e6
+    assert "lost on the way" in str(lost)
+    # a cycle beyond the edge, or what nobody knows
+    cycle = predict.stability([5.0], depth=2, beta=0.3, lr=0.27, alpha=2.0, start="balanced")
+    ends = trained(np.array([5.0]), 2, 0.27, 2.0, 9000, {"beta": 0.3}, balanced=True)[-50:, 0, 0]
+    assert (cycle.modes[0].fate, cycle.modes[0].period) == (Fate.CYCLE, 2)
+    assert (cycle.modes[0].low, cycle.modes[0].high) == pytest.approx((ends.min(), ends.max()))
+    assert cycle.plot().axes
+    with pytest.raises(InputError, match=r"run is not allowed with momentum 0\.3"):
+        cycle.measure()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"beta": 1.0}, "beta = 1.0 is not allowed"),
+        ({"decay": -1}, "decay = -1 is not allowed"),
+        ({"nesterov": 1}, "nesterov = 1 is not allowed"),
+    ],
+)
+def test_momentum_and_decay_that_cannot_be(given, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        predict.stability([2.0], depth=2, **given)

@@ -137,6 +137,23 @@ GROWN = Other(feature.Growth(*(np.asarray(x) for x in (1.5, 1.1, 0.5))), ((1.0, 
 ALIGNED = feature.Aligned(*(jnp.asarray(x) for x in (0.3, -0.2, 0.1, 0.9)))
 END = feature.EndState(*(jnp.asarray(x) for x in (1.0, 1.0, [1.0, 0.0], 1.0, 1.0, 1.0, [2.0, 1.0])))
 SPECTRA = landscape.Spectrum(np.array([2.0, 1.0]), np.array([1, 3]))
+BETA, NO = Num(0.5, least=0.0, below=1.0), Other(False, (1,))
+STEPPING = {"beta": BETA, "nesterov": NO, "average": NO, "decay": nonnegative(0.1), "decoupled": NO}
+DECAYED = {
+    "targets": Tensor(VALUES, negative=False),
+    "decay": nonnegative(0.1, **ONE),
+    "depth": Count(3),
+    "scale": positive(1.5, **ONE),
+    "local": NO,
+}
+HESSIANS = np.array([[[1.0, 0.2], [0.2, 2.0]], [[0.5, 0.1], [0.1, 0.3]]])
+BATCHES = {
+    "hessians": Tensor(HESSIANS, negative=False, zero=False),
+    "batch": Count(1, 1, 2),
+    "beta": Num(0.5, **ONE, least=0.0, below=1.0),
+    "replacement": NO,
+    "average": NO,
+}
 SAMPLES, DEPTH = positive(1.5), Num(3.0, above=1.0)
 V0, SIGMA0 = positive(0.1, **ONE), nonnegative(0.05, **ONE)
 LR = positive(0.1, **ONE)
@@ -617,6 +634,42 @@ TABLE = {
         "rank": Count(2),
         "scale": positive(1.0),
     },
+    # optimisers
+    "optimisers.largest_stable_lr": {"curvature": nonnegative(2.0), **STEPPING},
+    "optimisers.stability_limit": {"lr": positive(0.1), **STEPPING},
+    "optimisers.effective_decay": {
+        "decay": nonnegative(0.1),
+        "beta": BETA,
+        "average": NO,
+        "decoupled": Other(True, (1,)),
+    },
+    "optimisers.momentum_time": {
+        "lr": positive(0.1),
+        "steps": nonnegative(10.0),
+        "beta": BETA,
+        "average": NO,
+    },
+    "optimisers.decay_thresholds": {"decay": nonnegative(0.1), "depth": Count(3), "scale": positive(1.5)},
+    "optimisers.decayed_value": {
+        "target": nonnegative(2.0),
+        "decay": nonnegative(0.1),
+        "depth": Count(3),
+        "scale": positive(1.5),
+        "local": NO,
+    },
+    "optimisers.decayed_curvatures": DECAYED,
+    "optimisers.decayed_sharpness": DECAYED,
+    "optimisers.decayed_imbalance": {"time": nonnegative(0.7), "imbalance": Num(0.3), "decay": nonnegative(0.1)},
+    "optimisers.label_noise_rate": {"lr": positive(0.1), "noise": nonnegative(0.5), "curvature": nonnegative(2.0)},
+    "optimisers.batch_variance": {"curvatures": Tensor(VALUES), "batch": Count(1, 1, 2), "replacement": NO},
+    "optimisers.batch_stable_lr": {
+        "mean": positive(2.0),
+        "variance": nonnegative(0.5),
+        "beta": BETA,
+        "average": NO,
+    },
+    "optimisers.largest_batch_lr": BATCHES,
+    "optimisers.batch_spectral_radius": {**BATCHES, "lr": positive(0.1, **ONE)},
     # stability
     "stability.curvature": {"s": positive(2.0), "depth": Count(3)},
     "stability.kappa": {"s": positive(2.0), "depth": Count(3), "lr": positive(0.1), "half": Other(True, (1,))},
@@ -712,6 +765,8 @@ UNKNOWN = {
     "rank_one_flow.passage_time": {"level"},
     "spectral.hitting_time": {"share"},
     "spectral.log_det_objective": {"first"},
+    "optimisers.largest_stable_lr": {"curvature"},
+    "optimisers.label_noise_rate": {"lr", "curvature"},
     "stability.cross_threshold": {"ratio"},
     "stability.flow_time": {"end"},
 }
@@ -799,7 +854,17 @@ def test_lists_are_arrays_and_shapes_go_together(name):
             call(**good | {first: np.full(2, good[first]), second: np.full(3, good[second])})
 
 
-ROOMS = ("balance", "convergence", "feature", "mixed", "mode_fate", "rank_one_flow", "spectral", "stability")
+ROOMS = (
+    "balance",
+    "convergence",
+    "feature",
+    "mixed",
+    "mode_fate",
+    "optimisers",
+    "rank_one_flow",
+    "spectral",
+    "stability",
+)
 
 
 @pytest.fixture

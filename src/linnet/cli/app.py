@@ -59,6 +59,11 @@ Standardise = Annotated[
 ]
 Center = Annotated[bool, typer.Option("--center", help="Subtract the column means of inputs and labels.")]
 Intercept = Annotated[bool, typer.Option("--intercept", help="Append a column of ones to the inputs.")]
+Beta = Annotated[float, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")]
+Nesterov = Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum: step along g + b v.")]
+Averaged = Annotated[bool, typer.Option("--averaged", help="Averaged momentum, as in Adam: v <- b v + (1 - b) g.")]
+Decay = Annotated[float, typer.Option(help="Weight decay mu, of the loss + mu/2 times all squared weights.")]
+Decoupled = Annotated[bool, typer.Option("--decoupled", help="Decay beside the gradient, as in AdamW.")]
 Average = Annotated[
     bool, typer.Option("--average", help="Loss 1/(2n) sum of squares instead of 1/2 sum of squares, with --data.")
 ]
@@ -399,6 +404,11 @@ def stability(
     half: Annotated[
         bool, typer.Option("--half/--whole", help="Loss 1/2 |A - A*|^2, or |A - A*|^2 as in the paper's figures.")
     ] = True,
+    beta: Beta = 0.0,
+    nesterov: Nesterov = False,
+    averaged: Averaged = False,
+    decay: Decay = 0.0,
+    decoupled: Decoupled = False,
     run: Annotated[
         bool, typer.Option("--run", help="Make the exact run of the matrices too and show the errors.")
     ] = False,
@@ -410,13 +420,15 @@ def stability(
     """What does a step size do beyond the edge of stability? For a deep factorisation, mode by mode.
 
     Which modes converge, which oscillate between which values, double their period, become chaotic or diverge; whether
-    modes mix and when rounding shows it; whether the layers balance; the largest step that is stable.
+    modes mix and when rounding shows it; whether the layers balance; the largest step that is stable. With momentum or
+    decay: where modes rest, which steps are stable, and where this one leads.
     """
     from linnet import predict
 
     typed.picture(plot)
     values = typed.numbers("spectrum", spectrum, example="10,9,6")
-    said = predict.stability(values, depth=depth, lr=lr, start=start, alpha=alpha, d=d, seed=seed, half=half)
+    how: Any = {"beta": beta, "nesterov": nesterov, "averaged": averaged, "decay": decay, "decoupled": decoupled}
+    said = predict.stability(values, depth=depth, lr=lr, start=start, alpha=alpha, d=d, seed=seed, half=half, **how)
     _answer(said, run, plot, as_json)
 
 

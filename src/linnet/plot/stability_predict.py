@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, SIGNAL, THEORY, canvas, tidy
 from linnet.predict.answer import plural
-from linnet.predict.stability import StabilityPrediction
+from linnet.predict.stability_result import StabilityPrediction
 from linnet.predict.stability_run import StabilityMeasured
 
 
@@ -51,7 +51,8 @@ def bifurcation(said: StabilityPrediction, seen: StabilityMeasured | None = None
         ylabel="modes $u_i^T A\\, v_i$",
         xlim=(rates[0], rates[-1]),
     )
-    axes.set_title(f"{plural(said.depth, 'layer')}, balanced modes", pad=18)
+    how = "" if said.optimiser.plain else f", {said.optimiser.words()}"
+    axes.set_title(f"{plural(said.depth, 'layer')}, balanced modes{how}", pad=18)
     if said.depth == 1 or not np.isfinite(values).any():
         axes.set_ylim(0, 1.5 * said.modes[0].value)
     tidy(axes)

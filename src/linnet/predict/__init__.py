@@ -14,7 +14,8 @@ from linnet.predict.network import NetworkEnd, NetworkMeasured, NetworkOutcome, 
 from linnet.predict.phase import PhaseMeasured, PhasePrediction, phase
 from linnet.predict.rates import RatesMeasured, RatesPrediction, rates
 from linnet.predict.situation import Situation, read_situation
-from linnet.predict.stability import StabilityPrediction, stability
+from linnet.predict.stability import stability
+from linnet.predict.stability_result import StabilityPrediction
 from linnet.predict.stability_run import StabilityMeasured
 from linnet.theory.regime import Regime
 

@@ -1,151 +1,31 @@
 """What descent at one step size makes of each mode of a deep factorisation, beyond the edge of stability too."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from linnet import _check, dynamics
+from linnet import _check
 from linnet._check import InputError
 from linnet.predict import asked
-from linnet.predict.answer import Hypothesis, Prediction, Progress, Source, hidden
+from linnet.predict.answer import Hypothesis, Source
+from linnet.predict.optimiser import Optimiser
+from linnet.predict.stability_optimiser import fields, minimum
+from linnet.predict.stability_result import (
+    NORMALISATIONS,
+    Balancing,
+    Sorting,
+    StabilityMode,
+    StabilityPrediction,
+    Thresholds,
+)
 from linnet.theory import mode_fate
 from linnet.theory import stability as theory
-from linnet.theory.mode_fate import Cross, Fate, ModeFate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import RenderableType
-
-    from linnet.predict.stability_run import StabilityMeasured
+from linnet.theory.mode_fate import Fate, ModeFate
 
 STARTS = ("one-zero", "balanced", "orthogonal")
-_MOST_MODES, _DRAWN = 50, 6
+_MOST_MODES = 50
 _SMALLEST, _LARGEST = 1e-12, 1e12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thresholds:
-    """The step sizes at which the motion of a mode changes; None where one layer has no such stage."""
-
-    oscillates: float
-    doubles: float | None  # period 2 becomes period 4
-    chaos: float | None  # where the doublings end
-    leaves: float | None  # a chaotic orbit reaches 0: trapped there (odd depth) or changing its sign (even depth)
-    diverges: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class StabilityMode:
-    """One mode u^T A v: what becomes of it at this step size, and which steps would change that."""
-
-    value: float  # of the target
-    curvature: float  # of the loss along the mode at the balanced minimum
-    kappa: float  # lr times the curvature: it converges below 2
-    fate: Fate
-    period: int | None  # in steps: 1 at rest, that of a cycle, None for all else
-    low: float | None  # of the values of u^T A v in the end; None where it diverges
-    high: float | None
-    diverges_after: int | None  # steps
-    lyapunov: float | None  # of chaos, a step
-    lingers: bool  # the chaotic orbit is near 0 for long
-    leaves_start_after: float  # steps, for a small start
-    gap_left: float | None  # of y_l^2 - y_L^2 = alpha^2, where the mode converges from a start of that kind
-    thresholds: Thresholds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sorting:
-    """From the step size `lr` on mode 1 passes below mode 2, so that sorted values alternate; and whether it does."""
-
-    lr: float
-    here: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balancing:
-    """Differences between the layers of a mode, y_l^2 - y_m^2."""
-
-    largest_alpha: float | None  # the start scale up to which they cannot grow; None from kappa = 2 sqrt(2) on
-    gap_multiplier: float | None  # of a difference in mode 1 over its 2-cycle, where there is one
-
-
-class Diagram(NamedTuple):
-    """A bifurcation diagram: points of the orbit of the first modes at many step sizes, NaN where they diverge."""
-
-    lr: Float[np.ndarray, " rates"]
-    values: Float[np.ndarray, "rates modes points"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StabilityPrediction(Prediction):
-    """Descent with a constant step on a deep factorisation, mode by mode."""
-
-    depth: int
-    d: int  # dimension of the matrices
-    start: str
-    alpha: float  # scale of the start
-    alpha_chosen: bool
-    seed: int  # of singular vectors, for `measure`
-    normalisation: str  # of the loss
-    lr: float
-    lr_chosen: bool
-    modes: tuple[StabilityMode, ...]
-    largest_stable_lr: float  # at the balanced minimum
-    largest_stable_lr_at_flow_end: float | None  # at the minimum that gradient flow finds; None where that is the same
-    cross: Cross | None  # entries of A between two modes; None where nothing can mix
-    sorting: Sorting | None  # None where there is no smaller second mode, or one layer
-    balancing: Balancing | None  # None for one layer
-    notes: tuple[str, ...]
-    theory: tuple[Source, ...]
-    lr_reason: str = hidden()
-
-    @property
-    def unit(self) -> float:
-        """How often a step counts: twice on |A - A_star|^2."""
-        return 1.0 if self.normalisation == _NORMALISATIONS[True] else 2.0
-
-    @property
-    def spectrum(self) -> Float[np.ndarray, " modes"]:
-        """The target's singular values."""
-        return np.array([mode.value for mode in self.modes])
-
-    def measure(self, *, progress: Progress | None = None) -> "StabilityMeasured":
-        """Descent of the matrices, with random singular vectors, beside the chains of its modes."""
-        from linnet.predict.stability_run import measure
-
-        return measure(self, progress)
-
-    def diagram(self) -> Diagram:
-        """Orbits of the first modes, from below the edge to beyond this step or divergence."""
-        first = self.modes[0].thresholds
-        edge, lr = first.oscillates, self.lr
-        end = max(1.25 * edge, 1.08 * lr)
-        if first.leaves is not None:
-            end = min(max(end, first.leaves), 1.02 * first.diverges)
-        rates = np.linspace(min(0.9 * edge, 0.95 * lr if lr < edge else edge), end, 900)
-        shown = self.spectrum[:_DRAWN]
-        kappas = (self.unit * rates[:, None] * theory.curvature(shown, self.depth)).ravel()
-        found = dynamics.orbits(dynamics.balanced(self.depth), 0.9, kappas, skip=4000, keep=96)
-        values = np.asarray(found.values) ** self.depth
-        values[np.asarray(found.escaped) >= 0] = np.nan
-        return Diagram(rates, values.reshape(len(rates), len(shown), -1) * shown[:, None])
-
-    def plot(self) -> "Figure":
-        """The bifurcation diagram of its modes, with this step and the thresholds marked."""
-        from linnet.plot.stability_predict import bifurcation
-
-        return bifurcation(self)
-
-    def __rich__(self) -> "RenderableType":
-        from linnet.predict.words.stability import words
-
-        return words(self)
-
-
-_NORMALISATIONS = {True: "1/2 |A - A_star|^2", False: "|A - A_star|^2"}
 
 
 def stability(
@@ -158,6 +38,11 @@ def stability(
     d: int | None = None,
     seed: int = 0,
     half: bool = True,
+    beta: float = 0.0,
+    nesterov: bool = False,
+    averaged: bool = False,
+    decay: float = 0.0,
+    decoupled: bool = False,
 ) -> StabilityPrediction:
     """What a step size does to W_L ... W_1 fitted to a d x d target of these singular values, mode by mode.
 
@@ -166,6 +51,11 @@ def stability(
     target). Each mode is then a chain of numbers, exactly (stability/C7), and is followed from its start; thresholds
     and cycles are those of balanced layers (stability/C3 to C5). By default lr is chosen between the edge of stability
     and what comes next, and alpha small.
+
+    With momentum `beta` (v <- beta v + g; `nesterov` steps along g + beta v; `averaged`: v <- beta v + (1 - beta) g) or
+    `decay` (of the loss + decay/2 sum |W_l|^2; `decoupled`: weights shrink by lr decay beside the step) the largest
+    stable steps are those of `theory.optimisers`, and each mode is followed step by step. What no theory tells is None:
+    period doubling and chaos, and how modes mix beyond the edge.
     """
     depth = _check.integer("depth", depth, least=1, most=100)
     s = _spectrum(spectrum)
@@ -174,8 +64,35 @@ def stability(
     seed = asked.seed(seed)
     unit = 1.0 if _check.flag("half", half) else 2.0  # a step on |A - A_star|^2 counts twice
     scale = _alpha(alpha, s, depth)
+    how = Optimiser.of(beta=beta, nesterov=nesterov, averaged=averaged, decay=decay, decoupled=decoupled)
+    asked_for: dict[str, Any] = {
+        "depth": depth,
+        "d": d,
+        "start": start,
+        "alpha": scale,
+        "alpha_chosen": alpha is None,
+        "seed": seed,
+        "normalisation": NORMALISATIONS[half],
+        "lr_chosen": lr is None,
+        **how._asdict(),
+    }
+    if not how.plain:
+        at = minimum(s, depth, d, unit, how)
+        step_size, reason = _lr(lr, s, depth, unit, at.largest_of_all)
+        found = fields(s, depth, scale, start, unit, step_size, how, at)
+        notes = (*_sorted(spectrum, s), *found.pop("notes"))
+        return StabilityPrediction(**asked_for, lr=step_size, lr_reason=reason, notes=notes, **found)
     step_size, reason = _lr(lr, s, depth, unit)
-    step = unit * step_size
+    return StabilityPrediction(
+        **asked_for, lr=step_size, lr_reason=reason, **_descent(spectrum, s, depth, d, scale, start, unit, step_size)
+    )
+
+
+def _descent(
+    spectrum: Any, s: np.ndarray, depth: int, d: int, scale: float, start: str, unit: float, lr: float
+) -> dict[str, Any]:
+    """What plain descent does."""
+    step = unit * lr
     kappas = step * theory.curvature(s, depth)
     escape = mode_fate.escape_steps(s, scale, depth, start, step)
     fates, points = mode_fate.mode_fates(s, depth, kappas, scale, start, escape)
@@ -184,30 +101,21 @@ def stability(
         cross = cross._replace(minimum_lr=cross.minimum_lr / unit, orbit_lr=cross.orbit_lr / unit)
     apart = depth > 1 and start != "balanced"
     gaps = mode_fate.gaps_left(s, depth, kappas, scale) if apart else [None] * len(s)
-    flow = 2 / (unit * float(theory.flow_sharpness(scale, s[0], depth))) if apart else None
-    return StabilityPrediction(
-        depth=depth,
-        d=d,
-        start=start,
-        alpha=scale,
-        alpha_chosen=alpha is None,
-        seed=seed,
-        normalisation=_NORMALISATIONS[half],
-        lr=step_size,
-        lr_chosen=lr is None,
-        lr_reason=reason,
-        modes=tuple(
+    return {
+        "modes": tuple(
             _mode(value, fate, depth, unit, float(leave), gap)
             for value, fate, leave, gap in zip(s, fates, escape, gaps, strict=True)
         ),
-        largest_stable_lr=2 / (unit * float(theory.curvature(s[0], depth))),
-        largest_stable_lr_at_flow_end=flow,
-        cross=cross,
-        sorting=_sorting(s, depth, unit, fates[0]),
-        balancing=_balancing(s, depth, kappas),
-        notes=_notes(spectrum, s, float(escape.max())),
-        theory=_sources(s, depth, scale, start),
-    )
+        "largest_stable_lr": 2 / (unit * float(theory.curvature(s[0], depth))),
+        "largest_stable_lr_at_flow_end": (
+            2 / (unit * float(theory.flow_sharpness(scale, s[0], depth))) if apart else None
+        ),
+        "cross": cross,
+        "sorting": _sorting(s, depth, unit, fates[0]),
+        "balancing": _balancing(s, depth, kappas),
+        "notes": _notes(spectrum, s, float(escape.max())),
+        "theory": _sources(s, depth, scale, start),
+    }
 
 
 # What is asked --------------------------------------------------------------------------------------------------------
@@ -236,10 +144,13 @@ def _alpha(alpha: float | None, s: np.ndarray, depth: int) -> float:
     return value
 
 
-def _lr(lr: float | None, s: np.ndarray, depth: int, unit: float) -> tuple[float, str]:
-    """A step size, and why this one."""
+def _lr(lr: float | None, s: np.ndarray, depth: int, unit: float, largest: float | None = None) -> tuple[float, str]:
+    """A step size, and why this one; `largest` is the largest stable one where it is all that is known."""
     if lr is not None:
         return _check.real("lr", lr, above=0), "as given"
+    if largest is not None:
+        # with momentum a mode that leaves a small start overshoots, and half of it may be too much
+        return largest / 10, "chosen here: a tenth of the largest stable one"
     sharp = unit * float(theory.curvature(s[0], depth))
     if depth == 1:
         return 1 / sharp, "chosen here: half of what one layer can bear"
@@ -259,6 +170,7 @@ def _mode(value: float, fate: ModeFate, depth: int, unit: float, leave: float, g
     curvature = unit * fate.curvature
     return StabilityMode(
         value=float(value),
+        rest=float(value),
         **fate._replace(curvature=curvature)._asdict(),
         leaves_start_after=leave,
         gap_left=gap,
@@ -301,12 +213,15 @@ def _balancing(s: np.ndarray, depth: int, kappas: np.ndarray) -> Balancing | Non
 
 
 def _notes(given: Any, s: np.ndarray, slowest: float) -> tuple[str, ...]:
-    notes = []
-    if not np.array_equal(s, np.asarray(given, dtype=float)):
-        notes.append("The spectrum was sorted, largest first.")
+    notes = [*_sorted(given, s)]
     if slowest > mode_fate.MOST_STEPS / 2:
         notes.append(f"The last mode leaves the start only after about {slowest:.1e} steps: a larger alpha is quicker.")
     return tuple(notes)
+
+
+def _sorted(given: Any, s: np.ndarray) -> tuple[str, ...]:
+    same = np.array_equal(s, np.asarray(given, dtype=float))
+    return () if same else ("The spectrum was sorted, largest first.",)
 
 
 def _sources(s: np.ndarray, depth: int, alpha: float, start: str) -> tuple[Source, ...]:

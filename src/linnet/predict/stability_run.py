@@ -10,7 +10,7 @@ from linnet._random import with_spectrum
 from linnet.initial import identity, one_zero, orthogonal
 from linnet.motion import GradientDescent
 from linnet.predict.answer import Measured, Progress, hidden
-from linnet.predict.stability import StabilityPrediction
+from linnet.predict.stability_result import StabilityPrediction
 from linnet.problems import factorisation
 from linnet.record import at
 from linnet.simulation import simulate

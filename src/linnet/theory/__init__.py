@@ -1,6 +1,17 @@
 """Theory: the papers' formulas in numerically stable form, one module for each subject. No simulation."""
 
-from linnet.theory import balance, convergence, feature, landscape, mixed, mode_fate, rank_one_flow, spectral, stability
+from linnet.theory import (
+    balance,
+    convergence,
+    feature,
+    landscape,
+    mixed,
+    mode_fate,
+    optimisers,
+    rank_one_flow,
+    spectral,
+    stability,
+)
 
 __all__ = [
     "balance",
@@ -9,6 +20,7 @@ __all__ = [
     "landscape",
     "mixed",
     "mode_fate",
+    "optimisers",
     "rank_one_flow",
     "spectral",
     "stability",

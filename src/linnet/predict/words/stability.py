@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 
 from linnet._table import Column, Fitted
 from linnet.predict.answer import plural
-from linnet.predict.stability import StabilityMode, StabilityPrediction
+from linnet.predict.stability_result import StabilityMode, StabilityPrediction
 from linnet.predict.stability_run import StabilityMeasured
 from linnet.theory.mode_fate import VISIBLE, CrossState, Fate, Outcome
 
@@ -16,9 +16,8 @@ def words(said: StabilityPrediction, seen: StabilityMeasured | None = None) -> R
     alpha = "chosen here" if said.alpha_chosen else "as given"
     parts: list[RenderableType] = [
         _headline(said),
-        f"{plural(said.depth, 'layer')}, loss {said.normalisation}, lr = {said.lr:.6g} ({said.lr_reason}), lr times "
-        f"sharpness at the minimum = {said.modes[0].kappa:.4f}; {said.start} start, alpha = {said.alpha:.4g} "
-        f"({alpha}).",
+        f"{plural(said.depth, 'layer')}, loss {said.normalisation}, {_step(said)}; {said.start} start, alpha = "
+        f"{said.alpha:.4g} ({alpha}).",
         _table(said),
         "[bold]Thresholds:[/]",
         _thresholds(said),
@@ -29,6 +28,13 @@ def words(said: StabilityPrediction, seen: StabilityMeasured | None = None) -> R
         *([] if seen is None else _run(said, seen)),
     ]
     return Group(*parts)
+
+
+def _step(said: StabilityPrediction) -> str:
+    told = f"lr = {said.lr:.6g} ({said.lr_reason})"
+    if said.optimiser.plain:
+        return f"{told}, lr times sharpness at the minimum = {said.modes[0].kappa:.4f}"
+    return f"{told}, {said.optimiser.words()}"
 
 
 def _of_flow(said: StabilityPrediction) -> str:
@@ -51,9 +57,14 @@ def _headline(said: StabilityPrediction) -> str:
     )
     resting = len(modes) - len(moving) - len(stuck)
     rest = {0: ".", 1: "; the other comes to rest."}.get(resting, "; the others come to rest.")
-    saddle = f"{_listed(stuck)} end{'s' * (len(stuck) == 1)} at the saddle 0"
+    zero = "at 0, which decay has made a minimum" if said.decay else "at the saddle 0"
+    saddle = f"{_listed(stuck)} end{'s' * (len(stuck) == 1)} {zero}"
+    open_ = [i + 1 for i, mode in enumerate(modes) if mode.fate is Fate.UNKNOWN]
+    if open_ and not moving:
+        return f"[bold]It has not settled:[/] {_listed(open_)} moved still when last looked at."
     if not moving:
-        calm = "[bold]It converges:[/] every mode comes to rest at its target."
+        place = "where decay leaves it" if said.decay else "at its target"
+        calm = f"[bold]It converges:[/] every mode comes to rest {place}."
         return f"[bold]It gets stuck:[/] {saddle}{rest}" if stuck else calm
     first, more = modes[moving[0] - 1], moving[1:]
     also = f", and {_listed(more)} move{'s' * (len(more) == 1)} too" if more else ""
@@ -74,7 +85,7 @@ def _cells(mode: StabilityMode) -> list[str]:
     if mode.low is None or mode.high is None:
         return [f"diverges after {mode.diverges_after} steps", "", ""]
     if mode.fate is Fate.CONVERGES:
-        return ["at rest", f"{mode.value:.6g}", ""]
+        return ["at rest", f"{mode.low:.6g}", ""]
     if mode.fate is Fate.TRAPPED:
         return ["trapped at 0", "0", ""]
     told = _fate(mode) + (f", exponent {mode.lyapunov:+.2f}" if mode.lyapunov is not None else "")
@@ -95,14 +106,14 @@ def _table(said: StabilityPrediction) -> Fitted:
 
 
 def _thresholds(said: StabilityPrediction) -> Fitted:
-    names = ["diverges from lr ="]
-    if said.depth > 1:
+    names = ["diverges from lr ="] if said.optimiser.plain else ["stable below lr ="]
+    if said.depth > 1 and said.optimiser.plain:
         names = ["period 2 from lr =", "period 4", "chaos", "diverges"]
     columns = (Column(name, spare, right=True) for spare, name in enumerate(names))
     table = Fitted(Column("mode", right=True), Column("target", 4, right=True), *columns)
     for i, mode in enumerate(said.modes):
         at = mode.thresholds
-        rates = [at.diverges] if said.depth == 1 else [at.oscillates, at.doubles, at.chaos, at.diverges]
+        rates = [at.oscillates] if len(names) == 1 else [at.oscillates, at.doubles, at.chaos, at.diverges]
         table.add(str(i + 1), f"{mode.value:.6g}", *(f"{rate:.6g}" for rate in rates))
     return table
 

@@ -1,0 +1,125 @@
+"""How a network is trained beside its step size: momentum and decay, as `predict` accepts them."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from linnet import _check
+from linnet.theory import optimisers as theory
+
+_LIMIT = 1e3  # layer values beyond so many of the target's do not come back
+
+
+class Optimiser(NamedTuple):
+    """Momentum b = `beta` (Nesterov's form, averaged) and decay mu (in the gradient, or decoupled); none by default."""
+
+    beta: float = 0.0
+    nesterov: bool = False
+    averaged: bool = False
+    decay: float = 0.0
+    decoupled: bool = False
+
+    @classmethod
+    def of(cls, **given: Any) -> "Optimiser":
+        """What was asked for, checked."""
+        flags = {name: _check.flag(name, given[name]) for name in ("nesterov", "averaged", "decoupled")}
+        beta = _check.real("beta", given["beta"], least=0, below=1)
+        return cls(beta=beta, decay=_check.real("decay", given["decay"], least=0), **flags)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is gradient descent and nothing else."""
+        return self.beta == 0 and self.decay == 0
+
+    @property
+    def mu(self) -> float:
+        """The decay of the cost whose minimum is found."""
+        return float(
+            theory.effective_decay(self.decay, beta=self.beta, average=self.averaged, decoupled=self.decoupled)
+        )
+
+    @property
+    def speed(self) -> float:
+        """How many steps of descent one step amounts to where it is small."""
+        return float(theory.momentum_time(1.0, 1.0, self.beta, average=self.averaged))
+
+    def _stepping(self) -> dict[str, Any]:
+        """In the words of theory."""
+        told = self._asdict()
+        return told | {"average": told.pop("averaged")}
+
+    def largest(self, sharpness: Any) -> Any:
+        """The largest stable step at a minimum of this sharpness, the decay of its cost included."""
+        alone = np.maximum(np.asarray(sharpness, dtype=float) - self.mu, 0.0)
+        return np.asarray(theory.largest_stable_lr(alone, **self._stepping()))
+
+    def words(self) -> str:
+        """What it is, for people."""
+        parts = []
+        if self.beta:
+            kind = ("averaged " if self.averaged else "") + ("Nesterov momentum" if self.nesterov else "momentum")
+            parts.append(f"{kind} {self.beta:g}")
+        if self.decay:
+            parts.append(f"decay {self.decay:g} {'decoupled' if self.decoupled else 'in the gradient'}")
+        return " and ".join(parts)
+
+
+class Followed(NamedTuple):
+    """End-to-end values of the last steps (points first), the step that left all bounds (-1: none), the first step at
+    which half of the given level was reached (-1: none), and how many steps were made.
+    """
+
+    late: Float[np.ndarray, "points *modes"]
+    lost: np.ndarray
+    half: np.ndarray
+    steps: int
+
+
+def follow(
+    start: Float[np.ndarray, "2 *modes"],
+    s: np.ndarray,
+    depth: int,
+    lr: np.ndarray | float,
+    optimiser: Optimiser,
+    level: np.ndarray,
+    *,
+    scale: float,
+    least: int,
+    most: int,
+    keep: int,
+) -> Followed:
+    """Aligned modes are chains of numbers with momentum and decay too (`optimisers/C12`): their steps, one by one.
+
+    A mode has y in all layers but the last and x there; its cost is scale/2 (x y^{L-1} - s)^2 + mu/2 of all squares.
+    From step `least` on it ends when nothing moves any more.
+    """
+    both, v = start.copy(), np.zeros_like(start)
+    lost, half = np.full(both.shape[1:], -1), np.full(both.shape[1:], -1)
+    bound = _LIMIT * np.maximum(s ** (1 / depth), np.max(np.abs(start), axis=0))
+    points: list[np.ndarray] = []
+    beta, share = optimiser.beta, 1 - optimiser.beta if optimiser.averaged else 1.0
+    inside = 0.0 if optimiser.decoupled else optimiser.decay
+    kept = 1 - lr * optimiser.decay if optimiser.decoupled else 1.0
+    step = 0
+    for step in range(1, most + 1):
+        y, x = both
+        inner = y ** (depth - 2) if depth > 1 else np.zeros_like(y)
+        outer = inner * y if depth > 1 else np.ones_like(y)
+        product = outer * x
+        points.append(product)
+        half = np.where((half < 0) & (product >= level / 2) & (level > 0), step - 1, half)
+        g = share * (scale * (product - s) * np.stack([inner * x, outer]) + inside * both)
+        v = beta * v + g
+        both = kept * both - lr * (g + beta * v if optimiser.nesterov else v)
+        gone = (lost < 0) & ~np.all(np.abs(both) <= bound, axis=0)
+        if gone.any():
+            lost = np.where(gone, step, lost)
+            both, v = np.where(lost >= 0, math.nan, both), np.where(lost >= 0, math.nan, v)
+        if step % 1000 == 0:
+            points = points[-keep:]
+            going = np.ptp(points, axis=0) > 1e-12 * s
+            if step >= least and not np.any(going & (lost < 0)):
+                break
+    return Followed(np.array(points[-keep:]), lost, half, step)
