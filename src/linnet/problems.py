@@ -11,11 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from linnet import _check
-from linnet._check import InputError
-from linnet._random import bartlett, normal, stream, with_spectrum
+from linnet._check import InputError, known
+from linnet._random import bartlett, gamma, keys, normal, sampler, with_spectrum
 from linnet.linalg import RANK_TOLERANCE, product
 
 KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
@@ -44,20 +45,23 @@ class Fit(NamedTuple):
     @property
     def rank(self) -> int:
         """How many modes are not zero."""
-        return int(jnp.sum(self.values > RANK_TOLERANCE * self.values[0]))
+        values = np.asarray(self.values)
+        return int(np.sum(values > RANK_TOLERANCE * values[0]))
 
     def matrix(self, kept: Sequence[int]) -> Float[Array, "d_out d_in"]:
         """A_I for the kept modes, numbered from 1."""
         chosen = _check.modes("kept", kept, known=self.values.shape[0])
-        share = jnp.array([float(i in chosen) for i in range(1, self.values.shape[0] + 1)])
-        return (self.left * (share * self.values)) @ self.right
+        share = np.array([float(i in chosen) for i in range(1, self.values.shape[0] + 1)])
+        _, (left, values, right) = known(*self[:3])
+        return _check.floating((left * (share * values)) @ right)
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
         d_out, d_in = self.left.shape[0], self.right.shape[1]
         rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
-        best = (self.left[:, :rank] * self.values[:rank]) @ self.right[:rank]
-        return Optimum(best, jnp.sum(self.gains[rank:]) + self.floor)
+        xp, (left, values, right, gains, floor) = known(*self)
+        best = (left[:, :rank] * values[:rank]) @ right[:rank]
+        return Optimum(_check.floating(best), _check.floating(xp.sum(gains[rank:]) + floor))
 
 
 class Problem(eqx.Module):
@@ -104,8 +108,9 @@ class Problem(eqx.Module):
         truth = self.truth
         if truth.ndim == 1:
             return None
-        u, _, vt = jnp.linalg.svd(truth, full_matrices=False)
-        return u, vt.T
+        xp, (truth,) = known(truth)
+        u, _, vt = xp.linalg.svd(truth, full_matrices=False)
+        return _check.floating(u), _check.floating(vt.T)
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
         """The change of the force -dC/dA when every label gets independent standard normal noise."""
@@ -159,8 +164,9 @@ class Factorisation(Problem):
     def fit(self) -> Fit:
         """The target's singular triplets."""
         _matrix_shape(self, "a fit mode by mode")
-        u, s, vt = jnp.linalg.svd(self.goal, full_matrices=False)
-        return Fit(u, s, vt, self.scale / 2 * s**2, jnp.zeros_like(self.scale))
+        xp, (goal, scale) = known(self.goal, self.scale)
+        u, s, vt = xp.linalg.svd(goal, full_matrices=False)
+        return _fit(u, s, vt, scale / 2 * s**2, xp.zeros_like(scale))
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
@@ -169,7 +175,8 @@ class Factorisation(Problem):
     def aligned(self) -> "Factorisation":
         """The same problem for a network that shares the target's singular vectors: a vector of min(d) modes."""
         _matrix_shape(self, "aligned modes")
-        return Factorisation(jnp.linalg.svd(self.goal, compute_uv=False), self.scale)
+        xp, (goal,) = known(self.goal)
+        return Factorisation(xp.linalg.svd(goal, compute_uv=False), self.scale)
 
 
 class Regression(Problem):
@@ -202,7 +209,8 @@ class Regression(Problem):
                 f"the problem has {self.samples} samples and keeps only their second moments: what is said sample by "
                 f"sample is for at most {KEPT_SAMPLES}."
             )
-        return Samples(self.frame @ self.root, self.outputs)
+        _, (frame, root) = known(self.frame, self.root)
+        return Samples(_check.floating(frame @ root), self.outputs)
 
     def residual(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out k"]:
         """The residual inside the range of X, transposed: output_scale A root^T - labels."""
@@ -236,8 +244,9 @@ class Regression(Problem):
     @property
     def target(self) -> Float[Array, "*d_out d_in"]:
         """The minimum-norm least-squares solution (X^+ Y)^T / output_scale."""
-        inverse = jnp.linalg.pinv(self.root, rtol=RANK_TOLERANCE)
-        return self.labels @ inverse.T / self.output_scale
+        xp, (root, labels, scale) = known(self.root, self.labels, self.output_scale)
+        inverse = xp.linalg.pinv(root, rtol=RANK_TOLERANCE)
+        return _check.floating(labels @ inverse.T / scale)
 
     @property
     def truth(self) -> Float[Array, "*d_out d_in"]:
@@ -257,11 +266,13 @@ class Regression(Problem):
         """The singular triplets of the projection of Y onto the range of X (n < d_in allowed)."""
         _matrix_shape(self, "a fit mode by mode")
         q, s, vt = _range(self.root)
-        inside = self.labels @ q
-        outside = jnp.sum((self.labels - inside @ q.T) ** 2)
-        u, t, wt = jnp.linalg.svd(inside, full_matrices=False)
-        floor = self.scale / 2 * (outside + self.unexplained)
-        return Fit(u, t, wt / s @ vt / self.output_scale, self.scale / 2 * t**2, floor)
+        given = self.labels, self.unexplained, self.scale, self.output_scale
+        xp, (labels, unexplained, scale, output_scale) = known(*given)
+        inside = labels @ q
+        outside = xp.sum((labels - inside @ q.T) ** 2)
+        u, t, wt = xp.linalg.svd(inside, full_matrices=False)
+        floor = scale / 2 * (outside + unexplained)
+        return _fit(u, t, wt / s @ vt / output_scale, scale / 2 * t**2, floor)
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank`: Eckart and Young on the projection of Y (n < d_in allowed)."""
@@ -271,9 +282,7 @@ class Regression(Problem):
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
         _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
-        outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
-        small = self._turned(q, jnp.diag(s), outside)
-        return Projection(small, vt)
+        return Projection(self._turned(q, _check.floating(np.diag(s))), _check.floating(vt))
 
     def whiten(self) -> "Whitening":
         """The regression on sqrt(n) X (X^T X)^{-1/2}, whose inputs have unit covariance (without the test problem)."""
@@ -284,15 +293,16 @@ class Regression(Problem):
             raise InputError(
                 f"X has rank {s.shape[0]} and d_in = {d_in}: whitening needs rank X = d_in; call project() first."
             )
-        outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
-        whitened = self._turned(q, jnp.sqrt(n) * vt, outside)
-        return Whitening(whitened, jnp.sqrt(n) * (vt.T / s) @ vt)
+        whitened = self._turned(q, _check.floating(np.sqrt(n) * vt))
+        return Whitening(whitened, _check.floating(np.sqrt(n) * (vt.T / s) @ vt))
 
-    def _turned(self, q: Float[Array, "k r"], root: Float[Array, "r d"], outside: Float[Array, ""]) -> "Regression":
-        """The same labels on inputs Q q root; `outside` of |Y|^2 is in their range no more."""
-        frame = None if self.frame is None else self.frame @ q
-        left = self.unexplained + outside
-        return Regression(root, self.labels @ q, left, self.scale, self.output_scale, self.samples, frame, self.outputs)
+    def _turned(self, q: Float[np.ndarray, "k r"], root: Float[Array, "r d"]) -> "Regression":
+        """The same labels on inputs Q q root; what of them is outside of that range is in it no more."""
+        xp, (labels, unexplained, frame) = known(self.labels, self.unexplained, self.frame)
+        inside = labels @ q
+        left = unexplained + xp.sum((labels - inside @ q.T) ** 2)
+        turned = None if frame is None else frame @ q
+        return Regression(root, inside, left, self.scale, self.output_scale, self.samples, turned, self.outputs)
 
 
 class Projection(NamedTuple):
@@ -416,19 +426,25 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
     d_in = _check.integer("d", d_in, least=1)
     rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
     _check.fits("d", d, 3 * d_out * d_in, f"matrices of {d_out} x {d_in}")
-    left, right, noise = jax.random.split(stream(_check.key("key", key), "low_rank_recovery"), 3)
+    left, right, noise = keys(_check.key("key", key), "low_rank_recovery", 3)
     if levels is None:
-        u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
-        v = jax.random.normal(right, (d_in, rank), dtype=jnp.float64)
-        truth = u @ v.T / jnp.sqrt(rank)
+        truth = _products(left, right, d_out, d_in, rank)
     else:
-        a = _check.array("levels", levels, ndim=1)
+        _, (a,) = known(_check.array("levels", levels, ndim=1))
         if a.shape != (rank,):
             raise InputError(f"levels has {a.shape[0]} numbers: it must have rank = {rank}.")
-        truth = with_spectrum(left, right, a * jnp.sqrt(d_out * d_in), d_out, d_in).matrix
+        truth = with_spectrum(left, right, a * np.sqrt(d_out * d_in), d_out, d_in).matrix
     scale = _check.floating(2.0 / (d_out * d_in))
-    observed = truth + normal(noise, (d_out, d_in))
-    return Factorisation(observed, scale, test=Factorisation(truth, scale))
+    _, (goal, normals) = known(truth, normal(noise, (d_out, d_in)))
+    return Factorisation(goal + normals, scale, test=Factorisation(truth, scale))
+
+
+@sampler("d_out", "d_in", "rank")
+def _products(
+    left: Key[Array, ""], right: Key[Array, ""], d_out: int, d_in: int, rank: int
+) -> Float[Array, "d_out d_in"]:
+    """rank^{-1/2} times the sum of outer products of normal vectors."""
+    return normal(left, (d_out, rank)) @ normal(right, (d_in, rank)).T / jnp.sqrt(rank)
 
 
 def regression(
@@ -487,28 +503,37 @@ def gaussian_samples(
     parts = _groups(groups)
     _check.fits("samples", n, 4 * n * sum(min(d, n) for _, d in parts), f"{n} samples in their span")
     variance = _check.number("noise2", noise2, least=0)
-    given = None if teacher is None else _check.double("teacher", teacher, ndim=(0, 1)).reshape(-1)
-    if given is not None and given.shape != (len(parts),):
-        raise InputError(f"teacher has {given.shape[0]} numbers: it must have one for each of the {len(parts)} groups.")
-    noise, *keys = jax.random.split(stream(_check.key("key", key), "gaussian_samples"), len(parts) + 1)
-    rows, signal = [], jnp.zeros(n)
-    for j, (k, (value, d)) in enumerate(zip(keys, parts, strict=True)):
-        along, across, norm = jax.random.split(k, 3)
-        z = jnp.sqrt(value) * normal(along, (n,))
-        rows.append(z[None, :])
-        if d > 1:
-            rows.append(jnp.sqrt(value) * bartlett(across, float(d - 1), min(d - 1, n), n))
-        # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
-        b = jnp.sqrt(2 * jax.random.gamma(norm, d / 2, dtype=jnp.float64)) if given is None else given[j]
-        signal = signal + b * z
-    stacked = jnp.concatenate(rows)
-    inputs = (jnp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
-    return Samples(inputs, signal + jnp.sqrt(variance) * normal(noise, (n,)))
+    sizes = [None] * len(parts)
+    if teacher is not None:
+        sizes = list(known(_check.double("teacher", teacher, ndim=(0, 1)))[1][0].reshape(-1))
+    if len(sizes) != len(parts):
+        raise InputError(f"teacher has {len(sizes)} numbers: it must have one for each of the {len(parts)} groups.")
+    noise, *drawn = keys(_check.key("key", key), "gaussian_samples", len(parts) + 1)
+    each = zip(drawn, parts, sizes, strict=True)
+    groups = [_group(k, value, _check.floating(d), b, n, min(d - 1, n)) for k, (value, d), b in each]
+    xp, (groups, normals, variance) = known(groups, normal(noise, (n,)), variance)
+    stacked = xp.concatenate([rows for rows, _ in groups])
+    inputs = (xp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
+    labels = sum(signal for _, signal in groups) + xp.sqrt(variance) * normals
+    return Samples(_check.floating(inputs), _check.floating(labels))
+
+
+@sampler("n", "rank")
+def _group(
+    key: Key[Array, ""], value: Array, d: Array, size: Array | None, n: int, rank: int
+) -> tuple[Float[Array, "m n"], Float[Array, " n"]]:
+    """Samples along the teacher's part in a group of d inputs, then across it; and what that part says of them."""
+    along, across, norm = jax.random.split(key, 3)
+    z = jnp.sqrt(value) * normal(along, (1, n))
+    rows = jnp.concatenate([z, jnp.sqrt(value) * bartlett(across, d - 1, rank, n)]) if rank else z
+    # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
+    b = jnp.sqrt(2 * gamma(norm, d / 2)) if size is None else size
+    return rows, b * z[0]
 
 
 def _groups(groups: Any) -> list[tuple[Array, int]]:
     if not isinstance(groups, Sequence):
-        return [(jnp.asarray(1.0), _check.integer("groups", groups, least=1))]
+        return [(_check.floating(1.0), _check.integer("groups", groups, least=1))]
     if not groups or not all(isinstance(group, Sequence) and len(group) == 2 for group in groups):
         raise InputError(
             f"groups = {_check.show(groups)} is not allowed: groups must be a dimension or pairs (eigenvalue, "
@@ -585,12 +610,16 @@ def _roots(x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
     return q, s[:, None] * vt, labels, jnp.sum((y - q @ labels.T) ** 2)
 
 
-def _range(root: Float[Array, "k d_in"]) -> tuple[Array, Array, Array]:
+def _fit(*parts: Any) -> Fit:
+    return Fit(*(_check.floating(part) for part in parts))
+
+
+def _range(root: Float[Array, "k d_in"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The singular triplets of the data that are not zero."""
-    q, s, vt = jnp.linalg.svd(root, full_matrices=False)
-    if _check.traced(s):
+    if _check.traced(root):
         raise InputError("the rank of the data decides shapes: project, whiten and optimum cannot be traced.")
-    r = int(jnp.sum(s > RANK_TOLERANCE * s[0]))
+    q, s, vt = np.linalg.svd(np.asarray(root), full_matrices=False)
+    r = int(np.sum(s > RANK_TOLERANCE * s[0]))
     if r == 0:
         raise InputError("inputs are all zero: a regression needs at least one non-zero input.")
     return q[:, :r], s[:r], vt[:r]

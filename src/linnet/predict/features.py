@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
 
 from linnet import _check, observe
 from linnet._check import InputError
+from linnet._random import gamma, sampler
 from linnet.linalg import RANK_TOLERANCE
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Loss, Source
@@ -108,7 +110,7 @@ def gaussian_features(
     noise = _check.real("noise2", noise2, least=0, most=LARGEST)
     width, key = _width(width), jax.random.key(asked.seed(seed))
     if teacher is None:  # standard normal
-        teacher = math.sqrt(float(jax.random.chisquare(jax.random.fold_in(key, 1), d, dtype=float)))
+        teacher = float(_teacher(key, np.asarray(d / 2)))
     norm = _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
     given = _Given(
         data=Data.GAUSSIAN,
@@ -120,6 +122,12 @@ def gaussian_features(
         notes=(),
     )
     return _predict(given, width, v0, sigma0, lr, eps, asked.seed(seed))
+
+
+@sampler()
+def _teacher(key: Key[Array, ""], half: Array) -> Array:
+    """The norm of 2 half standard normal numbers."""
+    return jnp.sqrt(2 * gamma(jax.random.fold_in(key, 1), half))
 
 
 # Prediction ----------------------------------------------------------------------------------------------------------
