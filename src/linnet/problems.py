@@ -229,17 +229,20 @@ class Regression(Problem):
     @property
     def gram(self) -> Float[Array, "d_in d_in"]:
         """X^T X."""
-        return self.root.T @ self.root
+        _, (root,) = known(self.root)
+        return _check.floating(root.T @ root)
 
     @property
     def cross(self) -> Float[Array, "*d_out d_in"]:
         """Y^T X."""
-        return self.labels @ self.root
+        _, (labels, root) = known(self.labels, self.root)
+        return _check.floating(labels @ root)
 
     @property
     def square(self) -> Float[Array, ""]:
         """|Y|^2."""
-        return jnp.sum(self.labels**2) + self.unexplained
+        xp, (labels, unexplained) = known(self.labels, self.unexplained)
+        return _check.floating(xp.sum(labels**2) + unexplained)
 
     @property
     def target(self) -> Float[Array, "*d_out d_in"]:
@@ -463,7 +466,7 @@ def regression(
     x, y = _check.double("inputs", inputs, ndim=2), _check.double("labels", labels, ndim=(1, 2))
     if y.shape[0] != x.shape[0]:
         raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
-    y = y[:, None] if y.ndim == 1 else y
+    y = _check.floating(known(y)[1][0][:, None]) if y.ndim == 1 else y
     held_out = None
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:
@@ -477,8 +480,8 @@ def mean_field_regression(inputs: Any, labels: Any, *, width: float) -> Regressi
 
     The factor 1/width is part of the cost of W_2 W_1, so any start and motion applies unchanged.
     """
-    scale = 1.0 / _check.number("width", width, above=0)
-    return regression(inputs, labels, average=True, output_scale=scale)
+    _, (w,) = known(_check.number("width", width, above=0))
+    return regression(inputs, labels, average=True, output_scale=1.0 / w)
 
 
 class Samples(NamedTuple):
@@ -594,20 +597,17 @@ def custom(cost: Callable[[Array], Array], shape: tuple[int, ...], *, test: Prob
 
 
 def _moments(x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None) -> Regression:
-    q, root, labels, outside = _roots(x, y)
+    """The regression with Q, root, Y^T Q and |Y - Q Q^T Y|^2 of X = Q root."""
+    xp, (samples, outputs) = known(x, y)
+    q, s, vt = xp.linalg.svd(samples, full_matrices=False)
+    inside = outputs.T @ q
+    outside = xp.sum((outputs - q @ inside.T) ** 2)
+    q, root, labels, outside = (_check.floating(part) for part in (q, s[:, None] * vt, inside, outside))
     n = x.shape[0]
     scale = _check.floating(1.0 / n if _check.flag("average", average) else 1.0)
     out = _check.number("output_scale", output_scale, above=0)
     rows = (q, y) if n <= KEPT_SAMPLES else (None, None)
     return Regression(root, labels, outside, scale, out, n, *rows, test=test)
-
-
-@jax.jit
-def _roots(x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """Q, root, Y^T Q and |Y - Q Q^T Y|^2 of X = Q root."""
-    q, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    labels = y.T @ q
-    return q, s[:, None] * vt, labels, jnp.sum((y - q @ labels.T) ** 2)
 
 
 def _fit(*parts: Any) -> Fit:
