@@ -443,3 +443,26 @@ def test_momentum_can_be_differentiated():
     slope = (end(0.01 + 1e-6, False) - end(0.01 - 1e-6, False)) / 2e-6
     np.testing.assert_allclose(jax.grad(lambda lr: end(lr, True))(0.01), slope, rtol=1e-6)
     np.testing.assert_allclose(jax.jvp(lambda lr: end(lr, False), (0.01,), (1.0,))[1], slope, rtol=1e-6)
+
+
+def test_adaptive_sharpness_is_the_hessian_in_adams_metric():
+    (x, y), state = data(), network()
+    problem, motion = ln.regression(x, y, average=True), ln.Adam(0.01)
+    run = ln.simulate(problem, state, motion, steps=7, observe=["adaptive_sharpness", "loss"], keep="highest loss")
+    assert np.isnan(run["adaptive_sharpness"][0])
+    second = [np.zeros(w.shape) for w in state.layers]
+    now = state
+    for k in range(7):
+        gradient = [np.asarray(g) for g in now.velocity(problem).layers]
+        second = [0.999 * v + 0.001 * g**2 for v, g in zip(second, gradient, strict=True)]
+        now = ln.simulate(problem, state, motion, steps=k + 1).final
+    scale = np.concatenate([np.sqrt(v / (1 - 0.999**7)).ravel() + 1e-8 for v in second])
+    hessian = np.asarray(ln.observe.hessian_matrix(now, problem))
+    top = np.linalg.eigvals(hessian / scale[:, None]).real.max()
+    np.testing.assert_allclose(run["adaptive_sharpness"][-1], top, rtol=1e-9)
+    plain = ln.simulate(problem, state, ln.Momentum(0.01), steps=3, observe=["adaptive_sharpness", "sharpness"])
+    np.testing.assert_allclose(plain["adaptive_sharpness"], plain["sharpness"], rtol=1e-12)
+    with pytest.raises(ln.InputError, match="Muon has no preconditioner"):
+        ln.simulate(problem, state, ln.Muon(0.01), steps=3, observe=["adaptive_sharpness"])
+    with pytest.raises(ln.InputError, match="ask simulate to observe it"):
+        ln.observe.adaptive_sharpness(state, problem)

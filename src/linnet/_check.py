@@ -29,6 +29,11 @@ def traced(value: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
+def known(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
+    """NumPy and these arrays in it, or JAX's where they are traced: in JAX every shape would compile its products."""
+    return (jnp, arrays) if traced(arrays) else (np, jax.tree.map(np.asarray, arrays))
+
+
 def show(value: Any) -> str:
     """A short text for a value in an error message."""
     if isinstance(value, jax.core.Tracer):

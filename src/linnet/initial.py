@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from linnet import _check
-from linnet._check import InputError
-from linnet._random import bartlett, haar, normal, sampler, stream
+from linnet._check import InputError, known
+from linnet._random import bartlett, haar, keys, normal, sampler, stream
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import Modes, Weights
 from linnet.states.weights import balance_exists
@@ -35,7 +35,7 @@ def gaussian(
     the width are zero. A sequence means the hidden widths of a deeper network, drawn in full.
     """
     d_out, d_in = _matrix(problem)
-    key = _stream(key, "gaussian")
+    key = _check.key("key", key)
     if isinstance(width, Sequence) and not isinstance(width, str):
         widths = (d_in, *_hidden(width), d_out)
         _drawn(widths)
@@ -52,9 +52,8 @@ def gaussian(
 @sampler("widths")
 def _normal_layers(key: Key[Array, ""], deviations: Sequence[Array], widths: tuple[int, ...]) -> list[Array]:
     """Normal layers between these widths."""
-    keys = jax.random.split(key, len(deviations))
-    shapes = [(above, below) for below, above in pairwise(widths)]
-    return [s * jax.random.normal(k, shape) for s, k, shape in zip(deviations, keys, shapes, strict=True)]
+    layers = zip(deviations, keys(key, "gaussian", len(deviations)), pairwise(widths), strict=True)
+    return [s * jax.random.normal(k, (above, below)) for s, k, (below, above) in layers]
 
 
 @sampler("neurons", "d_in", "d_out")
@@ -62,7 +61,7 @@ def _two_layers(
     key: Key[Array, ""], width: Array, deviations: Sequence[Array], neurons: int, d_in: int, d_out: int
 ) -> tuple[Array, Array]:
     """Two normal layers, compressed."""
-    r = bartlett(key, width, neurons, d_in + d_out)
+    r = bartlett(stream(key, "gaussian"), width, neurons, d_in + d_out)
     return deviations[0] * r[:, :d_in], deviations[1] * r[:, d_in:].T
 
 
@@ -79,25 +78,37 @@ def readout(
     d_out, d_in = _matrix(problem)
     if d_out != 1:
         raise InputError(f"the problem has d_out = {d_out}: a +-v0 readout has one output.")
-    deviation = _check.number("sigma0", sigma0, least=0)
-    value = _check.number("v0", v0, above=0)
+    numbers = _check.number("sigma0", sigma0, least=0), _check.number("v0", v0, above=0)
+    key = _check.key("key", key)
     if isinstance(width, Sequence) and not isinstance(width, str):
         if len(width) != 1:
             raise InputError(f"width = {_check.show(width)} is not allowed: a readout start has one hidden layer.")
-        first, signs = jax.random.split(_stream(key, "readout"))
-        shape = (*_hidden(width), d_in)
-        _drawn((d_in, shape[0], 1))
-        second = jax.random.rademacher(signs, (1, shape[0]), dtype=jnp.float64)
-        return Weights((deviation * normal(first, shape), value * second))
+        (neurons,) = _hidden(width)
+        _drawn((d_in, neurons, 1))
+        return Weights(_signs(key, *numbers, neurons, d_in))
     rest = _width(width, d_in + 1) - 1
     _check.fits("width", width, 3 * rest * d_in, f"{rest + 1} neurons of {d_in + 1} weights, the compressed network,")
-    row, below = jax.random.split(_stream(key, "readout"))
-    w = _check.number("width", width, least=1)
+    layers = _readout(key, _check.number("width", width, least=1), *numbers, rest, d_in)
+    return Weights(layers, compressed=True)
+
+
+@sampler("neurons", "d_in")
+def _signs(key: Key[Array, ""], sigma0: Array, v0: Array, neurons: int, d_in: int) -> tuple[Array, Array]:
+    """Normal neurons below random signs."""
+    first, signs = keys(key, "readout", 2)
+    second = jax.random.rademacher(signs, (1, neurons), dtype=jnp.float64)
+    return sigma0 * normal(first, (neurons, d_in)), v0 * second
+
+
+@sampler("rest", "d_in")
+def _readout(key: Key[Array, ""], width: Array, sigma0: Array, v0: Array, rest: int, d_in: int) -> tuple[Array, Array]:
+    """The same, compressed: one neuron, and the rest of them below it."""
+    row, below = keys(key, "readout", 2)
     rows = [normal(row, (1, d_in))]
     if rest:
-        rows.append(bartlett(below, w - 1, rest, d_in))
-    second = jnp.zeros((1, rest + 1)).at[0, 0].set(value * jnp.sqrt(w))
-    return Weights((deviation * jnp.concatenate(rows), second), compressed=True)
+        rows.append(bartlett(below, width - 1, rest, d_in))
+    second = jnp.zeros((1, rest + 1)).at[0, 0].set(v0 * jnp.sqrt(width))
+    return sigma0 * jnp.concatenate(rows), second
 
 
 def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Key[Array, ""] | None = None) -> Weights:
@@ -107,7 +118,7 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
     Haar frame of `width` >= d_in neurons in full.
     """
     d_out, d_in = _matrix(problem)
-    xp, (gamma,) = _known(_check.number("gamma", gamma, above=0))
+    xp, (gamma,) = known(_check.number("gamma", gamma, above=0))
     scale = xp.sqrt(2 * gamma)
     w = d_in if width is None else _check.integer("width", width, least=d_in, reason="d_in: the frame needs it")
     neurons = d_in if key is None else w
@@ -119,7 +130,7 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
                 "width; give a key for all of them."
             )
         return Weights((_times(scale, np.eye(d_in)), np.zeros((d_out, d_in))))
-    return Weights((_times(scale, haar(_stream(key, "i_gamma"), w, d_in)), np.zeros((d_out, w))))
+    return Weights((_times(scale, haar(stream(_check.key("key", key), "i_gamma"), w, d_in)), np.zeros((d_out, w))))
 
 
 def propagator(problem: Problem) -> Weights:
@@ -145,7 +156,7 @@ def balanced(
     a = _check.array("matrix", matrix, ndim=2)
     widths = _widths(hidden)
     _drawn((a.shape[1], *widths, a.shape[0]))
-    xp, (a,) = _known(a)
+    xp, (a,) = known(a)
     u, s, vt = xp.linalg.svd(a, full_matrices=False)
     if rank is None and _check.traced(s):
         raise InputError("rank is missing: give it when the matrix is traced.")
@@ -168,12 +179,13 @@ def _frames(key: Key[Array, ""] | None, widths: Sequence[int], rank: int) -> lis
     """Orthonormal frames of the hidden layers: coordinate vectors, or Haar with a key."""
     if key is None:
         return [np.eye(w, rank) for w in widths]
-    keys = jax.random.split(_stream(key, "balanced"), max(1, len(widths)))
-    return [haar(k, w, rank) for k, w in zip(keys, widths, strict=False)]
+    drawn = keys(_check.key("key", key), "balanced", len(widths))
+    return [haar(k, w, rank) for k, w in zip(drawn, widths, strict=True)]
 
 
 def _balanced(u: Any, s: Any, vt: Any, frames: Sequence[Any]) -> Weights:
     """W_l = Q_l S^{1/L} Q_{l-1}^T."""
+    _, (u, s, vt, *frames) = known(u, s, vt, *frames)
     root = s ** (1 / (len(frames) + 1))
     return Weights([(above * root) @ below.T for below, above in pairwise([vt.T, *frames, u])])
 
@@ -198,9 +210,8 @@ def critical(
     _drawn((d_in, *widths, d_out))
     chosen = _check.modes("kept", kept, known=fit.rank, most=min(d_out, d_in, *widths))
     rank = max(1, len(chosen))
-    # the kept set is concrete, so NumPy: every architecture would compile its products
     u, s, vt = np.linalg.svd(np.asarray(fit.matrix(chosen)), full_matrices=False)
-    return _balanced(u[:, :rank], s[:rank], vt[:rank], [np.asarray(q) for q in _frames(key, widths, rank)])
+    return _balanced(u[:, :rank], s[:rank], vt[:rank], _frames(key, widths, rank))
 
 
 def gauge(key: Key[Array, ""], state: Weights, *, spread: float = 30.0) -> Weights:
@@ -214,14 +225,19 @@ def gauge(key: Key[Array, ""], state: Weights, *, spread: float = 30.0) -> Weigh
     size = math.log(_check.real("spread", spread, least=1)) / 2
     widest = max(state.widths[1:-1], default=1)
     _check.fits("width", widest, 6 * widest**2, f"changes of basis of {widest} x {widest}")
-    layers = [np.asarray(w) for w in state.layers]  # NumPy, as in `critical`
-    for i, k in enumerate(jax.random.split(_stream(key, "gauge"), max(1, state.depth - 1))[: state.depth - 1]):
-        left, right, values = jax.random.split(k, 3)
-        d = layers[i].shape[0]
-        u, v = np.asarray(haar(left, d, d)), np.asarray(haar(right, d, d))
-        s = np.exp(size * np.asarray(jax.random.uniform(values, (d,), minval=-1.0, maxval=1.0)))
+    layers = [np.asarray(w) for w in state.layers]
+    for i, k in enumerate(keys(_check.key("key", key), "gauge", state.depth - 1)):
+        u, v, values = (np.asarray(x) for x in _basis(k, layers[i].shape[0]))
+        s = np.exp(size * values)
         layers[i], layers[i + 1] = (u * s) @ (v.T @ layers[i]), (layers[i + 1] @ v) / s @ u.T
     return Weights(layers)
+
+
+@sampler("d")
+def _basis(key: Key[Array, ""], d: int) -> tuple[Array, Array, Array]:
+    """Haar singular vectors, and numbers from -1 to 1."""
+    left, right, values = jax.random.split(key, 3)
+    return haar(left, d, d), haar(right, d, d), jax.random.uniform(values, (d,), minval=-1.0, maxval=1.0)
 
 
 def identity(problem: Problem, alpha: float, depth: int) -> Weights | Modes:
@@ -244,16 +260,16 @@ def orthogonal(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) 
     """Layers alpha times Haar orthogonal matrices in every layer but the last, which is zero."""
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
-    keys = jax.random.split(_stream(key, "orthogonal"), depth)
-    return Weights([*(_times(alpha, haar(k, d, d)) for k in keys[:-1]), np.zeros((d, d))])
+    drawn = keys(_check.key("key", key), "orthogonal", depth)[:-1]
+    return Weights([*(_times(alpha, haar(k, d, d)) for k in drawn), np.zeros((d, d))])
 
 
 def random_one_zero(key: Key[Array, ""], problem: Problem, alpha: float, depth: int) -> Weights:
     """Layers alpha times standard normal matrices in every layer but the last, which is zero."""
     alpha, depth, d = _deep(problem, alpha, depth)
     _matrix(problem)
-    keys = jax.random.split(_stream(key, "random_one_zero"), depth)
-    return Weights([*(_times(alpha, normal(k, (d, d))) for k in keys[:-1]), np.zeros((d, d))])
+    drawn = keys(_check.key("key", key), "random_one_zero", depth)[:-1]
+    return Weights([*(_times(alpha, normal(k, (d, d))) for k in drawn), np.zeros((d, d))])
 
 
 def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None) -> Weights:
@@ -263,13 +279,14 @@ def aligned(problem: Problem, values: Any, *, key: Key[Array, ""] | None = None)
     with the same values on `problem.aligned()` moves exactly like it.
     """
     _matrix(problem)
-    u, _, vt = jnp.linalg.svd(problem.target, full_matrices=False)
+    xp, (target,) = known(problem.target)
+    u, _, vt = xp.linalg.svd(target, full_matrices=False)
     weights = Modes(values).weights(u, vt.T)
     if key is None or weights.depth == 1:
         return weights
     k = weights.layers[0].shape[0]
-    turns = [haar(q, k, k) for q in jax.random.split(_stream(key, "aligned"), weights.depth - 1)]
-    first, *middle, last = weights.layers
+    drawn = [haar(q, k, k) for q in keys(_check.key("key", key), "aligned", weights.depth - 1)]
+    _, ((first, *middle, last), turns) = known(weights.layers, drawn)
     turned = [up @ w @ down.T for down, up, w in zip(turns, turns[1:], middle, strict=False)]
     return Weights((turns[0] @ first, *turned, last @ turns[-1].T))
 
@@ -282,7 +299,7 @@ def mixed_manifold(matrix: Any, c: Any) -> Weights:
     """
     a = _check.array("matrix", matrix, ndim=2)
     c = _check.number("c", c, above=0)
-    xp, (a, c) = _known(a, c)
+    xp, (a, c) = known(a, c)
     d_out, d_in = a.shape
     _check.fits("matrix", a, 3 * (d_out + d_in) ** 2, f"{d_in + d_out} neurons of as many weights")
     u, s, vt = xp.linalg.svd(a, full_matrices=True)
@@ -306,7 +323,7 @@ def two_c_balanced(matrix: Any, c: Any, *, sign: int = 1) -> Weights:
     if sign == -1:
         mirrored = two_c_balanced(a.T, c)
         return Weights((mirrored.layers[1].T, mirrored.layers[0].T))
-    xp, (a, c) = _known(a, c)
+    xp, (a, c) = known(a, c)
     d_out, d_in = a.shape
     _check.fits("matrix", a, 3 * (d_out**2 + d_in**2), "its singular vectors, all of them,")
     u, s, vt = xp.linalg.svd(a, full_matrices=True)
@@ -332,19 +349,19 @@ def lambda_balanced(
     w = _check.integer("width", width, least=1)
     balance_exists(number, w, (d_out, d_in))
     _check.fits("width", w, 3 * w * (w + d_in + d_out), f"layers of {w} neurons with their frames")
-    turns, free, one, other = jax.random.split(_stream(key, "lambda_balanced"), 4)
+    turns, free, one, other = keys(_check.key("key", key), "lambda_balanced", 4)
     heavy, light = (d_out, d_in) if number >= 0 else (d_in, d_out)  # what the heavier and the lighter layer lead to
     k = min(w, heavy, light)
     if _check.flag("aligned", aligned):
         u, _, vt = np.linalg.svd(np.asarray(problem.target), full_matrices=True)
         above, below = (u, vt.T[:, :k]) if number >= 0 else (vt.T, u[:, :k])
-        xp, (turn,) = _known(haar(turns, w, w))
+        xp, (turn,) = known(haar(turns, w, w))
         values = np.full(k, size)
     elif number == 0:
-        xp, (inner, above, below) = _known(normal(free, (w, k)), haar(one, heavy, k), haar(other, light, k))
+        xp, (inner, above, below) = known(normal(free, (w, k)), haar(one, heavy, k), haar(other, light, k))
         return Weights((size * inner @ below.T, size * above @ inner.T))
     else:
-        xp, (entries, frame) = _known(normal(free, (w, light)), haar(one, heavy, w))
+        xp, (entries, frame) = known(normal(free, (w, light)), haar(one, heavy, w))
         turn, values, rows = xp.linalg.svd(size * entries, full_matrices=True)
         above, below = frame @ turn, rows[:k].T
     reached = min(w, heavy)
@@ -353,22 +370,13 @@ def lambda_balanced(
     return Weights((lighter, heavier.T) if number >= 0 else (heavier, lighter.T))
 
 
-def _known(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
-    """NumPy and these arrays in it, or JAX's where they are traced: in JAX every shape would compile its products."""
-    return (jnp, arrays) if _check.traced(arrays) else (np, tuple(np.asarray(x) for x in arrays))
-
-
 def _times(number: Any, array: Any) -> Any:
     """number * array."""
-    number, array = _known(number, array)[1]
+    number, array = known(number, array)[1]
     return number * array
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
-
-
-def _stream(key: Any, name: str) -> Any:
-    return stream(_check.key("key", key), name)
 
 
 def _matrix(problem: Problem) -> tuple[int, int]:
@@ -409,7 +417,7 @@ def _deviations(variance: Any, layers: int) -> list[Array]:
     given = list(variance) if isinstance(variance, Sequence) else [variance] * layers
     if len(given) != layers:
         raise InputError(f"variance has {len(given)} values: give one number, or one for each of the {layers} layers.")
-    numbers = [_known(_check.number("variance", v, least=0)) for v in given]
+    numbers = [known(_check.number("variance", v, least=0)) for v in given]
     return [xp.sqrt(v) for xp, (v,) in numbers]
 
 

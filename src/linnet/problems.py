@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from linnet import _check
-from linnet._check import InputError
-from linnet._random import bartlett, normal, stream, with_spectrum
+from linnet._check import InputError, known
+from linnet._random import bartlett, gamma, keys, normal, sampler, with_spectrum
 from linnet.linalg import RANK_TOLERANCE, product, transposed_product
 
 KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
@@ -45,20 +46,23 @@ class Fit(NamedTuple):
     @property
     def rank(self) -> int:
         """How many modes are not zero."""
-        return int(jnp.sum(self.values > RANK_TOLERANCE * self.values[0]))
+        values = np.asarray(self.values)
+        return int(np.sum(values > RANK_TOLERANCE * values[0]))
 
     def matrix(self, kept: Sequence[int]) -> Float[Array, "d_out d_in"]:
         """A_I for the kept modes, numbered from 1."""
         chosen = _check.modes("kept", kept, known=self.values.shape[0])
-        share = jnp.array([float(i in chosen) for i in range(1, self.values.shape[0] + 1)])
-        return (self.left * (share * self.values)) @ self.right
+        share = np.array([float(i in chosen) for i in range(1, self.values.shape[0] + 1)])
+        _, (left, values, right) = known(*self[:3])
+        return _check.floating((left * (share * values)) @ right)
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
         d_out, d_in = self.left.shape[0], self.right.shape[1]
         rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
-        best = (self.left[:, :rank] * self.values[:rank]) @ self.right[:rank]
-        return Optimum(best, jnp.sum(self.gains[rank:]) + self.floor)
+        xp, (left, values, right, gains, floor) = known(*self)
+        best = (left[:, :rank] * values[:rank]) @ right[:rank]
+        return Optimum(_check.floating(best), _check.floating(xp.sum(gains[rank:]) + floor))
 
 
 class Problem(eqx.Module):
@@ -105,8 +109,9 @@ class Problem(eqx.Module):
         truth = self.truth
         if truth.ndim == 1:
             return None
-        u, _, vt = jnp.linalg.svd(truth, full_matrices=False)
-        return u, vt.T
+        xp, (truth,) = known(truth)
+        u, _, vt = xp.linalg.svd(truth, full_matrices=False)
+        return _check.floating(u), _check.floating(vt.T)
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
         """The change of the force -dC/dA when every label gets independent standard normal noise."""
@@ -180,8 +185,9 @@ class Factorisation(Problem):
     def fit(self) -> Fit:
         """The target's singular triplets."""
         _matrix_shape(self, "a fit mode by mode")
-        u, s, vt = jnp.linalg.svd(self.goal, full_matrices=False)
-        return Fit(u, s, vt, self.scale / 2 * s**2, jnp.zeros_like(self.scale))
+        xp, (goal, scale) = known(self.goal, self.scale)
+        u, s, vt = xp.linalg.svd(goal, full_matrices=False)
+        return _fit(u, s, vt, scale / 2 * s**2, xp.zeros_like(scale))
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
@@ -190,7 +196,8 @@ class Factorisation(Problem):
     def aligned(self) -> "Factorisation":
         """The same problem for a network that shares the target's singular vectors: a vector of min(d) modes."""
         _matrix_shape(self, "aligned modes")
-        return Factorisation(jnp.linalg.svd(self.goal, compute_uv=False), self.scale)
+        xp, (goal,) = known(self.goal)
+        return Factorisation(xp.linalg.svd(goal, compute_uv=False), self.scale)
 
 
 class Regression(Problem):
@@ -223,7 +230,8 @@ class Regression(Problem):
                 f"the problem keeps only the second moments of its {self.samples} samples: build it with samples=True "
                 f"to have them one by one (by default they are kept up to {KEPT_SAMPLES})."
             )
-        return Samples(self.frame @ self.root, self.outputs)
+        _, (frame, root) = known(self.frame, self.root)
+        return Samples(_check.floating(frame @ root), self.outputs)
 
     def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Regression":
         # the rows are their own root (Q = I): no factorisation stands in a loop over batches
@@ -260,23 +268,27 @@ class Regression(Problem):
     @property
     def gram(self) -> Float[Array, "d_in d_in"]:
         """X^T X."""
-        return self.root.T @ self.root
+        _, (root,) = known(self.root)
+        return _check.floating(root.T @ root)
 
     @property
     def cross(self) -> Float[Array, "*d_out d_in"]:
         """Y^T X."""
-        return self.labels @ self.root
+        _, (labels, root) = known(self.labels, self.root)
+        return _check.floating(labels @ root)
 
     @property
     def square(self) -> Float[Array, ""]:
         """|Y|^2."""
-        return jnp.sum(self.labels**2) + self.unexplained
+        xp, (labels, unexplained) = known(self.labels, self.unexplained)
+        return _check.floating(xp.sum(labels**2) + unexplained)
 
     @property
     def target(self) -> Float[Array, "*d_out d_in"]:
         """The minimum-norm least-squares solution (X^+ Y)^T / output_scale."""
-        inverse = jnp.linalg.pinv(self.root, rtol=RANK_TOLERANCE)
-        return self.labels @ inverse.T / self.output_scale
+        xp, (root, labels, scale) = known(self.root, self.labels, self.output_scale)
+        inverse = xp.linalg.pinv(root, rtol=RANK_TOLERANCE)
+        return _check.floating(labels @ inverse.T / scale)
 
     @property
     def truth(self) -> Float[Array, "*d_out d_in"]:
@@ -296,11 +308,13 @@ class Regression(Problem):
         """The singular triplets of the projection of Y onto the range of X (n < d_in allowed)."""
         _matrix_shape(self, "a fit mode by mode")
         q, s, vt = _range(self.root)
-        inside = self.labels @ q
-        outside = jnp.sum((self.labels - inside @ q.T) ** 2)
-        u, t, wt = jnp.linalg.svd(inside, full_matrices=False)
-        floor = self.scale / 2 * (outside + self.unexplained)
-        return Fit(u, t, wt / s @ vt / self.output_scale, self.scale / 2 * t**2, floor)
+        given = self.labels, self.unexplained, self.scale, self.output_scale
+        xp, (labels, unexplained, scale, output_scale) = known(*given)
+        inside = labels @ q
+        outside = xp.sum((labels - inside @ q.T) ** 2)
+        u, t, wt = xp.linalg.svd(inside, full_matrices=False)
+        floor = scale / 2 * (outside + unexplained)
+        return _fit(u, t, wt / s @ vt / output_scale, scale / 2 * t**2, floor)
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank`: Eckart and Young on the projection of Y (n < d_in allowed)."""
@@ -310,9 +324,7 @@ class Regression(Problem):
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
         _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
-        outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
-        small = self._turned(q, jnp.diag(s), outside)
-        return Projection(small, vt)
+        return Projection(self._turned(q, _check.floating(np.diag(s))), _check.floating(vt))
 
     def whiten(self) -> "Whitening":
         """The regression on sqrt(n) X (X^T X)^{-1/2}, whose inputs have unit covariance (without the test problem)."""
@@ -323,15 +335,16 @@ class Regression(Problem):
             raise InputError(
                 f"X has rank {s.shape[0]} and d_in = {d_in}: whitening needs rank X = d_in; call project() first."
             )
-        outside = jnp.sum((self.labels - (self.labels @ q) @ q.T) ** 2)
-        whitened = self._turned(q, jnp.sqrt(n) * vt, outside)
-        return Whitening(whitened, jnp.sqrt(n) * (vt.T / s) @ vt)
+        whitened = self._turned(q, _check.floating(np.sqrt(n) * vt))
+        return Whitening(whitened, _check.floating(np.sqrt(n) * (vt.T / s) @ vt))
 
-    def _turned(self, q: Float[Array, "k r"], root: Float[Array, "r d"], outside: Float[Array, ""]) -> "Regression":
-        """The same labels on inputs Q q root; `outside` of |Y|^2 is in their range no more."""
-        frame = None if self.frame is None else self.frame @ q
-        left = self.unexplained + outside
-        return Regression(root, self.labels @ q, left, self.scale, self.output_scale, self.samples, frame, self.outputs)
+    def _turned(self, q: Float[np.ndarray, "k r"], root: Float[Array, "r d"]) -> "Regression":
+        """The same labels on inputs Q q root; what of them is outside of that range is in it no more."""
+        xp, (labels, unexplained, frame) = known(self.labels, self.unexplained, self.frame)
+        inside = labels @ q
+        left = unexplained + xp.sum((labels - inside @ q.T) ** 2)
+        turned = None if frame is None else frame @ q
+        return Regression(root, inside, left, self.scale, self.output_scale, self.samples, turned, self.outputs)
 
 
 class Sampler(eqx.Module):
@@ -449,7 +462,7 @@ class Classification(Problem):
 
     def project(self) -> "Projection[Classification]":
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
-        basis = _range(self.inputs)[2]
+        basis = _check.floating(_range(self.inputs)[2])
         return Projection(Classification(self.inputs @ basis.T, self.labels, self.scale), basis)
 
     def accuracy(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, ""]:
@@ -524,19 +537,25 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
     d_in = _check.integer("d", d_in, least=1)
     rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
     _check.fits("d", d, 3 * d_out * d_in, f"matrices of {d_out} x {d_in}")
-    left, right, noise = jax.random.split(stream(_check.key("key", key), "low_rank_recovery"), 3)
+    left, right, noise = keys(_check.key("key", key), "low_rank_recovery", 3)
     if levels is None:
-        u = jax.random.normal(left, (d_out, rank), dtype=jnp.float64)
-        v = jax.random.normal(right, (d_in, rank), dtype=jnp.float64)
-        truth = u @ v.T / jnp.sqrt(rank)
+        truth = _products(left, right, d_out, d_in, rank)
     else:
-        a = _check.array("levels", levels, ndim=1)
+        _, (a,) = known(_check.array("levels", levels, ndim=1))
         if a.shape != (rank,):
             raise InputError(f"levels has {a.shape[0]} numbers: it must have rank = {rank}.")
-        truth = with_spectrum(left, right, a * jnp.sqrt(d_out * d_in), d_out, d_in).matrix
+        truth = with_spectrum(left, right, a * np.sqrt(d_out * d_in), d_out, d_in).matrix
     scale = _check.floating(2.0 / (d_out * d_in))
-    observed = truth + normal(noise, (d_out, d_in))
-    return Factorisation(observed, scale, test=Factorisation(truth, scale))
+    _, (goal, normals) = known(truth, normal(noise, (d_out, d_in)))
+    return Factorisation(goal + normals, scale, test=Factorisation(truth, scale))
+
+
+@sampler("d_out", "d_in", "rank")
+def _products(
+    left: Key[Array, ""], right: Key[Array, ""], d_out: int, d_in: int, rank: int
+) -> Float[Array, "d_out d_in"]:
+    """rank^{-1/2} times the sum of outer products of normal vectors."""
+    return normal(left, (d_out, rank)) @ normal(right, (d_in, rank)).T / jnp.sqrt(rank)
 
 
 def regression(
@@ -557,7 +576,7 @@ def regression(
     x, y = _check.double("inputs", inputs, ndim=2), _check.double("labels", labels, ndim=(1, 2))
     if y.shape[0] != x.shape[0]:
         raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
-    y = y[:, None] if y.ndim == 1 else y
+    y = _check.floating(known(y)[1][0][:, None]) if y.ndim == 1 else y
     held_out = None if test is None else regression(*_pair(test), average=True, output_scale=output_scale)
     return _moments(x, y, average, output_scale, held_out, samples)
 
@@ -573,8 +592,8 @@ def mean_field_regression(inputs: Any, labels: Any, *, width: float, samples: bo
 
     The factor 1/width is part of the cost of W_2 W_1, so any start and motion applies unchanged.
     """
-    scale = 1.0 / _check.number("width", width, above=0)
-    return regression(inputs, labels, average=True, output_scale=scale, samples=samples)
+    _, (w,) = known(_check.number("width", width, above=0))
+    return regression(inputs, labels, average=True, output_scale=1.0 / w, samples=samples)
 
 
 class Samples(NamedTuple):
@@ -599,28 +618,37 @@ def gaussian_samples(
     parts = _groups(groups)
     _check.fits("samples", n, 4 * n * sum(min(d, n) for _, d in parts), f"{n} samples in their span")
     variance = _check.number("noise2", noise2, least=0)
-    given = None if teacher is None else _check.double("teacher", teacher, ndim=(0, 1)).reshape(-1)
-    if given is not None and given.shape != (len(parts),):
-        raise InputError(f"teacher has {given.shape[0]} numbers: it must have one for each of the {len(parts)} groups.")
-    noise, *keys = jax.random.split(stream(_check.key("key", key), "gaussian_samples"), len(parts) + 1)
-    rows, signal = [], jnp.zeros(n)
-    for j, (k, (value, d)) in enumerate(zip(keys, parts, strict=True)):
-        along, across, norm = jax.random.split(k, 3)
-        z = jnp.sqrt(value) * normal(along, (n,))
-        rows.append(z[None, :])
-        if d > 1:
-            rows.append(jnp.sqrt(value) * bartlett(across, float(d - 1), min(d - 1, n), n))
-        # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
-        b = jnp.sqrt(2 * jax.random.gamma(norm, d / 2, dtype=jnp.float64)) if given is None else given[j]
-        signal = signal + b * z
-    stacked = jnp.concatenate(rows)
-    inputs = (jnp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
-    return Samples(inputs, signal + jnp.sqrt(variance) * normal(noise, (n,)))
+    sizes = [None] * len(parts)
+    if teacher is not None:
+        sizes = list(known(_check.double("teacher", teacher, ndim=(0, 1)))[1][0].reshape(-1))
+    if len(sizes) != len(parts):
+        raise InputError(f"teacher has {len(sizes)} numbers: it must have one for each of the {len(parts)} groups.")
+    noise, *drawn = keys(_check.key("key", key), "gaussian_samples", len(parts) + 1)
+    each = zip(drawn, parts, sizes, strict=True)
+    groups = [_group(k, value, _check.floating(d), b, n, min(d - 1, n)) for k, (value, d), b in each]
+    xp, (groups, normals, variance) = known(groups, normal(noise, (n,)), variance)
+    stacked = xp.concatenate([rows for rows, _ in groups])
+    inputs = (xp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
+    labels = sum(signal for _, signal in groups) + xp.sqrt(variance) * normals
+    return Samples(_check.floating(inputs), _check.floating(labels))
+
+
+@sampler("n", "rank")
+def _group(
+    key: Key[Array, ""], value: Array, d: Array, size: Array | None, n: int, rank: int
+) -> tuple[Float[Array, "m n"], Float[Array, " n"]]:
+    """Samples along the teacher's part in a group of d inputs, then across it; and what that part says of them."""
+    along, across, norm = jax.random.split(key, 3)
+    z = jnp.sqrt(value) * normal(along, (1, n))
+    rows = jnp.concatenate([z, jnp.sqrt(value) * bartlett(across, d - 1, rank, n)]) if rank else z
+    # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
+    b = jnp.sqrt(2 * gamma(norm, d / 2)) if size is None else size
+    return rows, b * z[0]
 
 
 def _groups(groups: Any) -> list[tuple[Array, int]]:
     if not isinstance(groups, Sequence):
-        return [(jnp.asarray(1.0), _check.integer("groups", groups, least=1))]
+        return [(_check.floating(1.0), _check.integer("groups", groups, least=1))]
     if not groups or not all(isinstance(group, Sequence) and len(group) == 2 for group in groups):
         raise InputError(
             f"groups = {_check.show(groups)} is not allowed: groups must be a dimension or pairs (eigenvalue, "
@@ -714,31 +742,31 @@ def custom(cost: Callable[[Array], Array], shape: tuple[int, ...], *, test: Prob
 def _moments(
     x: Array, y: Array, average: bool, output_scale: Any, test: Problem | None, samples: bool | None
 ) -> Regression:
+    """The regression with Q, root, Y^T Q and |Y - Q Q^T Y|^2 of X = Q root."""
     n = x.shape[0]
     kept = n <= KEPT_SAMPLES if samples is None else _check.flag("samples", samples)
     if samples:
         _check.fits("samples", samples, n * min(x.shape) + x.size + y.size, f"{n} samples one by one")
-    q, root, labels, outside = _roots(x, y)
+    xp, (rows, outputs) = known(x, y)
+    q, s, vt = xp.linalg.svd(rows, full_matrices=False)
+    inside = outputs.T @ q
+    outside = xp.sum((outputs - q @ inside.T) ** 2)
+    q, root, labels, outside = (_check.floating(part) for part in (q, s[:, None] * vt, inside, outside))
     scale = _check.floating(1.0 / n if _check.flag("average", average) else 1.0)
     out = _check.number("output_scale", output_scale, above=0)
-    rows = (q, y) if kept else (None, None)
-    return Regression(root, labels, outside, scale, out, n, *rows, test=test)
+    return Regression(root, labels, outside, scale, out, n, *((q, y) if kept else (None, None)), test=test)
 
 
-@jax.jit
-def _roots(x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """Q, root, Y^T Q and |Y - Q Q^T Y|^2 of X = Q root."""
-    q, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    labels = y.T @ q
-    return q, s[:, None] * vt, labels, jnp.sum((y - q @ labels.T) ** 2)
+def _fit(*parts: Any) -> Fit:
+    return Fit(*(_check.floating(part) for part in parts))
 
 
-def _range(root: Float[Array, "k d_in"]) -> tuple[Array, Array, Array]:
+def _range(root: Float[Array, "k d_in"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The singular triplets of the data that are not zero."""
-    q, s, vt = jnp.linalg.svd(root, full_matrices=False)
-    if _check.traced(s):
+    if _check.traced(root):
         raise InputError("the rank of the data decides shapes: project, whiten and optimum cannot be traced.")
-    r = int(jnp.sum(s > RANK_TOLERANCE * s[0]))
+    q, s, vt = np.linalg.svd(np.asarray(root), full_matrices=False)
+    r = int(np.sum(s > RANK_TOLERANCE * s[0]))
     if r == 0:
         raise InputError("inputs are all zero: there must be at least one non-zero input.")
     return q[:, :r], s[:r], vt[:r]

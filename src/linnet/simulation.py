@@ -79,7 +79,7 @@ def simulate(
     _check_functions(problem, state, stop, progress)
     points, gap = _points(motion, steps, time, record)
     looks = _observables(observe)
-    keeps, states = _keeps(keep, looks, problem, state)
+    keeps, states = _keeps(keep, looks, problem, state, motion)
     if _check.flag("differentiable", differentiable) and _check.traced(points):
         raise InputError("differentiable = True is not allowed where the number of steps is traced: give a known one.")
     if key is not None:
@@ -145,18 +145,24 @@ class _Order(eqx.Module):
     states: bool
     reverse: int
 
-    def look(self, state: Any) -> dict[str, Array]:
+    def look(self, state: Any, memory: Any) -> dict[str, Array]:
         """What is recorded of a state."""
-        return {name: jnp.asarray(see(state, self.problem, self.prepared[name])) for name, see in self.looks.items()}
+        return {
+            name: jnp.asarray(see.look(state, self.problem, self.prepared[name], self.motion, memory))
+            for name, see in self.looks.items()
+        }
 
     def row(self) -> int:
         """The bytes of a record; asked once for each set of shapes, because asking costs a millisecond."""
-        leaves, structure = jax.tree.flatten((self.problem, self.state, self.looks, self.prepared, self.states))
+        leaves, structure = jax.tree.flatten(
+            (self.problem, self.state, self.motion, self.looks, self.prepared, self.states)
+        )
         known = structure, tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
         if known not in _row_bytes:
             if len(_row_bytes) >= 1000:
                 _row_bytes.clear()
-            seen = (jax.eval_shape(self.look, self.state), self.state if self.states else None)
+            memory = jax.eval_shape(self.motion.memory, self.problem, self.state)
+            seen = (jax.eval_shape(self.look, self.state, memory), self.state if self.states else None)
             _row_bytes[known] = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
         return _row_bytes[known]
 
@@ -385,7 +391,7 @@ def _shapes(tree: Any) -> Any:
 
 
 def _keeps(
-    keep: Any, looks: Mapping[str, Observable], problem: Problem, state: State
+    keep: Any, looks: Mapping[str, Observable], problem: Problem, state: State, motion: Motion
 ) -> tuple[tuple[tuple[str, str], ...], bool]:
     """The records whose states are kept, and whether those of all are."""
     out = []
@@ -399,7 +405,10 @@ def _keeps(
                 f"keep = {_check.show(title)} is not allowed: give states, or lowest or highest and one of "
                 f"{', '.join(looks)}."
             )
-        if jax.eval_shape(lambda s, name=name: jnp.asarray(looks[name](s, problem)), state).shape != ():
+        memory = jax.eval_shape(motion.memory, problem, state)
+        see = looks[name]
+        seen = jax.eval_shape(lambda s, m, see=see: jnp.asarray(see.look(s, problem, None, motion, m)), state, memory)
+        if seen.shape != ():
             raise InputError(f"keep = {title!r} is not allowed: {name} is not one number.")
         out.append((how, name))
     return tuple(out), "states" in titles

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from linnet import _check
-from linnet._check import InputError
+from linnet._check import InputError, known
 from linnet.dynamics.maps import Map
 
 LIMIT = 1e3  # a point larger than this has diverged, long before it overflows
@@ -27,7 +26,8 @@ class Orbits(NamedTuple):
     @property
     def diverged(self) -> Array:
         """Which orbits have left."""
-        return self.escaped >= 0
+        _, (escaped,) = known(self.escaped)
+        return jnp.asarray(escaped >= 0, dtype=bool)
 
 
 def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limit: float = LIMIT) -> Orbits:
@@ -51,17 +51,15 @@ def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limi
 
 def batch(start: Any, parameters: Any) -> tuple[Float[Array, " batch"], Float[Array, "batch *point"]]:
     """Parameters as a vector and a start for each of them."""
-    given = _check.double("parameters", parameters, ndim=(0, 1))
-    points = _check.double("start", start, ndim=(0, 1, 2))
-    known = not _check.traced((given, points))
-    xp: Any = np if known else jnp  # in JAX every shape would compile what follows
-    given, points = xp.asarray(given).reshape(-1), xp.asarray(points)
-    points = points.reshape(points.shape or (1,))
+    xp, (given, points) = known(
+        _check.double("parameters", parameters, ndim=(0, 1)), _check.double("start", start, ndim=(0, 1, 2))
+    )
+    given, points = given.reshape(-1), points.reshape(points.shape or (1,))
     if points.shape[0] not in (1, given.shape[0]):
         raise InputError(
             f"start has shape {points.shape}: its first axis must have 1 entry or {given.shape[0]}, the parameters."
         )
-    return jnp.asarray(given), jnp.asarray(xp.broadcast_to(points, (given.shape[0], *points.shape[1:])))
+    return _check.floating(given), _check.floating(xp.broadcast_to(points, (given.shape[0], *points.shape[1:])))
 
 
 def advance(step: Map, points: Array, parameters: Array, escaped: Array, count: Any, limit: Array) -> tuple[Any, Any]:

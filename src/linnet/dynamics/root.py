@@ -1,4 +1,4 @@
-"""Roots of many monotone functions at once."""
+"""Roots: of many monotone functions at once, and of one that changes its sign."""
 
 from collections.abc import Callable
 
@@ -24,3 +24,35 @@ def roots(
         if done.all():
             break
     return x
+
+
+def crossing(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 0.0) -> float:
+    """Where a continuous function of one number changes its sign between `low` and `high` (Chandrupatla 1997).
+
+    Inverse quadratic steps where three points lie well for them, else halves: to the last digits, or to `tolerance`.
+    The names are the paper's: a is the last point, b one of the other sign, c the one before. By itself because
+    `scipy.optimize` takes longer to load than all that is computed here.
+    """
+    a, b = float(high), float(low)
+    fa, fb = float(function(a)), float(function(b))
+    if not fa * fb <= 0:
+        raise ValueError(f"the function is {fb:g} at {low:g} and {fa:g} at {high:g}: it must change its sign.")
+    c, fc, share = a, fa, 0.5
+    while fa != 0 and fb != 0:
+        x = a + share * (b - a)
+        fx = float(function(x))
+        if (fx > 0) == (fa > 0):
+            c, fc = a, fa
+        else:
+            b, c, fb, fc = a, b, fa, fb
+        a, fa = x, fx
+        best = a if abs(fa) < abs(fb) else b
+        least = (2 * np.finfo(float).eps * abs(best) + tolerance / 2) / abs(b - a) if a != b else 1.0
+        if least > 0.5:
+            return best
+        xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
+        share = 0.5
+        if phi**2 < xi and (1 - phi) ** 2 < 1 - xi:
+            share = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
+        share = min(1 - least, max(least, share))
+    return a if fa == 0 else b

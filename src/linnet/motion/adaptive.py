@@ -68,7 +68,7 @@ class Adam(Optimiser):
 
     def preconditioner(self, memory: Any) -> Any:
         """sqrt(v^) + eps after the steps that made this memory: what divides m^, in the shape of the state."""
-        past, _ = memory
+        past = memory[0]
         correction = 1 - self.beta2 ** past.count.astype(self.beta2.dtype)
         return jax.tree.map(lambda v: jnp.sqrt(v / correction) + self.eps, past.nu)
 
@@ -114,6 +114,9 @@ class Sign(Optimiser):
     @property
     def isotropic(self) -> bool:
         return False
+
+    def preconditioner(self, memory: Any) -> Any:
+        raise InputError("Sign has no preconditioner: its step does not depend on the size of the gradient.")
 
     def past(self, weights: Any) -> Any:
         return jax.tree.map(jnp.zeros_like, weights)
@@ -175,6 +178,9 @@ class Muon(Optimiser):
             raise InputError(
                 f"widths has {self.widths.shape[0]} numbers: it must have {state.depth + 1}, d_in to d_out."
             )
+
+    def preconditioner(self, memory: Any) -> Any:
+        raise InputError("Muon has no preconditioner by weights: its step does not depend on the size of the gradient.")
 
     def past(self, weights: Any) -> Any:
         return jax.tree.map(jnp.zeros_like, weights)
@@ -269,6 +275,9 @@ class Optax(Seeing):
 
     def past(self, weights: Any) -> Any:
         return self._rule().init(weights)
+
+    def preconditioner(self, memory: Any) -> Any:
+        raise InputError("what a transformation of optax divides by is not known: Adam and AdamW know it.")
 
     def advance(self, problem: Problem, state: Any, past: Any, key: Key[Array, ""] | None) -> tuple[Any, Any]:
         weights = state.trained()

@@ -219,7 +219,7 @@ def _term(problem: Problem) -> Any:
 
 
 def _record(task: Task, state: Any) -> tuple[dict[str, Array], Any]:
-    return task.look(state), state if task.states or task.keeps else None
+    return task.look(state, task.memory), state if task.states or task.keeps else None
 
 
 def _extremes(task: Task, values: dict[str, Array], states: Any, clock: Array) -> dict[str, Kept]:

@@ -19,7 +19,7 @@ class Task(NamedTuple):
     - `state` and `memory`: where the run begins; `start`: where it began before it was ever cut.
     - `points`: the steps or times to look at, in order, from where the run begins to its horizon; the last one may be
       repeated. `dense`: no two of them are more than a step apart.
-    - `look(state)`: the values to record. `states`: whether to record the states too.
+    - `look(state, memory)`: the values to record. `states`: whether to record the states too.
     - `stop`: a condition of (state, problem), or None. `spoilt(state)`: whether the run has diverged; `leaps`: whether
       steps may be made without asking that.
     - `keeps`: ("lowest" or "highest", name) for each state to keep; `kept`: those kept before the run was cut.
@@ -33,7 +33,7 @@ class Task(NamedTuple):
     memory: Any
     points: Num[Array, " records"]
     dense: bool
-    look: Callable[[Any], dict[str, Array]]
+    look: Callable[[Any, Any], dict[str, Array]]
     states: bool
     stop: Callable[[Any, Any], Any] | None
     spoilt: Callable[[Any], Array]
@@ -73,6 +73,10 @@ class Motion(eqx.Module):
 
     def memory(self, problem: Problem, state: Any) -> Any:
         """What it remembers at the start besides the state, a tree of arrays: nothing."""
+        return None
+
+    def preconditioner(self, memory: Any) -> Any:
+        """What divides the gradient in a step after this memory, a tree in the shape of the state; None: nothing."""
         return None
 
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:

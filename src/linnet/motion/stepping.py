@@ -115,7 +115,7 @@ class _Loop:
         return jnp.asarray(self.task.stop(state, self.task.problem), dtype=bool)
 
     def see(self, run: _Run, last: _Seen) -> _Seen:
-        values = self.task.look(run.state)
+        values = self.task.look(run.state, run.memory)
         kept = {}
         for how, name in self.task.keeps:
             title, value = f"{how} {name}", values[name]
@@ -172,7 +172,7 @@ class _Loop:
     def blank(self) -> _Seen:
         """Nothing seen yet."""
         task = self.task
-        values = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(task.look, task.state))
+        values = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(task.look, task.state, task.memory))
         worst = {"lowest": jnp.inf, "highest": -jnp.inf}
         kept = dict(task.kept)
         for how, name in task.keeps:

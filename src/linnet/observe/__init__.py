@@ -4,6 +4,7 @@ import difflib
 
 from linnet._check import InputError
 from linnet.observe.hessian import (
+    adaptive_sharpness,
     aligned_blocks,
     aligned_sharpness,
     aligned_spectrum,
@@ -68,6 +69,7 @@ __all__ = [
     "Observable",
     "Point",
     "accuracy",
+    "adaptive_sharpness",
     "aligned_blocks",
     "aligned_sharpness",
     "aligned_spectrum",

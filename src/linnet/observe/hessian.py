@@ -15,33 +15,28 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Factorisation, Problem
-from linnet.states import EndToEnd, Modes, ReluNetwork, ScalarMirror, SpectralMirror, State
+from linnet.states import Modes, State
 
 DENSE_HESSIAN = 3000  # parameters up to which the Hessian is formed as a matrix
 DENSE_SHARPNESS = 150  # below this a dense eigenproblem is cheaper than Lanczos
 
 
 def _moving(direction: Any) -> Any:
-    """A direction without what does not move: the samples of a `ReluNetwork`."""
-    if isinstance(direction, ReluNetwork):
-        return eqx.tree_at(lambda s: s.inputs, direction, jnp.zeros_like(direction.inputs))
-    return direction
+    """A direction without what training does not move."""
+    return eqx.combine(direction.trained(), jax.tree.map(jnp.zeros_like, direction))
 
 
 def _flat(state: Any) -> tuple[Array, Callable[[Array], Any]]:
     """What moves of a state as one vector, and the way from such a vector to a direction."""
-    if isinstance(state, ReluNetwork):
-        flat, back = ravel_pytree(state.layers)
-        return flat, lambda v: _moving(eqx.tree_at(lambda s: s.layers, state, back(v)))
-    flat, back = ravel_pytree(state)
-    return flat, back
+    flat, back = ravel_pytree(state.trained())
+    return flat, lambda v: eqx.combine(back(v), jax.tree.map(jnp.zeros_like, state))
 
 
 _Product = Callable[[State, Problem, Any], Any]
 
 
 def _weights(state: State) -> None:
-    if isinstance(state, EndToEnd | ScalarMirror | SpectralMirror):
+    if not state.weighted:
         raise InputError(f"{type(state).__name__} has no weights, so no Hessian: use Weights or Modes.")
 
 
@@ -199,6 +194,17 @@ def preconditioned_sharpness(preconditioner: Any) -> Observable:
     return Observable("preconditioned_sharpness", function, ())
 
 
+@observable(motion=True)
+def adaptive_sharpness(state: State, problem: Problem, motion: Any, memory: Any) -> Float[Array, ""]:
+    """Largest eigenvalue of P^{-1/2} H P^{-1/2}, P the optimiser's own preconditioner at this step
+
+    The Hessian's for motions without one. Of Adam it is sqrt(v^) + eps, not known before the first step (NaN): stable
+    below 2 (1 + beta1) / ((1 - beta1) lr), 38 / lr with the usual numbers (`theory.optimisers`).
+    """
+    preconditioner = motion.preconditioner(memory)
+    return top_preconditioned(state, problem, jnp.ones(()) if preconditioner is None else preconditioner)
+
+
 def top_preconditioned(state: State, problem: Problem, preconditioner: Any) -> Float[Array, ""]:
     """What `preconditioned_sharpness` sees, for a preconditioner that may be traced."""
     flat, act = _acting(state, problem, hessian_product)
@@ -211,7 +217,7 @@ def top_preconditioned(state: State, problem: Problem, preconditioner: Any) -> F
 
 def _parts(state: Any) -> Any:
     """The arrays of a state that move."""
-    return state.layers if isinstance(state, ReluNetwork) else state
+    return state.trained() if isinstance(state, State) else state
 
 
 def hessian_density(points: Any, width: Any, *, probes: int = 16, matvecs: int = 64, seed: int = 0) -> Observable:

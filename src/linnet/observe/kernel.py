@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
+from linnet._check import InputError, known
 from linnet.linalg import below_and_above
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Problem, Regression
@@ -117,9 +117,9 @@ def _relu_kernel(state: ReluNetwork) -> Float[Array, "entries entries"]:
 
 def target_kernel(gram: Any, labels: Any, scale: Any = 1.0) -> Float[Array, "n n"]:
     """T(c) = c (K + K y y^T K / gamma), gamma = y^T K y: where the tangent kernel of feature learning goes."""
-    k, y = _gram(gram, labels)
+    xp, (k, y, c) = known(*_gram(gram, labels), scale)
     pulled = k @ y
-    return scale * (k + jnp.outer(pulled, pulled) / (y @ pulled))
+    return _check.floating(c * (k + xp.outer(pulled, pulled) / (y @ pulled)))
 
 
 def refined_kernel(
@@ -130,23 +130,25 @@ def refined_kernel(
     (1/w) [mean(v^2) K + mean(omega^2) K y y^T K / gamma^2 + variance (K - K y y^T K / gamma)]: `squares` = mean(v^2),
     `projections` = mean(omega^2) with omega = W_1 X^T y, `variance` = sigma0^2.
     """
-    k, y = _gram(gram, labels)
+    given = *_gram(gram, labels), squares, projections, variance, width
+    xp, (k, y, squares, projections, variance, width) = known(*given)
     pulled = k @ y
     gamma = y @ pulled
-    aligned = jnp.outer(pulled, pulled) / gamma
-    return (squares * k + projections / gamma * aligned + variance * (k - aligned)) / width
+    aligned = xp.outer(pulled, pulled) / gamma
+    return _check.floating((squares * k + projections / gamma * aligned + variance * (k - aligned)) / width)
 
 
 def kernel_distance(kernel: Any, other: Any) -> Float[Array, ""]:
     """|kernel - other| / |kernel| in the spectral norm, symmetric kernels: relative to the first, the true one."""
-    true, guess = _kernels(kernel, other)
-    return _spectral_norm(true - guess) / _spectral_norm(true)
+    xp, (true, guess) = known(*_kernels(kernel, other))
+    return _check.floating(_spectral_norm(xp, true - guess) / _spectral_norm(xp, true))
 
 
 def kernel_cosine(kernel: Any, other: Any) -> Float[Array, ""]:
     """The cosine of two kernels as vectors, tr(A^T B) / (|A|_F |B|_F)."""
-    a, b = (k / jnp.max(jnp.abs(k)) for k in _kernels(kernel, other))  # squares of a tiny kernel would underflow
-    return jnp.sum(a * b) / (jnp.linalg.norm(a) * jnp.linalg.norm(b))
+    xp, kernels = known(*_kernels(kernel, other))
+    a, b = (k / xp.max(xp.abs(k)) for k in kernels)  # squares of a tiny kernel would underflow
+    return _check.floating(xp.sum(a * b) / (xp.linalg.norm(a) * xp.linalg.norm(b)))
 
 
 @observable()
@@ -245,5 +247,5 @@ def _kernels(kernel: Any, other: Any) -> tuple[Array, Array]:
     return a, _check.array("other", other, ndim=2, shape=a.shape)
 
 
-def _spectral_norm(kernel: Float[Array, "n n"]) -> Float[Array, ""]:
-    return jnp.max(jnp.abs(jnp.linalg.eigvalsh(kernel)))
+def _spectral_norm(xp: Any, kernel: Any) -> Any:
+    return xp.max(xp.abs(xp.linalg.eigvalsh(kernel)))

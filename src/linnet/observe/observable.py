@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 
 from linnet import _check
+from linnet._check import InputError
 from linnet.states import Pair
 
 
@@ -16,7 +17,8 @@ class Observable:
     """A function of (state, problem) with a name, the names of its axes, and what it needs once for a whole run.
 
     `preparation(problem, start)` is computed once; its result is the function's third argument. Of a `Pair` of states
-    an observable sees the first, unless it is about `pairs`.
+    an observable sees the first, unless it is about `pairs`. One about the `motion` has that and its memory as further
+    arguments; it can be seen in a run only.
     """
 
     name: str
@@ -24,6 +26,7 @@ class Observable:
     dims: tuple[str, ...] | None = None
     preparation: Callable[..., Any] | None = None
     pairs: bool = False
+    motion: bool = False
 
     @property
     def text(self) -> str:
@@ -37,7 +40,16 @@ class Observable:
     def _seen(self, state: Any) -> Any:
         return state.first if isinstance(state, Pair) and not self.pairs else state
 
+    def look(self, state: Any, problem: Any, prepared: Any, motion: Any, memory: Any) -> Any:
+        """What it sees in a run."""
+        if not self.motion:
+            return self(state, problem, prepared)
+        with _check.traceable(f"the observable {self.name!r}"):
+            return self.function(self._seen(state), problem, motion, memory)
+
     def __call__(self, state: Any, problem: Any, prepared: Any = None) -> Any:
+        if self.motion:
+            raise InputError(f"{self.name} is about a motion and what it remembers: ask simulate to observe it.")
         given = [self._seen(state), problem]
         with _check.traceable(f"the observable {self.name!r}"):
             if self.preparation is not None:
@@ -52,7 +64,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def observable(
-    *dims: str, preparation: Callable[..., Any] | None = None, pairs: bool = False
+    *dims: str, preparation: Callable[..., Any] | None = None, pairs: bool = False, motion: bool = False
 ) -> Callable[[Callable[..., Any]], Observable]:
     """Makes a function of (state, problem) an observable with these axes."""
-    return lambda function: Observable(function.__name__, function, dims, preparation, pairs)
+    return lambda function: Observable(function.__name__, function, dims, preparation, pairs, motion)

@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
 
 from linnet import _check, observe
 from linnet._check import InputError
+from linnet._random import gamma, sampler
 from linnet.linalg import RANK_TOLERANCE
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Loss, Source
@@ -108,7 +110,7 @@ def gaussian_features(
     noise = _check.real("noise2", noise2, least=0, most=LARGEST)
     width, key = _width(width), jax.random.key(asked.seed(seed))
     if teacher is None:  # standard normal
-        teacher = math.sqrt(float(jax.random.chisquare(jax.random.fold_in(key, 1), d, dtype=float)))
+        teacher = float(_teacher(key, _check.floating(d / 2)))
     norm = _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
     given = _Given(
         data=Data.GAUSSIAN,
@@ -120,6 +122,12 @@ def gaussian_features(
         notes=(),
     )
     return _predict(given, width, v0, sigma0, lr, eps, asked.seed(seed))
+
+
+@sampler()
+def _teacher(key: Key[Array, ""], half: Array) -> Array:
+    """The norm of 2 half standard normal numbers."""
+    return jnp.sqrt(2 * gamma(jax.random.fold_in(key, 1), half))
 
 
 # Prediction ----------------------------------------------------------------------------------------------------------
@@ -151,7 +159,7 @@ def _predict(given: _Given, width: int, v0: Any, sigma0: Any, lr: Any, eps: Any,
     start_loss = float(task.start_loss)
     eps = 0.01 * start_loss if eps is None else _check.real("eps", eps, least=SMALLEST, most=LARGEST)
     limits, end = feature.step_limits(task, v, sigma0), feature.end_state(task, v, sigma0)
-    stable = float(min(limits.start, limits.end))
+    stable = min(float(limits.start), float(limits.end))
     step = 0.1 * stable if lr is None else _check.real("lr", lr, least=SMALLEST, most=LARGEST)
     richness, growth = (
         float(f) for f in (feature.richness(task.vstar2, v, sigma0), feature.total_growth(task, v, sigma0))
@@ -189,7 +197,7 @@ def _predict(given: _Given, width: int, v0: Any, sigma0: Any, lr: Any, eps: Any,
         stages=None if curves is None else stages(curves, step, rounded=bool(curves.step[1] > 1)),
         end=PredictedEnd(
             mean_square_v=float(end.mean_square),
-            kernel_norm=float(end.values[0]),
+            kernel_norm=float(np.asarray(end.values)[0]),
             target_distance=_distance(task, end),
             late_factor=float(feature.late_factor(task, step, end)),
         ),
@@ -260,13 +268,14 @@ def _sources(*, uneven: float, output: float, turned: float, step: float) -> tup
 
 def _left(task: Task, end: EndState) -> float:
     """The share of the loss that no linear function of the samples removes."""
-    inside = float(jnp.sum((task.inside - end.fitted(task.root)) ** 2))
+    inside = float(np.sum((np.asarray(task.inside) - np.asarray(end.fitted(task.root))) ** 2))
     left = (inside + float(task.problem.unexplained)) / float(task.square)
     return left if left > 1e-14 else 0.0
 
 
 def _distance(task: Task, end: EndState) -> float:
-    target = observe.target_kernel(task.root @ task.root.T, task.inside, end.mean_square / task.width)
+    root = np.asarray(task.root)
+    target = observe.target_kernel(root @ root.T, task.inside, float(end.mean_square) / float(task.width))
     return float(observe.kernel_distance(end.kernel(task.root), target))
 
 
@@ -286,7 +295,7 @@ def _model(task: Task, x: float, richness: float, v0: float, sigma0: float) -> C
         steps, path = theta / x, feature.aligned_flow(theta, start, task.vstar2)
     return Curves(
         step=steps,
-        loss=np.asarray(path.loss(task) / task.start_loss),
+        loss=np.asarray(path.loss(task)) / float(task.start_loss),
         slope=np.asarray(path.slope(start, v0)),
         growth=np.asarray(path.kernel_growth(start)),
     )

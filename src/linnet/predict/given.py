@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from linnet import _check, problems
@@ -34,8 +33,8 @@ def whitened(
     target = np.zeros((d_out, d_in))
     np.fill_diagonal(target[: len(z), : len(z)], z)
     root = math.sqrt(c) * np.eye(d_in)
-    one = jnp.asarray(1.0)
-    return Regression(jnp.asarray(root), jnp.asarray(target @ root), jnp.asarray(0.0), one, one, n)
+    x, y, zero, one = (_check.floating(value) for value in (root, target @ root, 0.0, 1.0))
+    return Regression(x, y, zero, one, one, n)
 
 
 def regression(problem: Any) -> Regression:
@@ -55,11 +54,11 @@ def regression(problem: Any) -> Regression:
     if _check.traced(problem):
         raise InputError("problem is traced: predictions are made for known numbers.")
     for name, array in (("inputs", problem.root), ("labels", problem.labels)):
-        size = float(jnp.max(jnp.abs(array)))
+        size = float(np.max(np.abs(array)))
         if size > 0 and not asked.SMALLEST < size < asked.LARGEST:
             allowed = f"give them in units that keep them between {asked.SMALLEST:g} and {asked.LARGEST:g}"
             raise InputError(f"problem has {name} that reach {size:.3g}: {allowed}.")
-    seen = float(jnp.linalg.norm(problem.fit().values))
+    seen = float(np.linalg.norm(problem.fit().values))
     if seen <= RANK_TOLERANCE * math.sqrt(float(problem.square)):
         raise InputError("problem has labels that are zero or orthogonal to its inputs: there is nothing to learn.")
     return problem

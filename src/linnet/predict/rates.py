@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy  # its parts load when they are first used
 from jaxtyping import Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.dynamics.root import crossing
 from linnet.predict import asked, given
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
 from linnet.theory import convergence
@@ -273,7 +273,7 @@ def _learned(start: Coordinates, goal: Coordinates, depth: int, curvature: float
     if high == unit and far(0.0) <= 0:
         return 0.0
     low = 0.0 if high == unit else high / 2
-    return float(scipy.optimize.brentq(far, low, high, xtol=1e-15 * high, rtol=1e-15))
+    return crossing(far, low, high)
 
 
 def _proved(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
+from linnet._check import InputError, known
 from linnet.linalg import below_and_above
 from linnet.states.state import State
 from linnet.states.weights import Weights, scaled_layers
@@ -66,7 +66,8 @@ class Modes(State):
             raise InputError(
                 f"left and right have {u.shape[1]} and {v.shape[1]} columns: they must have {k}, the modes."
             )
+        xp, (u, v, values) = known(u, v, self.values)
         if self.depth == 1:
-            return Weights(((u * self.values[0]) @ v.T,))
-        middle = [jnp.diag(y) for y in self.values[1:-1]]
-        return Weights((self.values[0][:, None] * v.T, *middle, u * self.values[-1]))
+            return Weights(((u * values[0]) @ v.T,))
+        middle = [xp.diag(y) for y in values[1:-1]]
+        return Weights((values[0][:, None] * v.T, *middle, u * values[-1]))

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.dynamics.root import crossing
 from linnet.linalg import RANK_TOLERANCE
 from linnet.problems import Regression
 from linnet.theory._formula import FEW, evaluate, scan
@@ -313,7 +314,7 @@ def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
         return float(_slope(np, _flow_growth(np, np.asarray(theta)), v, sigma)) - p
 
     with np.errstate(all="ignore"):
-        return float(scipy.optimize.brentq(gap, 0.0, 2 * math.atanh(p) + 1, xtol=1e-14, rtol=1e-14))
+        return crossing(gap, 0.0, 2 * math.atanh(p) + 1, tolerance=1e-14)
 
 
 def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
@@ -331,7 +332,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
     with np.errstate(all="ignore"):
         while gap(high) < 0:
             high *= 2
-        return float(scipy.optimize.brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-14))
+        return crossing(gap, 0.0, high, tolerance=1e-12)
 
 
 def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:

@@ -119,7 +119,9 @@ def mode_fates(
     both, escaped = _late(s, depth, kappas, alpha, start, steps, slow)
     product = both[..., 0] ** (depth - 1) * both[..., 1]
     both = both[:, -KEEP:]
-    periods = dynamics.period(dynamics.Orbits(jnp.asarray(both), jnp.asarray(escaped)), most=KEEP // 2)
+    periods = dynamics.period(
+        dynamics.Orbits(_check.floating(both), jnp.asarray(escaped, dtype=escaped.dtype)), most=KEEP // 2
+    )
     expected = stability.outcome(kappas, depth)
     rates = np.full(len(s), np.nan)
     if any(_wild(one) and p < 2 for one, p in zip(expected, periods, strict=True)):

@@ -426,7 +426,7 @@ def one_start(start: Any) -> Coordinates:
             f"start has shapes {s.shape}, {a.shape}, {b.shape} and {z.shape}: it must be one number and three vectors "
             "of one length; batch with jax.vmap."
         )
-    if not _check.traced(s) and not s > 0:
+    if not _check.traced(s) and float(s) <= 0:
         raise InputError(f"start.s = {_check.show(s)} is not allowed: start.s must be above 0.")
     if not _check.traced((a, b)) and any(abs(np.sum(np.asarray(x) ** 2) - 1) > 1e-6 for x in (a, b)):
         raise InputError("start.a and start.b are not allowed: they must be unit vectors.")

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.dynamics.root import crossing
 from linnet.linalg import RANK_TOLERANCE, top_of_products
 from linnet.theory import mixed
 from linnet.theory._formula import evaluate
@@ -179,7 +180,7 @@ def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     # in units of the fastest and of the slowest mode: before and after
     fast = np.log(_SOON / (np.hypot(data.values, g) * data.curvature).max())
     slow = np.log(-np.log(f) / (2 * g * data.curvature.min()))
-    time, most = float(np.exp(scipy.optimize.brentq(left, fast, slow, xtol=1e-13))), data.latest(f * data.excess, g)
+    time, most = float(np.exp(crossing(left, fast, slow, tolerance=1e-13))), data.latest(f * data.excess, g)
     exact = bool(data.exact.all())
     return FitTime(time if exact else min(time, most), exact, most)
 
@@ -215,14 +216,19 @@ class _Data:
 
 
 def _earliest(value: float, gamma: float, data: _Data) -> float:
-    """Before this time no singular value of A reaches `value`: the integral of dtheta over the largest theta'."""
+    """Before this time no singular value of A reaches `value`: the integral of dtheta over the largest theta'.
+
+    That of 1 / (a + b sinh(2 theta)) is artanh(w)/r, r = hypot(a, b), w = r tanh(theta) / (a + b tanh(theta)).
+    """
     top, square = np.sqrt(2 * data.excess) * data.scales[0], data.scales[0] ** 2
     first = np.linalg.norm(data.limit * data.scales**2, 2)
     end = np.arcsinh(value / gamma) / 2
     bend = min(end, np.arcsinh(max(top - first, 0.0) / square / gamma) / 2)
-    early = scipy.integrate.quad(
-        lambda theta: 1 / (first + square * gamma * np.sinh(2 * theta)), 0, bend, epsrel=1e-10
-    )[0]
+    a, b, slope = first, square * gamma, np.tanh(bend)
+    r, below = np.hypot(a, b), a + b * slope
+    # 1 - w without a difference: 1 - tanh(theta) = 2 / (1 + e^{2 theta})
+    rest = a * (b + b**2 / (r + a) + 2 * a / (1 + np.exp(2 * bend))) / ((r + b) * below)
+    early = np.log1p(2 * r * slope / below / rest) / (2 * r)
     return float(early + (end - bend) / top) * (1 - 1e-9)
 
 

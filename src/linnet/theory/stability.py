@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import scipy  # its parts load when they are first used
 from jaxtyping import Array, Complex, Float
 
 from linnet import _check, dynamics
 from linnet._check import InputError
+from linnet.dynamics.root import crossing
 from linnet.linalg import below_and_above
 from linnet.observe.hessian import blocks_of_values
 from linnet.theory._formula import evaluate
@@ -210,7 +210,7 @@ def _stages(depth: int) -> Stages:
         return 1 + k / depth * ((depth - 1) * x ** (depth - 2) - (2 * depth - 1) * x ** (2 * depth - 2))
 
     def highest(k: float) -> float:
-        return step(scipy.optimize.brentq(slope, 0.0, 1.0, args=(k,), xtol=1e-16), k)
+        return step(crossing(lambda x: slope(x, k), 0.0, 1.0), k)
 
     def margin(k: float) -> float:
         top = highest(k)
@@ -620,16 +620,14 @@ def _cross_threshold(ratio: float, depth: int) -> float:
         return math.inf
     if depth == 2:
         return edge
-    return float(scipy.optimize.brentq(excess, edge * (1 - 1e-9), last, xtol=1e-13))
+    return crossing(excess, edge * (1 - 1e-9), last, tolerance=1e-13)
 
 
 def cross_ratio(depth: int) -> float:
     """The s_2/s_1 below which the 2-cycle of mode 1 is stable in the cross directions until it doubles."""
     depth = _check.integer("depth", depth, least=2)
     last = float(stages(depth).doublings[1])
-    return float(
-        scipy.optimize.brentq(lambda q: float(np.abs(cross_multipliers(q, depth, last)[0])) - 1, 0.5, 0.95, xtol=1e-12)
-    )
+    return crossing(lambda q: float(np.abs(cross_multipliers(q, depth, last)[0])) - 1, 0.5, 0.95, tolerance=1e-12)
 
 
 # Other predictions ---------------------------------------------------------------------------------------------------
@@ -647,9 +645,7 @@ def sorting_onset(ratio: float, depth: int) -> float:
 
 def sorting_crossover(depth: int) -> float:
     """The s_2/s_1 above which sorted values alternate already below lr = 2 / lam_12."""
-    return float(
-        scipy.optimize.brentq(lambda q: sorting_onset(q, depth) - float(cross_edge(q, depth)), 0.2, 0.7, xtol=1e-12)
-    )
+    return crossing(lambda q: sorting_onset(q, depth) - float(cross_edge(q, depth)), 0.2, 0.7, tolerance=1e-12)
 
 
 def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Float[np.ndarray, "..."]:
@@ -705,4 +701,4 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
         low, high = high, high + 2 * (high - low)
         if high > 1e300:
             raise InputError("no root was found: the numbers given are too extreme.")
-    return float(scipy.optimize.brentq(function, low, high, xtol=1e-14, rtol=1e-14))
+    return crossing(function, low, high, tolerance=1e-14)
