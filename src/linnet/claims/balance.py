@@ -517,13 +517,13 @@ def soft_threshold(size: str, learned: Callable[..., Any] = _soft, seed: Seed = 
             moved = _integrated(start, target, 15 / slowest, scale=2.0, decay=2.0 * mu)
             yield at_most(_apart(moved.matrix, (u * kept) @ vt), 1e-6, what="the layers' own flow", **case)
     target, start = _draw(3, 3, 3, 0.0, seed)
-    target[0] *= -1
-    u, s, vt = np.linalg.svd(target)
-    mu = 0.3 * s[-1]
-    kept = learned(s, mu) * np.array([1.0, 1.0, 0.0])
-    end = balance.end(start, target, decay=mu)
+    u, _, vt = np.linalg.svd(target)
+    s, mu = np.array([3.0, 2.0, 1.0]), 0.3
+    wrong = -(u * s) @ vt  # three signs change that of the determinant
+    kept = -learned(s, mu) * np.array([1.0, 1.0, 0.0])
+    end = balance.end(start, wrong, decay=mu)
     yield at_most(_apart(end.at.matrix, (u * kept) @ vt), 1e-12, what="wrong side")
-    moved = _integrated(start, target, 12 / (s[-1] - mu), decay=mu)
+    moved = _integrated(start, wrong, 12 / (s[-1] - mu), decay=mu)
     yield at_most(_apart(moved.matrix, (u * kept) @ vt), 1e-3, what="wrong side, the layers' own flow")
 
 

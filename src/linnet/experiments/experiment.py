@@ -161,7 +161,15 @@ def _id(experiment: Experiment) -> str:
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id: those of the papers in their order, then those of users."""
     edge = ("orbits", "sharpness", "starts", "balance", "landscape", "cross")
-    subjects = ("mixed", "spectral", "landscape", "convergence", *(f"stability_{part}" for part in edge), "feature")
+    subjects = (
+        "mixed",
+        "spectral",
+        "landscape",
+        "convergence",
+        *(f"stability_{part}" for part in edge),
+        "feature",
+        "balance",
+    )
     for subject in subjects:
         importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
     installed()

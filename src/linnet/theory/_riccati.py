@@ -16,7 +16,7 @@ from linnet import _check
 from linnet.theory._formula import FEW, while_loop
 
 REACH = 5.0  # |F| t of one step: e^10 is the most that a step lets two directions differ by
-_MANY = 10_000  # steps of all times together from which on a compiler is worth its time
+_MANY = 3000  # steps of all times together from which on a compiler is worth its time
 
 
 def eigen(xp: Any, target: Any, lam: Any) -> tuple[Any, Any]:
