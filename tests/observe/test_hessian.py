@@ -96,6 +96,7 @@ def test_parts_of_other_states_and_by_lanczos():
         (ln.Modes(rng.normal(size=(3, 4))), vector),
         (ln.RankOne(rng.normal(size=9), 0.7, rng.normal(size=4), 4), matrix),
         (wide, matrix),
+        (ln.Weights([rng.normal(size=shape) for shape in ((8, 9), (8, 8), (4, 8))]), matrix),
     ):
         first, rest = plain_parts(state, problem)
         assert np.isclose(observe.gauss_newton_sharpness(state, problem), jnp.linalg.eigvalsh(first)[-1], rtol=1e-10)

@@ -305,6 +305,39 @@ end = "time at end"
         sweep.run(sweep.parse(text), tmp_path / "f.zarr")
 
 
+def test_classes_in_a_sweep(tmp_path):
+    """Every cell is the run that Python makes."""
+    text = """
+[axes]
+lr = [0.1, 0.5]
+[problem]
+kind = "classification"
+inputs = [[1.0, 0.5], [0.2, 2.0], [-1.0, 0.1]]
+labels = [0, 1, 2]
+average = true
+[start]
+kind = "i_gamma"
+gamma = 0.1
+[motion]
+kind = "GradientDescent"
+lr = "lr"
+[run]
+steps = 20
+[store]
+loss = "loss at end"
+accuracy = "accuracy at end"
+"""
+    sweep.run(sweep.parse(text), tmp_path / "c.zarr")
+    data = xarray.open_zarr(tmp_path / "c.zarr")
+    problem = ln.classification([[1.0, 0.5], [0.2, 2.0], [-1.0, 0.1]], [0, 1, 2], average=True)
+    for lr in (0.1, 0.5):
+        run = ln.simulate(
+            problem, ln.i_gamma(problem, 0.1), ln.GradientDescent(lr), steps=20, observe=["loss", "accuracy"]
+        )
+        for name in ("loss", "accuracy"):
+            assert float(data[name].sel(lr=lr)) == pytest.approx(float(run[name][-1]), rel=1e-12)
+
+
 def test_arithmetic():
     names = {"d": 200, "g": -1.5}
     for text, value in (

@@ -4,13 +4,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
 from pydantic import Field, model_validator
 
 from linnet import observe
@@ -26,8 +22,7 @@ from linnet.experiments.stability_frame import (
 )
 from linnet.initial import one_zero
 from linnet.motion import GradientDescent
-from linnet.observe import Observable
-from linnet.problems import Factorisation, factorisation
+from linnet.problems import factorisation
 from linnet.record import at
 from linnet.simulation import simulate
 from linnet.states import ReluNetwork
@@ -208,20 +203,6 @@ class Fig7(Experiment):
 # Mild sharpening (figure 9) ------------------------------------------------------------------------------------------
 
 
-_LANCZOS = 40  # Hessian products for one sharpness
-
-
-def _layer_sharpness(state: ReluNetwork, problem: Factorisation) -> Array:
-    """Sharpness in both layers of a ReLU network (its samples stay where they are)"""
-    flat, back = ravel_pytree(state.layers)
-
-    def product(vector: Array) -> Array:
-        moved = eqx.tree_at(lambda s: (s.layers, s.inputs), state, (back(vector), jnp.zeros_like(state.inputs)))
-        return ravel_pytree(observe.hessian_product(state, problem, moved).layers)[0]
-
-    return observe.hessian.ritz_values(product, flat, min(_LANCZOS, flat.size))[0]
-
-
 class Fig9(Experiment):
     """A stand-in for the figure, whose images and networks are not given: a two-layer ReLU network learns Gaussian
     classes drawn at random. With few samples the sharpness stops growing far below 2/lr; with many it reaches the edge.
@@ -260,7 +241,7 @@ class Fig9(Experiment):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         record = at(np.unique(np.linspace(0, self.steps, 41).round()))
-        looks = {"sharpness": Observable("sharpness", _layer_sharpness, ()), "loss": observe.loss}
+        looks = {"sharpness": observe.sharpness, "loss": observe.loss}
 
         def one(x: Any, y: Any, first: Any, second: Any) -> Any:
             state = ReluNetwork(first, second, x)

@@ -15,7 +15,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Factorisation, Problem
-from linnet.states import Modes, State
+from linnet.states import Modes, State, Weights
 
 DENSE_HESSIAN = 3000  # parameters up to which the Hessian is formed as a matrix
 DENSE_SHARPNESS = 150  # below this a dense eigenproblem is cheaper than Lanczos
@@ -107,7 +107,7 @@ def top_hessian(count: int = 1, matvecs: int | None = None) -> Observable:
         flat, act = _acting(state, problem, hessian_product)
         if count > flat.size:
             raise InputError(f"count = {count} is not allowed: the state has {flat.size} parameters.")
-        return eigenvalues(act, flat, matvecs)[:count]
+        return eigenvalues(act, flat, matvecs, apart=count > 1)[:count]
 
     return Observable(f"top_hessian_{count}", function, ("index",))
 
@@ -118,27 +118,29 @@ def _products(count: int) -> int:
 
 
 def eigenvalues(
-    product: Callable[[Array], Array], like: Float[Array, " parameters"], matvecs: int = _products(1)
+    product: Callable[[Array], Array],
+    like: Float[Array, " parameters"],
+    matvecs: int = _products(1),
+    *,
+    apart: bool = False,
 ) -> Float[Array, " values"]:
-    """Eigenvalues of a symmetric map of vectors `like` this one, descending: all if they are few, else by Lanczos."""
+    """Eigenvalues of a symmetric map of vectors `like` this one, descending: all if they are few, else by Lanczos.
+
+    Of Lanczos the first and the last are right, and with `apart` those between as well: without it values that have
+    converged may come again, and no other harm is done (Paige 1980), while a step costs its product; to keep all
+    vectors orthogonal costs `matvecs` times the state at every step.
+    """
     if like.size <= max(DENSE_SHARPNESS, matvecs):
         return jnp.linalg.eigvalsh(_matrix(like, product))[::-1]
-    return ritz_values(product, like, matvecs)
-
-
-def ritz_values(
-    product: Callable[[Array], Array], like: Float[Array, " parameters"], matvecs: int
-) -> Float[Array, " matvecs"]:
-    """What so many Lanczos steps know of the eigenvalues of a symmetric map of vectors `like` this one, descending."""
     # a fixed generic start: curvature must not depend on a seed
     first = jax.random.normal(jax.random.key(0), like.shape, dtype=like.dtype)
-    cut, alive = _lanczos(product, first, matvecs)
+    cut, alive = _lanczos(product, first, matvecs, apart)
     values = jnp.linalg.eigvalsh(cut)[::-1]
     return jnp.maximum(values, values[jnp.sum(alive) - 1])  # the values that are missing repeat the smallest one
 
 
 def _lanczos(
-    product: Callable[[Array], Array], first: Float[Array, " parameters"], matvecs: int
+    product: Callable[[Array], Array], first: Float[Array, " parameters"], matvecs: int, apart: bool
 ) -> tuple[Float[Array, "m m"], Bool[Array, " m"]]:
     """The Lanczos matrix of so many steps without what follows an exhausted Krylov space, and which rows are left.
 
@@ -147,7 +149,8 @@ def _lanczos(
     """
     from matfree import decomp  # the one place that needs it
 
-    tridiagonal = decomp.tridiag_sym(matvecs, materialize=True)(product, first)[1]
+    reortho = "full" if apart else "none"
+    tridiagonal = decomp.tridiag_sym(matvecs, materialize=True, reortho=reortho)(product, first)[1]
     diagonal, coupling = jnp.diagonal(tridiagonal), jnp.abs(jnp.diagonal(tridiagonal, 1))
     scale = jax.lax.cummax(jnp.maximum(jnp.abs(diagonal[:-1]), coupling))
     alive = jnp.concatenate(
@@ -173,14 +176,20 @@ def gauss_newton_sharpness(state: State, problem: Problem) -> Float[Array, ""]:
 
 @observable("index")
 def residual_extremes(state: State, problem: Problem) -> Float[Array, "2"]:
-    """Largest and smallest eigenvalue of the residual part of the Hessian"""
+    """Largest and smallest eigenvalue of the residual part of the Hessian
+
+    Two layers: plus and minus the spectral norm of dC/dA.
+    """
+    if isinstance(state, Weights) and state.depth == 2:
+        top = jnp.linalg.norm(problem.gradient(state.matrix), ord=2)
+        return jnp.stack([top, -top])
     flat, act = _acting(state, problem, residual_product)
-    values = eigenvalues(act, flat, _products(2))
+    values = eigenvalues(act, flat)
     return jnp.stack([values[0], values[-1]])
 
 
 def preconditioned_sharpness(preconditioner: Any) -> Observable:
-    """The largest eigenvalue of P^{-1/2} H P^{-1/2}: descent theta - lr P^{-1} dC/dtheta is stable below 2/lr of it.
+    """The largest eigenvalue of P^{-1/2} H P^{-1/2}: theta - lr P^{-1} dC/dtheta is stable while it is below 2/lr.
 
     `preconditioner` holds the diagonal of P, positive: a state (or any tree) of arrays in the shapes of the state's,
     or one number for all.
@@ -254,8 +263,9 @@ def densities(
     """The spectral density of a symmetric map that each of the starts sees, sum_k w_k N(x; theta_k, width^2)."""
 
     def one(start: Float[Array, " parameters"]) -> Float[Array, " point"]:
-        nodes, vectors = jnp.linalg.eigh(_lanczos(product, start, matvecs)[0])
-        return _bumps(points, nodes, width) @ vectors[0] ** 2  # what the cut left out has no weight
+        # a node that comes again shares its weight with itself, and what the cut left out has none
+        nodes, vectors = jnp.linalg.eigh(_lanczos(product, start, matvecs, apart=False)[0])
+        return _bumps(points, nodes, width) @ vectors[0] ** 2
 
     return jax.lax.map(one, starts)
 

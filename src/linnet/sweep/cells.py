@@ -28,6 +28,7 @@ PROBLEMS = (
     "regression",
     "mean_field_regression",
     "diagonal_regression",
+    "classification",
     "masked",
     "logistic",
     "pseudo_huber",
