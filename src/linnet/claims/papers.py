@@ -1,4 +1,4 @@
-"""What claims and experiments are about: the five papers, and what users bring in files and packages of their own."""
+"""What claims and experiments are about: the papers, and what users bring in files and packages of their own."""
 
 import contextlib
 import difflib
@@ -76,6 +76,12 @@ PAPERS = {
             "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks",
             "Feature learning",
             "Wei Huang, Wuyang Chen, Zhiqiang Xu, Zhangyang Wang, Taiji Suzuki",
+        ),
+        Subject(
+            "optimisers",
+            "Beyond gradient descent: momentum, decay, noise, Adam and Muon on linear networks",
+            "Optimisers",
+            "No paper: what Cohen et al. (2021, 2022) state of momentum and Adam, and what is derived here",
         ),
     )
 }
