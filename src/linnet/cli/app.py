@@ -534,6 +534,9 @@ def network(
         str | None, typer.Option(help="Standard deviation of gaussian weights (one, or one a layer), or alpha.")
     ] = None,
     lr: Annotated[str | None, typer.Option(help="Step size, or auto (default): a tenth of the largest stable.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")] = None,
+    nesterov: Nesterov = False,
+    averaged: Averaged = False,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[
@@ -573,6 +576,12 @@ def network(
         },
         network={"depth": depth, "width": typed.listed("width", width, whole=True), "alpha": alpha},
         start={"kind": start, "scale": typed.listed("scale", scale), "seed": seed},
-        training={"lr": lr if lr == "auto" else typed.listed("lr", lr), "signal": signal},
+        training={
+            "lr": lr if lr == "auto" else typed.listed("lr", lr),
+            "beta": beta,
+            "nesterov": nesterov or None,
+            "averaged": averaged or None,
+            "signal": signal,
+        },
     )
     _answer(answer(situation), run, plot, as_json, "exact descent")
