@@ -59,6 +59,13 @@ Standardise = Annotated[
 ]
 Center = Annotated[bool, typer.Option("--center", help="Subtract the column means of inputs and labels.")]
 Intercept = Annotated[bool, typer.Option("--intercept", help="Append a column of ones to the inputs.")]
+Start = Annotated[
+    str | None,
+    typer.Option(
+        help="gaussian (default), one-zero or balanced; or as PyTorch has it kaiming_uniform, kaiming_normal, "
+        "xavier_uniform, xavier_normal, torch_linear (what nn.Linear does), lora (that, and a second factor zero)."
+    ),
+]
 Beta = Annotated[float, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")]
 Nesterov = Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum: step along g + b v.")]
 Averaged = Annotated[bool, typer.Option("--averaged", help="Averaged momentum, as in Adam: v <- b v + (1 - b) g.")]
@@ -523,13 +530,7 @@ def network(
     alpha: Annotated[
         float | None, typer.Option(help="Of an adapter of rank r = width: the product is multiplied by alpha/r.")
     ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            help="gaussian (default), one-zero or balanced; or as PyTorch has it kaiming_uniform, kaiming_normal, "
-            "xavier_uniform, xavier_normal, torch_linear (what nn.Linear does), lora (that, and a second factor zero)."
-        ),
-    ] = None,
+    start: Start = None,
     scale: Annotated[
         str | None, typer.Option(help="Standard deviation of gaussian weights (one, or one a layer), or alpha.")
     ] = None,
