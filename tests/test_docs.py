@@ -125,6 +125,7 @@ PAPERS = {  # as they are called, with the sections that they have
     "stability": ("edge of stability", "1 2 3 3.1 3.2 3.3 4 4.1 4.2 5 A B C"),
     "feature": ("feature learning", "1 2 3 3.1 3.2 3.3 3.4 4 4.1 5 5.1 6 7 A B"),
     "balance": ("from lazy to rich", ""),
+    "optimisers": ("optimisers", ""),
 }
 SECTION = re.compile(r"[Ss]ections? ([A-F]?(?:\d+|\b)(?:\.\d+)*)(?=[\s,;:.)]|$)")
 LABEL = re.compile(

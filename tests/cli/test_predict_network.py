@@ -119,6 +119,13 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
     flags = ("--spectrum", "3,1", "--width", 40, "--scale", "0.1,0.05", "--seed", 3, "--lr", 0.01)
     one, two = (json.loads(typed(*given, "--json")[1]) for given in (("mine.toml",), flags))
     assert one == two
+    with (tmp_path / "mine.toml").open("a") as file:
+        file.write("beta = 0.9\nnesterov = true\naveraged = true\n")
+    moved = ("--beta", 0.9, "--nesterov", "--averaged")
+    three, four = (json.loads(typed(*given, "--json")[1]) for given in (("mine.toml",), (*flags, *moved)))
+    assert three == four
+    assert (three["beta"], three["nesterov"], three["averaged"]) == (0.9, True, True)
+    assert three["largest_stable_lr"] > 5 * one["largest_stable_lr"]
     changed = json.loads(typed("mine.toml", "--lr", 0.02, "--json")[1])
     assert changed["lr"] == 0.02
     assert changed["modes"][0]["value"] == 3

@@ -602,3 +602,89 @@ def test_starts_have_the_law_of_all_their_weights(depth, width, d_in, d_out):
     apart = np.mean(small, axis=0) - np.mean(full, axis=0)
     assert np.all(np.abs(apart) <= 4 * np.sqrt((np.var(small, axis=0) + np.var(full, axis=0)) / 600))
     assert frame.limit.shape == (min(d_out, 1 + width), min(d_in, 1 + width))
+
+
+# Momentum -------------------------------------------------------------------------------------------------------------
+
+
+def pushed(said, steps):
+    """All weights of the start trained with momentum as frameworks write it: A at every step, and the last layers."""
+    layers = [np.asarray(w) for w in said.state.layers]
+    speeds = [np.zeros(w.shape) for w in layers]
+    share = 1 - said.beta if said.averaged else 1.0
+    seen = []
+    for _ in range(steps):
+        below = [np.eye(layers[0].shape[1])]
+        for w in layers:
+            below.append(w @ below[-1])
+        seen.append(below[-1])
+        back, moved = (below[-1] - said.frame.limit) * said.frame.scales**2, list(layers)
+        for i in range(len(layers) - 1, -1, -1):
+            g = share * back @ below[i].T
+            speeds[i] = said.beta * speeds[i] + g
+            moved[i] = layers[i] - said.lr * (g + said.beta * speeds[i] if said.nesterov else speeds[i])
+            back = layers[i].T @ back
+        layers = moved
+    return np.array(seen), layers
+
+
+MOMENTA = [{"beta": 0.9}, {"beta": 0.7, "nesterov": True}, {"beta": 0.8, "averaged": True}]
+
+
+@pytest.mark.parametrize("training", MOMENTA)
+@pytest.mark.parametrize(
+    ("network", "start"),
+    [
+        ({"depth": 1}, {"scale": 0.1}),
+        ({"width": 20}, {"scale": 0.1}),
+        ({"depth": 3, "width": 6}, {"scale": 0.4}),
+        ({"depth": 3}, {"kind": "balanced", "scale": 0.5}),
+    ],
+)
+def test_momentum_is_followed_and_bears_what_theory_says(network, start, training):
+    rng = np.random.default_rng(3)
+    x = np.linalg.qr(rng.normal(size=(12, 4)))[0] * [3.0, 2.5, 2.0, 1.5]
+    said = ask(ln.regression(x, x @ rng.normal(size=(4, 3))), network=network, start=start, training=training)
+    assert said.settles
+    seen, layers = pushed(said, 4097)
+    modes, clock = said.clock.modes, np.arange(4097.0)
+    along = np.einsum("oi,toj,ji->ti", modes.left, seen, modes.right)
+    for i, mode in enumerate(said.modes):
+        measured = crossing(clock, along[:, i] / mode.value, 0.5, "line")
+        assert mode.half_learned.step == pytest.approx(measured, rel=1e-9)
+        assert mode.half_learned.time == pytest.approx(said.lr * measured, rel=1e-9)
+    away = np.linalg.norm(seen - modes.matrix, axis=(1, 2))
+    last = int(np.flatnonzero(away > 0.01 * away[0])[-1])  # then it stays
+    assert last <= said.learned.step <= last + 1
+    top = 9.0 if said.depth == 1 else top_of_hessian(said.problem, layers)
+    b, share = said.beta, (1 - said.beta if said.averaged else 1.0) * (1 + 2 * said.beta if said.nesterov else 1.0)
+    assert said.largest_stable_lr == pytest.approx(2 * (1 + b) / (share * top), rel=1e-4)
+    for source in said.theory:
+        assert all(name in registry() for name in source.claims)
+    assert "momentum" in str(said)
+    assert said.plot().axes
+    with pytest.raises(InputError, match="run is not allowed with"):
+        said.measure()
+
+
+def test_momentum_beyond_what_is_known():
+    data = {"spectrum": [3.0, 1.0]}
+    lost = ask(data=data, network={"width": 8}, start={"scale": 0.1}, training={"beta": 0.9, "lr": 0.5})
+    assert lost.lr < lost.largest_stable_lr
+    assert (lost.outcome, lost.modes[0].fate) == ("diverges", Fate.DIVERGES)
+    assert np.max(np.abs(pushed(lost, 8)[0])) > 1e4
+    # too small a step to be seen to its end: it converges, and nobody says when
+    slow = ask(data=data, network={"width": 8}, start={"scale": 0.1}, training={"beta": 0.5, "lr": 1e-5})
+    assert slow.settles
+    assert math.isnan(slow.learned.step)
+    assert slow.modes[0].half_learned.not_before == pytest.approx(4096e-5)
+    # on the way still, and steps that may overshoot: not promised
+    doubt = ask(data=data, network={"width": 8}, start={"scale": 1e-4}, training={"beta": 0.999, "lr": 1e-5})
+    assert doubt.outcome == "converges if it survives its start"
+    assert doubt.lr < doubt.largest_stable_lr
+    assert math.isnan(doubt.learned.step)
+    # too large to be followed
+    big = ask(data={"spectrum": [3.0, 1.0], "inputs": 400, "outputs": 400}, network={"width": 400},
+              start={"kind": "gaussian"}, training={"beta": 0.9})  # fmt: skip
+    assert not big.settles or math.isnan(big.learned.step)
+    assert math.isnan(big.modes[0].half_learned.step)

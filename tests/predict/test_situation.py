@@ -58,6 +58,7 @@ def test_arrays_numpy_numbers_and_paths_are_taken():
         ({"start": {"seed": -1}}, "start.seed = -1 is not allowed"),
         ({"training": {"lr": "fast"}}, "training.lr = 'fast' is not allowed"),
         ({"training": {"lr": True}}, "training.lr = True is not allowed"),
+        ({"training": {"beta": 1.0}}, "training.beta = 1.0 is not allowed"),
         ({"title": 3}, "title = 3 is not allowed"),
     ],
 )

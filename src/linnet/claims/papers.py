@@ -84,6 +84,12 @@ PAPERS = {
             "Clementine C. J. Domine, Nicolas Anguita, Alexandra M. Proca, Lukas Braun, Daniel Kunin, "
             "Pedro A. M. Mediano, Andrew M. Saxe",
         ),
+        Subject(
+            "optimisers",
+            "Beyond gradient descent: momentum, decay, noise, Adam and Muon on linear networks",
+            "Optimisers",
+            "No paper: what Cohen et al. (2021, 2022) state of momentum and Adam, and what is derived here",
+        ),
     )
 }
 

@@ -59,6 +59,13 @@ Standardise = Annotated[
 ]
 Center = Annotated[bool, typer.Option("--center", help="Subtract the column means of inputs and labels.")]
 Intercept = Annotated[bool, typer.Option("--intercept", help="Append a column of ones to the inputs.")]
+Start = Annotated[
+    str | None,
+    typer.Option(
+        help="gaussian (default), one-zero or balanced; or as PyTorch has it kaiming_uniform, kaiming_normal, "
+        "xavier_uniform, xavier_normal, torch_linear (what nn.Linear does), lora (that, and a second factor zero)."
+    ),
+]
 Beta = Annotated[float, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")]
 Nesterov = Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum: step along g + b v.")]
 Averaged = Annotated[bool, typer.Option("--averaged", help="Averaged momentum, as in Adam: v <- b v + (1 - b) g.")]
@@ -523,17 +530,14 @@ def network(
     alpha: Annotated[
         float | None, typer.Option(help="Of an adapter of rank r = width: the product is multiplied by alpha/r.")
     ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            help="gaussian (default), one-zero or balanced; or as PyTorch has it kaiming_uniform, kaiming_normal, "
-            "xavier_uniform, xavier_normal, torch_linear (what nn.Linear does), lora (that, and a second factor zero)."
-        ),
-    ] = None,
+    start: Start = None,
     scale: Annotated[
         str | None, typer.Option(help="Standard deviation of gaussian weights (one, or one a layer), or alpha.")
     ] = None,
     lr: Annotated[str | None, typer.Option(help="Step size, or auto (default): a tenth of the largest stable.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")] = None,
+    nesterov: Nesterov = False,
+    averaged: Averaged = False,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[
@@ -573,6 +577,12 @@ def network(
         },
         network={"depth": depth, "width": typed.listed("width", width, whole=True), "alpha": alpha},
         start={"kind": start, "scale": typed.listed("scale", scale), "seed": seed},
-        training={"lr": lr if lr == "auto" else typed.listed("lr", lr), "signal": signal},
+        training={
+            "lr": lr if lr == "auto" else typed.listed("lr", lr),
+            "beta": beta,
+            "nesterov": nesterov or None,
+            "averaged": averaged or None,
+            "signal": signal,
+        },
     )
     _answer(answer(situation), run, plot, as_json, "exact descent")

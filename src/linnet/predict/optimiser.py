@@ -55,6 +55,20 @@ class Optimiser(NamedTuple):
         alone = np.maximum(np.asarray(sharpness, dtype=float) - self.mu, 0.0)
         return np.asarray(theory.largest_stable_lr(alone, **self._stepping()))
 
+    def short(self, sharpness: float) -> float:
+        """The step below which no direction oscillates: both roots are real, and small steps follow the flow."""
+        alike = (1 - self.beta) / (1 + self.beta) if self.nesterov else 1 - math.sqrt(self.beta)
+        share = 1 - self.beta if self.averaged else 1.0
+        return alike**2 / (share * sharpness) if sharpness > 0 else math.inf
+
+    def step(self, theta: Any, v: Any, gradient: Any, lr: Any) -> tuple[Any, Any]:
+        """Weights and momenta after one step, from the gradient without decay."""
+        share = 1 - self.beta if self.averaged else 1.0
+        g = share * (gradient if self.decoupled else gradient + self.decay * theta)
+        v = self.beta * v + g
+        along = g + self.beta * v if self.nesterov else v
+        return (1 - lr * self.decay if self.decoupled else 1.0) * theta - lr * along, v
+
     def words(self) -> str:
         """What it is, for people."""
         parts = []
@@ -99,9 +113,6 @@ def follow(
     lost, half = np.full(both.shape[1:], -1), np.full(both.shape[1:], -1)
     bound = _LIMIT * np.maximum(s ** (1 / depth), np.max(np.abs(start), axis=0))
     points: list[np.ndarray] = []
-    beta, share = optimiser.beta, 1 - optimiser.beta if optimiser.averaged else 1.0
-    inside = 0.0 if optimiser.decoupled else optimiser.decay
-    kept = 1 - lr * optimiser.decay if optimiser.decoupled else 1.0
     step = 0
     for step in range(1, most + 1):
         y, x = both
@@ -110,9 +121,7 @@ def follow(
         product = outer * x
         points.append(product)
         half = np.where((half < 0) & (product >= level / 2) & (level > 0), step - 1, half)
-        g = share * (scale * (product - s) * np.stack([inner * x, outer]) + inside * both)
-        v = beta * v + g
-        both = kept * both - lr * (g + beta * v if optimiser.nesterov else v)
+        both, v = optimiser.step(both, v, scale * (product - s) * np.stack([inner * x, outer]), lr)
         gone = (lost < 0) & ~np.all(np.abs(both) <= bound, axis=0)
         if gone.any():
             lost = np.where(gone, step, lost)

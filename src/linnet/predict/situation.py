@@ -120,9 +120,12 @@ class Start(Part):
 
 
 class Training(Part):
-    """The step size, and how many modes are signal."""
+    """The step size, momentum, and how many modes are signal."""
 
     lr: StrictInt | StrictFloat | str = "auto"
+    beta: float = Field(default=0.0, ge=0, lt=1)
+    nesterov: bool = False
+    averaged: bool = False
     signal: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
@@ -144,7 +147,8 @@ class Situation(Part):
     - `start`: `kind` ("gaussian", "one-zero" or "balanced"; or kaiming_uniform, kaiming_normal, xavier_uniform,
       xavier_normal, torch_linear, lora: gaussian with the variances of PyTorch's initialisers), `scale` (standard
       deviation of gaussian weights, one or one a layer; alpha of one-zero and balanced), `seed`.
-    - `training`: `lr` ("auto": a tenth of the largest stable), `signal` (how many modes are signal: when to stop).
+    - `training`: `lr` ("auto": a tenth of the largest stable), `beta` (momentum: v <- beta v + g; `nesterov`: steps go
+      along g + beta v; `averaged`: v <- beta v + (1 - beta) g), `signal` (how many modes are signal: when to stop).
 
         Situation(data={"spectrum": [3, 1]}, network={"depth": 2, "width": 64}, start={"scale": 0.1})
     """

@@ -43,7 +43,7 @@ def largest_stable_lr(
     decay: Number = 0.0,
     decoupled: bool = False,
 ) -> Float[Array, "..."]:
-    """The step below which a direction of this curvature contracts (`optimisers/C1` to `C4`).
+    """The step below which a direction of this curvature contracts (`optimisers/C1` to C4).
 
     Both roots of the characteristic polynomial are inside the unit circle iff eta n S_g < (1 + b)(2 - eta mu_d), with
     n = 1, or 1 + 2b for Nesterov's form, times 1 - b if momentum averages; S_g = S + mu and mu_d = 0 with decay in the

@@ -33,6 +33,7 @@ from linnet.predict.network.result import (
     StopWindow,
 )
 from linnet.predict.network.step import Between, NetworkOutcome
+from linnet.predict.optimiser import Optimiser
 from linnet.predict.situation import Situation
 from linnet.problems import Regression
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
@@ -79,7 +80,9 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     plan = planned(situation, frame, hidden, s[0])
     state = begun(plan, situation.start.seed, frame, u[:, :kept], vt[:kept])
     modes = modes_of(frame, state, u[:, :kept], s[:kept], vt[:kept].T)
-    course = coursed(frame, state, modes, plan, situation.training.lr)
+    training = situation.training
+    optimiser = Optimiser(training.beta, training.nesterov, training.averaged)
+    course = coursed(frame, state, modes, plan, training.lr, optimiser)
     lr, verdict, clock, end = course.lr, course.verdict, course.clock, course.end
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(course)
@@ -103,22 +106,32 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
         modes_out_of_reach=int(np.sum(np.linalg.svd(frame.limit, compute_uv=False) > _ROUNDING * s[0]) - kept),
         predictor_norm=float(np.linalg.norm(s[:kept])),
         lr=lr,
-        lr_chosen=situation.training.lr == "auto",
+        lr_chosen=training.lr == "auto",
+        beta=optimiser.beta,
+        nesterov=optimiser.nesterov,
+        averaged=optimiser.averaged,
         end=end.kind,
-        largest_stable_lr=2 / course.edges.end,
-        largest_stable_lr_at_start=2 / course.edges.start if course.edges.start > 0 else math.inf,
-        largest_stable_lr_at_flattest_end=2 / course.edges.flattest,
+        largest_stable_lr=_bears(course.edges.end, optimiser),
+        largest_stable_lr_at_start=_bears(course.edges.start, optimiser),
+        largest_stable_lr_at_flattest_end=_bears(course.edges.flattest, optimiser),
         outcome=verdict.outcome,
         explanation=verdict.explanation,
         modes_mix=None if verdict.mix is None else When(verdict.mix * lr, verdict.mix),
         fit=clock.when(clock.fit(FIT)) if settles else NEVER,
         learned=clock.when(clock.predictor(LEARNED)) if settles else NEVER,
         stop=_stop(clock, signal) if signal is not None and settles else None,
-        theory=_sources(frame, plan, course),
+        theory=_sources(frame, plan, course, optimiser),
         frame=frame,
         state=state,
         clock=clock,
     )
+
+
+def _bears(sharpness: float, optimiser: Optimiser) -> float:
+    """The largest stable step at this sharpness."""
+    if not optimiser.plain:
+        return float(optimiser.largest(sharpness))
+    return 2 / sharpness if sharpness > 0 else math.inf
 
 
 def _modes(course: Course) -> tuple[NetworkMode, ...]:
@@ -156,16 +169,34 @@ def _stop(clock: Clock | Path, signal: int) -> StopWindow:
     )
 
 
-def _sources(frame: Frame, plan: Plan, course: Course) -> tuple[Source, ...]:
+def _sources(frame: Frame, plan: Plan, course: Course, optimiser: Optimiser) -> tuple[Source, ...]:
     """For each figure where it is from, and how far what it needs is true here."""
     least = " of balanced layers, the least there is" if course.end.kind is NetworkEnd.BALANCED else ""
     words = f"lazy below {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}"
     return (
         Source("regimes", f"growth of each mode's kernel{least}: {words}"),
-        _times(frame, plan, course),
-        Source("step sizes", f"2 over the sharpness {_WHERE[course.end.kind]}", ("spectral/C25", "stability/C1")),
+        _times(frame, plan, course) if optimiser.plain else _times_with_momentum(course, optimiser),
+        _steps(course, optimiser),
         Source("the end", "the best fit of the rank that the widths allow", ("nonlocal/C1", "nonlocal/C4")),
     )
+
+
+def _steps(course: Course, optimiser: Optimiser) -> Source:
+    """Where step sizes are from."""
+    where = _WHERE[course.end.kind]
+    if optimiser.plain:
+        return Source("step sizes", f"2 over the sharpness {where}", ("spectral/C25", "stability/C1"))
+    claims = ("optimisers/C1", "optimisers/C2", "optimisers/C3")
+    return Source("step sizes", f"the limit of {optimiser.words()} at the sharpness {where}", claims)
+
+
+def _times_with_momentum(course: Course, optimiser: Optimiser) -> Source:
+    """Only the steps themselves tell times; the layers are those of the flow unless the steps have arrived."""
+    last = f"up to step {course.clock.last:,.0f}; layers where the flow ends, unless it arrives before"
+    short = course.lr / optimiser.short(max(course.edges.start, course.edges.end))
+    needs = Hypothesis.of("steps follow the flow (lr over the shortest that overshoots)", short)
+    words = f"training itself with {optimiser.words()}, step by step {last}"
+    return Source("times and layers", words, ("optimisers/C8",), (needs,))
 
 
 def _times(frame: Frame, plan: Plan, course: Course) -> Source:

@@ -10,9 +10,10 @@ from linnet.predict.network.chain import Chain
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.end import End, at_most, expected, reached
 from linnet.predict.network.modes import Modes, state_grams
-from linnet.predict.network.path import Path, descended, feasible, flowed
+from linnet.predict.network.path import EXACT, Path, descended, feasible, flowed, trained
 from linnet.predict.network.plan import Plan
-from linnet.predict.network.step import Edges, NetworkOutcome, Verdict, flattest, judged, seen
+from linnet.predict.network.step import Edges, NetworkOutcome, Verdict, flattest, judged, pushed, seen
+from linnet.predict.optimiser import Optimiser
 from linnet.states import Weights
 
 
@@ -27,7 +28,7 @@ class Course(NamedTuple):
     growth: Float[np.ndarray, " modes"]  # of each mode's kernel, from the start to the end
 
 
-def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float | str) -> Course:
+def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float | str, optimiser: Optimiser) -> Course:
     """By closed forms where they are exact; else the network itself is followed, as long as that costs little."""
     chain = Chain(frame, [np.asarray(w) for w in state.layers], plan.hidden)
     follow = feasible(chain)
@@ -38,7 +39,9 @@ def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float
         end = reached(chain, modes, flow.end) if flow.arrived else end
     begin = chain.sharpness(chain.start) if follow else at_most(frame, chain, state_grams(state), state.matrix)
     edges = Edges(begin, end.sharpness, flattest(modes, plan.depth, end.sharpness))
-    lr = edges.step(asked)
+    if not optimiser.plain:
+        return _with_momentum(chain, modes, edges, end, asked, optimiser, follow=follow)
+    lr = edges.step(asked, optimiser)
     verdict = judged(frame, modes, plan, edges, lr)
     closed = _closed(frame, modes, plan, end, lr)
     clock: Clock | Path = closed
@@ -52,6 +55,19 @@ def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float
             verdict = seen(verdict, way, lr, end.sharpness)
         clock = Path(modes, way if verdict.outcome is NetworkOutcome.CONVERGES else way.cut(), lr)
     return Course(lr, edges, verdict, clock, end, _growth(modes, end))
+
+
+def _with_momentum(
+    chain: Chain, modes: Modes, edges: Edges, end: End, asked: float | str, optimiser: Optimiser, *, follow: bool
+) -> Course:
+    """The same ends, other limits, and nothing but the steps themselves for what happens on the way."""
+    lr = edges.step(asked, optimiser)
+    way = trained(chain, modes, lr, optimiser, count=EXACT if follow else 0)
+    if way.arrived:
+        end = reached(chain, modes, way.end)
+        edges = edges._replace(end=end.sharpness)
+    verdict = pushed(modes, edges, lr, way, optimiser)
+    return Course(lr, edges, verdict, Path(modes, way, lr), end, _growth(modes, end))
 
 
 def _closed(frame: Frame, modes: Modes, plan: Plan, end: End, lr: float) -> Clock:

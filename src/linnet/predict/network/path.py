@@ -12,6 +12,7 @@ from linnet.curves import crossing
 from linnet.predict.answer import When
 from linnet.predict.network.chain import Chain, Flat
 from linnet.predict.network.modes import HALF, Curve, Modes
+from linnet.predict.optimiser import Optimiser
 
 EXACT = 4096  # steps of descent that are made one by one
 _OPERATIONS = 5e9  # multiplications that a part of the way may cost
@@ -62,6 +63,17 @@ def flowed(chain: Chain, modes: Modes) -> Way:
     return _integrated(chain, modes, lambda weights: -chain.gradient(weights), 0.0, chain.start, 0.0)
 
 
+def trained(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, count: int = EXACT) -> Way:
+    """Steps with momentum, one by one: no flow stands for those that come later.
+
+    Distance and excess loss are the largest that are still to come, since momentum passes its aim and comes back.
+    """
+    way = _stepped(chain, modes, lr, optimiser, count)
+    later = np.maximum.accumulate(way.seen[::-1, -2:], axis=0)[::-1]
+    later[0] = way.seen[0, -2:]  # what shares are of
+    return way._replace(seen=np.concatenate([way.seen[:, :-2], later], axis=1))
+
+
 def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
     """Gradient descent: step by step, and if it settles, from there on the flow that it follows to second order in lr.
 
@@ -110,21 +122,26 @@ def _one_layer(chain: Chain, modes: Modes, lr: float) -> Way:
     return Way(steps, seen, np.ravel(chain.limit), int(steps[-1]), slowest < 1, slowest >= 1)
 
 
-def _stepped(chain: Chain, modes: Modes, lr: float) -> Way:
+def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None = None, count: int = EXACT) -> Way:
     """The steps that are made one by one."""
-    look = _look(chain, modes)
-    count = min(EXACT, int(_OPERATIONS / chain.operations))
+    look, speed = _look(chain, modes), np.zeros_like(chain.start)
+    count = min(count, int(_OPERATIONS / chain.operations))
     most = _LOST * max(float(np.max(np.abs(chain.start))), float(np.max(modes.value)))
     weights, seen = chain.start, [look(chain.matrix(chain.start))]
     near = _ARRIVED * seen[0][-2]
+    looks = 1 if optimiser is None else 2  # with momentum it may fly past its end
     with np.errstate(over="ignore", invalid="ignore"):
-        while len(seen) <= count and seen[-1][-2] > near:
-            weights = weights - lr * chain.gradient(weights)
+        while len(seen) <= count and max(row[-2] for row in seen[-looks:]) > near:
+            if optimiser is None:
+                weights = weights - lr * chain.gradient(weights)
+            else:
+                weights, speed = optimiser.step(weights, speed, chain.gradient(weights), lr)
             seen.append(look(chain.matrix(weights)))
             if not np.max(np.abs(weights)) <= most:
                 break
     lost = not np.max(np.abs(weights)) <= most
-    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, bool(seen[-1][-2] <= near), lost)
+    arrived = all(row[-2] <= near for row in seen[-looks:])
+    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost)
 
 
 def _integrated(
@@ -190,7 +207,7 @@ def _tolerances(chain: Chain, modes: Modes) -> Flat:
 class Path(NamedTuple):
     """When each mode passes which value, read off the way of the network itself; NaN where it was not followed so far.
 
-    Times are those of gradient flow, the learning rate times the steps.
+    Times are the learning rate times the steps.
     """
 
     modes: Modes

@@ -15,6 +15,7 @@ from linnet.predict.network.clock import Clock
 from linnet.predict.network.end import NetworkEnd
 from linnet.predict.network.path import Path
 from linnet.predict.network.step import Between, NetworkOutcome
+from linnet.predict.optimiser import Optimiser
 from linnet.problems import Regression
 from linnet.states import Weights
 from linnet.theory.mode_fate import Fate, Outcome
@@ -78,7 +79,8 @@ class StopWindow:
 class NetworkPrediction(Prediction):
     """What becomes of a network: regimes, times, step sizes, when to stop and where it ends.
 
-    Times are those of gradient flow, learning rate times steps; NaN is what no theory knows, infinity what never comes.
+    Times are learning rate times steps, those of gradient flow where there is no momentum; NaN is what no theory knows,
+    infinity what never comes.
     """
 
     title: str
@@ -99,8 +101,11 @@ class NetworkPrediction(Prediction):
     predictor_norm: float  # |A| in the end, on the span of the samples
     lr: float
     lr_chosen: bool  # here: a tenth of the largest that start and end allow
+    beta: float  # momentum
+    nesterov: bool
+    averaged: bool  # v is a mean of gradients, as in Adam
     end: NetworkEnd  # whose end it is that regimes, layers and the largest stable lr are told of
-    largest_stable_lr: float  # 2 over the sharpness (of the whole Hessian) where it ends
+    largest_stable_lr: float  # 2 over the sharpness (of the whole Hessian) where it ends; with momentum its own limit
     largest_stable_lr_at_start: float  # 2 over the sharpness of the start
     largest_stable_lr_at_flattest_end: float  # no end allows more
     outcome: NetworkOutcome  # at this step size
@@ -120,6 +125,11 @@ class NetworkPrediction(Prediction):
         return self.frame.problem
 
     @property
+    def optimiser(self) -> Optimiser:
+        """Momentum."""
+        return Optimiser(self.beta, self.nesterov, self.averaged)
+
+    @property
     def settles(self) -> bool:
         """Whether it surely converges, so that times and the end are told."""
         return self.outcome is NetworkOutcome.CONVERGES
@@ -130,7 +140,9 @@ class NetworkPrediction(Prediction):
         return times / self.lr, values
 
     def measure(self, *, progress: Progress | None = None) -> "NetworkMeasured":
-        """The exact descent of the network itself beside the prediction."""
+        """The exact descent of the network itself beside the prediction; without momentum."""
+        if not self.optimiser.plain:
+            raise InputError(f"run is not allowed with {self.optimiser.words()}: the exact run is plain descent.")
         from linnet.predict.network.run import measured
 
         rank = self.frame.scales.size

@@ -11,6 +11,7 @@ from linnet.predict.frame import Frame
 from linnet.predict.network.modes import ALONE, Modes
 from linnet.predict.network.path import Way
 from linnet.predict.network.plan import Plan
+from linnet.predict.optimiser import Optimiser
 from linnet.theory import mode_fate
 from linnet.theory import stability as edge
 from linnet.theory.mode_fate import Fate, Outcome
@@ -56,9 +57,12 @@ class Edges(NamedTuple):
     end: float
     flattest: float
 
-    def step(self, asked: float | str) -> float:
+    def step(self, asked: float | str, optimiser: Optimiser) -> float:
         """The step size that was asked for, or a tenth of what start and end allow."""
-        return _CHOSEN * 2 / max(self.start, self.end) if isinstance(asked, str) else float(asked)
+        if not isinstance(asked, str):
+            return float(asked)
+        top = max(self.start, self.end)
+        return _CHOSEN * 2 / top if optimiser.plain else _CHOSEN * float(optimiser.largest(top))
 
 
 def flattest(modes: Modes, depth: int, end: float) -> float:
@@ -109,6 +113,27 @@ def _chains(
     between = [None if one.low is None or one.high is None else Between(one.low, one.high) for one in found]
     outcomes = [one.outcome for one in found]
     return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix)
+
+
+def pushed(modes: Modes, edges: Edges, lr: float, way: Way, optimiser: Optimiser) -> Verdict:
+    """What becomes of the network with momentum, from the steps that were made and the sharpness of start and end."""
+    count = modes.value.size
+    calm, open_, nowhere = [Outcome(Fate.CONVERGES, 1)] * count, [Outcome(Fate.UNKNOWN)] * count, [None] * count
+    if way.lost:
+        text = f"it leaves at step {way.exact:,}"
+        return Verdict(NetworkOutcome.DIVERGES, text, [Outcome(Fate.DIVERGES)] * count, [*nowhere])
+    if way.arrived:
+        return Verdict(NetworkOutcome.CONVERGES, f"it arrives after {way.exact:,} steps", calm, [*nowhere])
+    share = lr / float(optimiser.largest(edges.end))
+    if share >= 1:
+        text = f"lr is {share:.3g} of the largest stable one where the flow ends"
+        return Verdict(NetworkOutcome.ELSEWHERE, text, open_, [*nowhere])
+    top = max(edges.start, edges.end)
+    if lr < optimiser.short(top):
+        text = f"lr is {share:.3g} of the largest stable one where it ends, and too short to overshoot"
+        return Verdict(NetworkOutcome.CONVERGES, text, calm, [*nowhere])
+    text = f"lr is {share:.3g} of the largest stable one where the flow ends, but with momentum it may overshoot first"
+    return Verdict(NetworkOutcome.SURVIVES, text, open_, [*nowhere])
 
 
 def seen(verdict: Verdict, way: Way, lr: float, sharpness: float) -> Verdict:

@@ -46,7 +46,7 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
         first, last = (_step(time / said.lr) for time in (bound.not_before, bound.not_after))
         parts.append(f"Certain of mode 1: half learned between steps {first} and {last}.")
     parts += [
-        f"lr = {said.lr:.4g}: [bold]{_outcome(said)}[/]; {said.explanation}.",
+        f"lr = {said.lr:.4g}{_momentum(said)}: [bold]{_outcome(said)}[/]; {said.explanation}.",
         f"Largest stable lr: {said.largest_stable_lr:.4g} {_WHERE[said.end]}, "
         f"{said.largest_stable_lr_at_start:.4g} at the start, at most "
         f"{said.largest_stable_lr_at_flattest_end:.4g} at any end.",
@@ -58,21 +58,28 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
     return Group(*parts)
 
 
+def _momentum(said: NetworkPrediction) -> str:
+    return "" if said.optimiser.plain else f", {said.optimiser.words()}"
+
+
 def _advice(said: NetworkPrediction) -> str:
     """What to do: learning rate, initial scale, number of steps, and why."""
-    safe = 0.5 * min(said.largest_stable_lr, said.largest_stable_lr_at_start)
+    # with momentum half of it may overshoot
+    part, words = (0.5, "half") if said.optimiser.plain else (0.1, "a tenth")
+    bearable = min(said.largest_stable_lr, said.largest_stable_lr_at_start)
+    safe = part * bearable
     scale = ", ".join(f"{x:.3g}" for x in _scales(said))
     if not said.settles:
         return (
-            f"[bold]Lower the learning rate[/]: at {said.lr:.4g} it {_doing(said)}; {safe:.3g} is half of what start "
-            "and end bear."
+            f"[bold]Lower the learning rate[/]: at {said.lr:.4g} it {_doing(said)}; {safe:.3g} is {words} of what "
+            "start and end bear."
         )
     enough = said.learned.step
     if enough is None or not math.isfinite(enough):
         count = "an unknown number of steps"
     else:
         count = f"{_step(math.ceil(enough))} steps"
-    bears = f"up to {2 * safe:.3g} is stable" if said.lr <= 2 * safe else "more than its start bears"
+    bears = f"up to {bearable:.3g} is stable" if said.lr <= bearable else "more than its start bears"
     kind = {Regime.LAZY: "features stay as they start", Regime.RICH: "features are learned"}.get(
         said.regime, "features are learned in part"
     )
