@@ -10,6 +10,7 @@ start of Python to their end; calls after the imports, in a session that has mad
 """
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -169,7 +170,8 @@ def _starts() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
 
 def process(folder: Path, *arguments: str) -> tuple[str, float]:
     """What a Python process prints, and the CPU seconds that it took."""
-    theirs = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_COMPILATION", "JAX_PERSISTENT"))}
+    ours = ("JAX_COMPILATION", "JAX_PERSISTENT", "PYTHONDONTWRITEBYTECODE")
+    theirs = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = subprocess.run(
         [sys.executable, *arguments],
@@ -254,6 +256,9 @@ def main() -> None:
     import jax
     from timing import table
 
+    import linnet
+
+    compileall.compile_dir(Path(linnet.__file__).parent, quiet=1)  # as an installation does
     lines, parts = topics()
     lines += [*runs(), *functions(), *commands()]
     if asked.reproduce:

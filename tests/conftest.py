@@ -49,8 +49,8 @@ def _compile_quickly():
     if jax.__version_info__[:2] != (0, 10):
         return  # XLA ends a process that knows a flag by another name
     # without the passes that write fast kernels; read when the first array is made
-    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_emitter_verification_level=0"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    quick = ("use_fusion_emitters=false", "parallel_codegen_split_count=1", "emitter_verification_level=0")
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *(f"--xla_cpu_{flag}" for flag in quick)])
 
 
 def _share_compiled_programs(config):

@@ -12,6 +12,7 @@ import linnet as ln
 SOURCE = Path(ln.__file__).parent
 CORE = (
     "_check",
+    "_compiler",
     "_random",
     "linalg",
     "problems",

@@ -228,6 +228,13 @@ def test_other_numbers_do_not_recompile(problem):
     run(2, 7, 1, 1, 500, np.float32(3.0))
     run(3, np.asarray(9.0), np.float32(0.1), np.float64(0.1), 500, 3)
     assert not compiled
+    # nor does another number of steps and of records, which are padded
+    for motion, length in ((ln.GradientDescent(0.1), "steps"), (ln.GradientFlow(), "time")):
+        problem, start = ln.factorisation(np.eye(3)), ln.Weights([0.1 * np.eye(3)] * 2)
+        ln.simulate(problem, start, motion, **{length: 100})
+        compiled.clear()
+        ln.simulate(problem, start, motion, **{length: 101})
+        assert not compiled
 
 
 def test_the_same_seed_gives_the_same_numbers(problem, state, key):

@@ -1,6 +1,5 @@
 """Samplers that several rooms share."""
 
-import contextlib
 import functools
 import math
 import zlib
@@ -14,18 +13,10 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import known
+from linnet._compiler import hurried, inside
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_QUICK: tuple[dict[str, Any], ...] = (
-    {
-        "xla_backend_optimization_level": 0,
-        "xla_cpu_use_fusion_emitters": False,
-        "xla_cpu_parallel_codegen_split_count": 1,
-    },
-    {"xla_backend_optimization_level": 0},
-    {},
-)
 _CANDIDATES = 24
 _NEEDED = 2 * _CANDIDATES + 1  # uniform numbers for one Gamma number
 
@@ -39,26 +30,18 @@ def sampler(*static: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
     def compiled(draw: Callable[_P, _T]) -> Callable[_P, _T]:
         whole = jax.jit(draw, static_argnames=static)
-        quick = functools.cache(lambda: jax.jit(draw, static_argnames=static, compiler_options=_quick()))
+
+        @functools.cache
+        def quick() -> Any:
+            return jax.jit(draw, static_argnames=static, compiler_options=hurried(optimised=False))
 
         @functools.wraps(draw)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            inside = _check.traced((args, kwargs, jax.device_put(0)))  # a known key may stand in a traced function
-            return (whole if inside or jax.default_backend() != "cpu" else quick())(*args, **kwargs)
+            return (whole if inside((args, kwargs)) else quick())(*args, **kwargs)
 
         return call
 
     return compiled
-
-
-@functools.cache
-def _quick() -> dict[str, Any]:
-    """The options that hurry the compiler most, of those that this version of it knows."""
-    for options in _QUICK[:-1]:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            jax.jit(lambda: np.zeros(()), compiler_options=options)()
-            return options
-    return _QUICK[-1]
 
 
 @sampler("name")

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError, known
-from linnet._random import bartlett, gamma, keys, normal, sampler, with_spectrum
+from linnet._random import bartlett, gamma, keys, normal, sampler, stream, with_spectrum
 from linnet.linalg import RANK_TOLERANCE, product, transposed_product
 
 KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
@@ -537,25 +537,25 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
     d_in = _check.integer("d", d_in, least=1)
     rank = _check.integer("rank", rank, least=1, most=min(d_out, d_in), reason="the smaller dimension")
     _check.fits("d", d, 3 * d_out * d_in, f"matrices of {d_out} x {d_in}")
-    left, right, noise = keys(_check.key("key", key), "low_rank_recovery", 3)
-    if levels is None:
-        truth = _products(left, right, d_out, d_in, rank)
-    else:
-        _, (a,) = known(_check.array("levels", levels, ndim=1))
-        if a.shape != (rank,):
-            raise InputError(f"levels has {a.shape[0]} numbers: it must have rank = {rank}.")
-        truth = with_spectrum(left, right, a * np.sqrt(d_out * d_in), d_out, d_in).matrix
+    given = None if levels is None else _check.array("levels", levels, ndim=1)
+    if given is not None and given.shape != (rank,):
+        raise InputError(f"levels has {given.shape[0]} numbers: it must have rank = {rank}.")
     scale = _check.floating(2.0 / (d_out * d_in))
-    _, (goal, normals) = known(truth, normal(noise, (d_out, d_in)))
-    return Factorisation(goal + normals, scale, test=Factorisation(truth, scale))
+    truth, observed = _recovery(_check.key("key", key), given, d_out, d_in, rank)
+    return Factorisation(observed, scale, test=Factorisation(truth, scale))
 
 
 @sampler("d_out", "d_in", "rank")
-def _products(
-    left: Key[Array, ""], right: Key[Array, ""], d_out: int, d_in: int, rank: int
-) -> Float[Array, "d_out d_in"]:
-    """rank^{-1/2} times the sum of outer products of normal vectors."""
-    return normal(left, (d_out, rank)) @ normal(right, (d_in, rank)).T / jnp.sqrt(rank)
+def _recovery(
+    key: Key[Array, ""], levels: Float[Array, " rank"] | None, d_out: int, d_in: int, rank: int
+) -> tuple[Float[Array, "d_out d_in"], Float[Array, "d_out d_in"]]:
+    """A_star and A_obs."""
+    left, right, noise = keys(key, "low_rank_recovery", 3)
+    if levels is None:
+        truth = normal(left, (d_out, rank)) @ normal(right, (d_in, rank)).T / math.sqrt(rank)
+    else:
+        truth = with_spectrum(left, right, levels * math.sqrt(d_out * d_in), d_out, d_in).matrix
+    return truth, truth + normal(noise, (d_out, d_in))
 
 
 def regression(
@@ -614,6 +614,13 @@ def gaussian_samples(
     group); without it beta is standard normal. Only X X^T and y have the law of the full samples: enough for training
     from a rotation-invariant start.
     """
+    return samples_and_teacher(key, samples, groups, noise2=noise2, teacher=teacher)[0]
+
+
+def samples_and_teacher(
+    key: Key[Array, ""], samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
+) -> tuple[Samples, list[Any]]:
+    """`gaussian_samples`, and the norms b_j that were given or drawn."""
     n = _check.integer("samples", samples, least=1)
     parts = _groups(groups)
     _check.fits("samples", n, 4 * n * sum(min(d, n) for _, d in parts), f"{n} samples in their span")
@@ -623,27 +630,39 @@ def gaussian_samples(
         sizes = list(known(_check.double("teacher", teacher, ndim=(0, 1)))[1][0].reshape(-1))
     if len(sizes) != len(parts):
         raise InputError(f"teacher has {len(sizes)} numbers: it must have one for each of the {len(parts)} groups.")
-    noise, *drawn = keys(_check.key("key", key), "gaussian_samples", len(parts) + 1)
-    each = zip(drawn, parts, sizes, strict=True)
-    groups = [_group(k, value, _check.floating(d), b, n, min(d - 1, n)) for k, (value, d), b in each]
-    xp, (groups, normals, variance) = known(groups, normal(noise, (n,)), variance)
-    stacked = xp.concatenate([rows for rows, _ in groups])
+    key, count = _check.key("key", key), len(parts) + 1  # a key for each of them, the first for the noise
+    each = enumerate(zip(parts, sizes, strict=True), start=1)
+    drawn = [_group(key, j, value, _check.floating(d), b, count, n, min(d - 1, n)) for j, ((value, d), b) in each]
+    xp, (drawn, variance) = known(drawn, variance)
+    rows, signals, norms = zip(*drawn, strict=True)
+    stacked, labels = xp.concatenate(rows), sum(signals)
     inputs = (xp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
-    labels = sum(signal for _, signal in groups) + xp.sqrt(variance) * normals
-    return Samples(_check.floating(inputs), _check.floating(labels))
+    if _check.traced(variance) or variance > 0:
+        labels = labels + xp.sqrt(variance) * _noise(key, count, n)
+    return Samples(_check.floating(inputs), _check.floating(labels)), list(norms)
 
 
-@sampler("n", "rank")
+@sampler("count", "n", "rank")
 def _group(
-    key: Key[Array, ""], value: Array, d: Array, size: Array | None, n: int, rank: int
-) -> tuple[Float[Array, "m n"], Float[Array, " n"]]:
-    """Samples along the teacher's part in a group of d inputs, then across it; and what that part says of them."""
-    along, across, norm = jax.random.split(key, 3)
+    key: Key[Array, ""], index: int, value: Array, d: Array, size: Array | None, count: int, n: int, rank: int
+) -> tuple[Float[Array, "m n"], Float[Array, " n"], Float[Array, ""]]:
+    """Samples along the teacher's part in a group of d inputs, then across it; what it says of them, and its norm."""
+    along, across, norm = jax.random.split(_keys(key, count)[index], 3)
     z = jnp.sqrt(value) * normal(along, (1, n))
     rows = jnp.concatenate([z, jnp.sqrt(value) * bartlett(across, d - 1, rank, n)]) if rank else z
     # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
     b = jnp.sqrt(2 * gamma(norm, d / 2)) if size is None else size
-    return rows, b * z[0]
+    return rows, b * z[0], b
+
+
+@sampler("count", "n")
+def _noise(key: Key[Array, ""], count: int, n: int) -> Float[Array, " n"]:
+    """Standard normal noise of the labels."""
+    return normal(_keys(key, count)[0], (n,))
+
+
+def _keys(key: Key[Array, ""], count: int) -> Key[Array, " count"]:
+    return jax.random.split(stream(key, "gaussian_samples"), count)
 
 
 def _groups(groups: Any) -> list[tuple[Array, int]]:

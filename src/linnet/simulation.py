@@ -1,6 +1,7 @@
 """The one way to run anything."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from jaxtyping import Array, Key
 
 from linnet import _check, observe
 from linnet._check import InputError
+from linnet._compiler import hurried, inside
 from linnet.motion import Motion, Task
 from linnet.observe import Observable
 from linnet.outcome import Kept
@@ -95,7 +97,7 @@ def simulate(
         state,
         motion,
         before,
-        jnp.asarray(points if before is None else before.clock + points),
+        _array(points if before is None else before.clock + points),
         looks,
         {name: look.prepare(problem, state) for name, look in looks.items()},
         stop,
@@ -180,7 +182,7 @@ class _Order(eqx.Module):
         if more * self.row() > _PADDING:
             return self
         points = np.pad(np.asarray(self.points), (0, more), mode="edge")
-        return dataclasses.replace(self, points=jnp.asarray(points))
+        return dataclasses.replace(self, points=_array(points))
 
 
 def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, after: Trajectory | None) -> Trajectory:
@@ -192,7 +194,9 @@ def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, 
         _listeners[token] = _in_order(progress)
     try:
         order = order if _check.traced(order) else order.padded()
-        run = _run(order, progress is not None, jnp.asarray(token), jnp.asarray(count))
+        # noise runs a tenth slower in kernels that were compiled in a hurry
+        program = _program(hurry=order.key is None and not inside(order))
+        run = program(order, progress is not None, *(_array(np.asarray(x)) for x in (token, count)))
         if progress is not None:
             jax.block_until_ready(run.code)
             jax.effects_barrier()
@@ -202,7 +206,12 @@ def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, 
     return run if after is None else after.followed_by(run)
 
 
-@eqx.filter_jit
+@functools.cache
+def _program(*, hurry: bool) -> Callable[..., Trajectory]:
+    compiled: Any = eqx.filter_jit  # which hands options on, as its types do not say
+    return compiled(_run, compiler_options=hurried()) if hurry else compiled(_run)
+
+
 def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
     problem, motion = order.problem, order.motion
     limit = order.limit * jnp.maximum(1.0, _largest(order.state))
@@ -267,6 +276,10 @@ _forward_only.def_abstract_eval(lambda x: x)
 mlir.register_lowering(_forward_only, lambda context, x: [x])
 batching.defvectorized(_forward_only)
 ad.deflinear2(_forward_only, _refuse)
+
+
+def _array(numbers: Any) -> Array:
+    return jnp.asarray(numbers, dtype=numbers.dtype)  # without its type JAX would compile a program for every shape
 
 
 def _largest(state: Any) -> Array:

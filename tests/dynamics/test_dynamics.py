@@ -7,6 +7,7 @@ import pytest
 
 import linnet as ln
 from linnet import dynamics
+from linnet.dynamics.root import crossing
 
 
 def logistic(x, r):
@@ -206,3 +207,31 @@ def test_bad_input():
     ):
         with pytest.raises(ln.InputError, match=match):
             call()
+
+
+@pytest.mark.parametrize("shape", [lambda x: x, np.expm1, np.arctan, lambda x: np.tanh(50 * x), np.sign])
+def test_a_crossing_is_found_to_the_last_digits(shape):
+    """Straight, bent, flat at both ends, steep and broken functions, from brackets of any size."""
+    rng = np.random.default_rng(0)
+    for root, width in zip(
+        rng.normal(size=50) * 10 ** rng.uniform(-3, 3, 50), 10 ** rng.uniform(-2, 2, 50), strict=True
+    ):
+        low, high = root - width * rng.uniform(0.01, 2), root + width * rng.uniform(0.01, 2)
+        calls = []
+
+        def function(x, root=root, width=width, calls=calls):
+            calls.append(x)
+            return -shape((x - root) / width)
+
+        found = crossing(function, low, high)
+        assert abs(found - root) <= 4 * np.finfo(float).eps * abs(root)
+        assert len(calls) < 100  # halving all the way takes sixty
+
+
+def test_a_crossing_may_lie_at_an_end_and_must_be_there():
+    assert crossing(lambda x: x - 3, 1, 3) == 3
+    assert crossing(lambda x: x - 1, 1, 3) == 1
+    assert abs(crossing(lambda x: x**3 - 8, 0, 5, tolerance=1e-3) - 2) < 1e-3
+    for bad in (lambda x: x**2 + 1, lambda x: np.nan):
+        with pytest.raises(ValueError, match="it must change its sign"):
+            crossing(bad, -1, 2)

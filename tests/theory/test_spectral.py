@@ -311,3 +311,17 @@ def test_mean_of_the_commutators():
         got = spectral.commutator_mean(np.array([0.0, steps * dt]), first, readout, scales, step=step)
         np.testing.assert_allclose(got[1], expected, rtol=1e-10, atol=1e-12)
         assert got.shape == (2, d, w, w)
+
+
+@pytest.mark.parametrize("gamma", [1e-8, 1e-2, 1.0, 1e3])
+@pytest.mark.parametrize("value", [1e-6, 0.3, 10.0])
+def test_the_earliest_time_is_its_integral(gamma, value):
+    """The closed form against high precision, for theta' <= min(first + square gamma sinh(2 theta), top)."""
+    data = spectral._Data(np.diag([3.0, 1.0, 0.5]), np.array([[2.0, 0.3, 0.1], [0.0, 1.0, 0.4]]))
+    top, square = np.sqrt(2 * data.excess) * data.scales[0], data.scales[0] ** 2
+    first = np.linalg.norm(data.limit * data.scales**2, 2)
+    end = mp.asinh(mp.mpf(value) / gamma) / 2
+    bend = min(end, mp.asinh(max(top - first, 0.0) / square / gamma) / 2)
+    rate = lambda theta: 1 / (first + square * gamma * mp.sinh(2 * theta))  # noqa: E731
+    expected = mp.quad(rate, mp.linspace(0, bend, 9)) + (end - bend) / top
+    assert spectral._earliest(value, gamma, data) == pytest.approx(float(expected) * (1 - 1e-9), rel=1e-13)

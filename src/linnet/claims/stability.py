@@ -458,7 +458,8 @@ def cross_instability(size: str, multipliers: Callable[..., Any] = stability.cro
         kappa = above * stability.cross_threshold(ratio, depth)
         rate = math.log(float(np.abs(multipliers(ratio, depth, kappa)[0]))) / 2
         steps, cross = _kicked(depth, ratio, kappa, 1200, 2)
-        seen = (cross > 1e-11) & (cross < 1e-4)
+        # while it is small for the first time: what has grown moves at random, and may be small again
+        seen = (cross > 1e-11) & (cross < 1e-4) & (np.maximum.accumulate(cross) < 1e-2)
         slope = np.polyfit(steps[seen], np.log(cross[seen]), 1)[0]
         yield within(slope / rate, 0.9, 1.1, depth=depth, ratio=ratio, kappa=kappa, what="growth rate of a kick")
     # below the threshold a kick does not grow: rotations of the hidden layers keep it, the rest decays

@@ -5,20 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
 
 from linnet import _check, observe
 from linnet._check import InputError
-from linnet._random import gamma, sampler
 from linnet.linalg import RANK_TOLERANCE
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Loss, Source
 from linnet.predict.asked import LARGEST, SMALLEST
 from linnet.predict.data import OwnSamples
 from linnet.predict.features_result import Curves, Data, FeaturesPrediction, PredictedEnd, stages
-from linnet.problems import Regression, gaussian_samples, mean_field_regression
+from linnet.problems import Regression, mean_field_regression, samples_and_teacher
 from linnet.theory import feature
 from linnet.theory.feature import Covariance, EndState, Task
 from linnet.theory.regime import Regime
@@ -109,25 +106,19 @@ def gaussian_features(
     d = _check.integer("inputs", inputs, least=1, most=10**12)
     noise = _check.real("noise2", noise2, least=0, most=LARGEST)
     width, key = _width(width), jax.random.key(asked.seed(seed))
-    if teacher is None:  # standard normal
-        teacher = float(_teacher(key, _check.floating(d / 2)))
-    norm = _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
+    if teacher is not None:
+        _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
+    drawn, (norm,) = samples_and_teacher(key, n, d, noise2=noise, teacher=teacher)
     given = _Given(
         data=Data.GAUSSIAN,
-        problem=mean_field_regression(*gaussian_samples(key, n, d, noise2=noise, teacher=norm), width=width),
+        problem=mean_field_regression(*drawn, width=width),
         dimension=d,
         sigma=feature.covariance(d),
-        beta_bar=norm,
+        beta_bar=float(norm),
         noise2=noise,
         notes=(),
     )
     return _predict(given, width, v0, sigma0, lr, eps, asked.seed(seed))
-
-
-@sampler()
-def _teacher(key: Key[Array, ""], half: Array) -> Array:
-    """The norm of 2 half standard normal numbers."""
-    return jnp.sqrt(2 * gamma(jax.random.fold_in(key, 1), half))
 
 
 # Prediction ----------------------------------------------------------------------------------------------------------

@@ -226,8 +226,9 @@ def _earliest(value: float, gamma: float, data: _Data) -> float:
     bend = min(end, np.arcsinh(max(top - first, 0.0) / square / gamma) / 2)
     a, b, slope = first, square * gamma, np.tanh(bend)
     r, below = np.hypot(a, b), a + b * slope
-    # 1 - w without a difference: 1 - tanh(theta) = 2 / (1 + e^{2 theta})
-    rest = a * (b + b**2 / (r + a) + 2 * a / (1 + np.exp(2 * bend))) / ((r + b) * below)
+    fall = np.exp(-2 * bend)
+    # 1 - w without a difference: 1 - tanh(theta) = 2 fall / (1 + fall)
+    rest = a / (r + b) * ((b + b * (b / (r + a)) + 2 * a * fall / (1 + fall)) / below)
     early = np.log1p(2 * r * slope / below / rest) / (2 * r)
     return float(early + (end - bend) / top) * (1 - 1e-9)
 

@@ -213,10 +213,10 @@ class Trajectory(eqx.Module):
 
 def _rows(array: Array, which: slice | int) -> Array:
     # by NumPy where it can be: JAX would compile a slice for every length
-    return array[which] if _check.traced(array) else jnp.asarray(np.asarray(array)[which])
+    return array[which] if _check.traced(array) else jnp.asarray(np.asarray(array)[which], dtype=array.dtype)
 
 
 def _joined(one: Array, other: Array) -> Array:
     if _check.traced((one, other)):
         return jnp.concatenate([one, other])
-    return jnp.asarray(np.concatenate([np.asarray(one), np.asarray(other)]))
+    return jnp.asarray(np.concatenate([np.asarray(one), np.asarray(other)]), dtype=one.dtype)
