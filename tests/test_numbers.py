@@ -98,6 +98,8 @@ OTHERS = {
     "NoisyFlow": lambda x: {"motion": ln.NoisyFlow(x / 10, x), "key": KEY},
     "NoisyFlow, power": lambda x: {"motion": ln.NoisyFlow(x / 10, x, power=x / 2), "key": KEY},
     "GradientFlow": lambda x: {"motion": ln.GradientFlow(1e-6 * x, 1e-7 * x), "time": x},
+    "GradientFlow, decay": lambda x: {"motion": ln.GradientFlow(1e-6, decay=x, rates=(x, 1)), "time": x},
+    "InertialFlow": lambda x: {"motion": ln.InertialFlow(x, speed=layers(x), rtol=1e-6), "time": x},
     "change_below": lambda x: {"stop": ln.change_below(x * 1e-3)},
     "loss_below": lambda x: {"stop": ln.loss_below(x * 1e-3)},
     "at": lambda x: {"motion": ln.GradientFlow(1e-6), "time": 3.0, "record": ln.at([0.0, x])},

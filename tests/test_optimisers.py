@@ -466,3 +466,65 @@ def test_adaptive_sharpness_is_the_hessian_in_adams_metric():
         ln.simulate(problem, state, ln.Muon(0.01), steps=3, observe=["adaptive_sharpness"])
     with pytest.raises(ln.InputError, match="ask simulate to observe it"):
         ln.observe.adaptive_sharpness(state, problem)
+
+
+# Flows ---------------------------------------------------------------------------------------------------------------
+
+
+def test_imbalance_fades_in_a_flow_with_decay():
+    (x, y), state = data(), network()
+    end = ln.simulate(ln.regression(x, y, average=True), state, ln.GradientFlow(decay=0.3), time=2.0).final
+    for before, after in zip(state.imbalance(), end.imbalance(), strict=True):
+        np.testing.assert_allclose(after, np.exp(-2 * 0.3 * 2.0) * before, rtol=0, atol=1e-9)
+
+
+def test_rates_of_layers_rescale_a_flow():
+    """W_l = sqrt(r_l) V_l: layers with rates r_l on C are layers V_l with rate 1 on C of the rescaled product."""
+    (x, y), state, rates = data(), network((4, 6, 3)), (2.0, 0.5)
+    ours = ln.simulate(
+        ln.regression(x, y, average=True), state, ln.GradientFlow(rates=rates), time=1.0, observe=["matrix"]
+    )
+    scaled = ln.Weights([w / np.sqrt(r) for w, r in zip(state.layers, rates, strict=True)])
+    factor = np.sqrt(np.prod(rates))
+    problem = ln.regression(x, y, average=True, output_scale=factor)
+    other = ln.simulate(problem, scaled, ln.GradientFlow(), time=1.0, observe=["matrix"])
+    np.testing.assert_allclose(ours["matrix"], factor * other["matrix"], rtol=0, atol=1e-9)
+
+
+def test_inertial_flow_solves_its_equation():
+    """One layer is a damped oscillator in each direction, with a solution that everybody knows."""
+    problem, friction = ln.factorisation([[0.0, 0.0]]), 0.4
+    state, motion = ln.Weights([[[1.0, -2.0]]]), ln.InertialFlow(friction, speed=ln.Weights([[[0.5, 0.0]]]))
+    run = ln.simulate(problem, state, motion, time=9.0, observe=["matrix"])
+    omega, t = np.sqrt(1 - friction**2 / 4), np.asarray(run.times)[:, None]
+    a, b = np.array([[1.0, -2.0]]), np.array([[0.5, 0.0]])
+    swing = a * np.cos(omega * t) + (b + friction * a / 2) / omega * np.sin(omega * t)
+    solution = np.exp(-friction * t / 2) * swing
+    np.testing.assert_allclose(run["matrix"][:, 0], solution, atol=1e-8)
+    begun = ln.simulate(problem, state, motion, time=4.0, record=ln.linear(3), observe=["matrix"])
+    done = ln.simulate(problem, state, motion, time=5.0, record=ln.linear(2), observe=["matrix"], after=begun)
+    np.testing.assert_allclose(done["matrix"][-1, 0], solution[-1], atol=1e-8)
+
+
+def test_the_heavy_ball_follows_the_inertial_flow():
+    (x, y), state = data(), network()
+    problem, friction = ln.regression(x, y, average=True), 1.5
+    end = ln.simulate(problem, state, ln.InertialFlow(friction), time=2.0).final.matrix
+    errors = []
+    for step in (0.02, 0.01):
+        motion = ln.Momentum(step**2, 1 - friction * step)
+        errors.append(np.abs(ln.simulate(problem, state, motion, steps=round(2 / step)).final.matrix - end).max())
+    assert 1.8 < errors[0] / errors[1] < 2.2
+
+
+def test_flows_that_cannot_be_are_refused():
+    problem = ln.factorisation(np.eye(2))
+    closed, state = ln.EndToEnd(0.1 * np.eye(2), ln.Mixed(0.1)), network((2, 3, 2))
+    with pytest.raises(ln.InputError, match="EndToEnd has no weights for decay or rates"):
+        ln.simulate(problem, closed, ln.GradientFlow(decay=0.1), time=1.0)
+    with pytest.raises(ln.InputError, match="EndToEnd has no weights that could have inertia"):
+        ln.simulate(problem, closed, ln.InertialFlow(0.1), time=1.0)
+    with pytest.raises(ln.InputError, match="speed is a Weights of shapes"):
+        ln.simulate(problem, state, ln.InertialFlow(0.1, speed=network((2, 2))), time=1.0)
+    with pytest.raises(ln.InputError, match="rates = "):
+        ln.GradientFlow(rates=(1, -1))

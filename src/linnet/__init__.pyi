@@ -69,6 +69,9 @@ from linnet.motion import (
     GradientFlow as GradientFlow,
 )
 from linnet.motion import (
+    InertialFlow as InertialFlow,
+)
+from linnet.motion import (
     LabelNoiseDescent as LabelNoiseDescent,
 )
 from linnet.motion import (

@@ -1,6 +1,6 @@
 """Motions: how a state moves.
 
-`GradientFlow` loads on first use: diffrax takes longer to load than a small network to train.
+Flows load on first use: diffrax takes longer to load than a small network to train.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from linnet.motion.stepping import Stepping
 from linnet.motion.stop import ChangeBelow, LossBelow, change_below, loss_below
 
 if TYPE_CHECKING:
-    from linnet.motion.flow import GradientFlow
+    from linnet.motion.flow import GradientFlow, InertialFlow
 
 __all__ = [
     "Adam",
@@ -24,6 +24,7 @@ __all__ = [
     "ChangeBelow",
     "GradientDescent",
     "GradientFlow",
+    "InertialFlow",
     "LabelNoiseDescent",
     "LossBelow",
     "MiniBatch",
@@ -43,8 +44,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name != "GradientFlow":
+    if name not in ("GradientFlow", "InertialFlow"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from linnet.motion.flow import GradientFlow
+    from linnet.motion import flow
 
-    return GradientFlow
+    return getattr(flow, name)

@@ -1,5 +1,6 @@
-"""Gradient flow."""
+"""Gradient flow, with and without inertia."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import diffrax
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float
 from linnet import _check
 from linnet._check import InputError
 from linnet.motion.motion import Motion, Task
+from linnet.motion.optimiser import decayed, layer_rates
 from linnet.outcome import Kept, Outcome, Status
 from linnet.problems import Problem
 from linnet.states import State
@@ -27,6 +29,9 @@ class GradientFlow(Motion):
     exponentially, so an absolute number that is fine at scale 1 is wrong at 1e-8. `loss_below` and `change_below` end a
     flow at the time they begin to hold; other conditions are looked at after each step of the solver. It remembers
     what the solver knows between two steps, so that a run that goes on makes the steps it would have made.
+
+    `decay` mu adds weight decay, the flow of C + mu/2 |theta|^2, under which imbalances fade as e^{-2 mu t}
+    (`optimisers/C5`); `rates` are the layers' own, the first layer first: dW_l/dt = -rate_l dC/dW_l.
     """
 
     unit: ClassVar[Literal["steps", "time"]] = "time"
@@ -34,6 +39,8 @@ class GradientFlow(Motion):
     atol: Float[Array, ""]
     solver: diffrax.AbstractAdaptiveSolver[Any]
     max_steps: int = eqx.field(static=True)
+    decay: Float[Array, ""] | None  # None where there is none
+    rates: Float[Array, " depth"] | None
 
     def __init__(
         self,
@@ -42,6 +49,8 @@ class GradientFlow(Motion):
         *,
         solver: diffrax.AbstractAdaptiveSolver[Any] | None = None,
         max_steps: int = 1_000_000,
+        decay: Any = 0.0,
+        rates: Sequence[float] | None = None,
     ):
         self.rtol = _check.number("rtol", rtol, above=0)
         self.atol = self.rtol if atol is None else _check.number("atol", atol, above=0)
@@ -51,6 +60,11 @@ class GradientFlow(Motion):
             )
         self.solver = diffrax.Dopri8() if solver is None else solver
         self.max_steps = _check.integer("max_steps", max_steps, least=1)
+        self.decay, self.rates = decayed(decay), layer_rates(rates)
+
+    def check(self, problem: Problem, state: State) -> None:
+        if (self.decay is not None or self.rates is not None) and not state.weighted:
+            raise InputError(f"{type(state).__name__} has no weights for decay or rates: use Weights or Modes.")
 
     def precision(self, state: Any) -> Any:
         """Double: single would not hold the tolerances."""
@@ -58,10 +72,42 @@ class GradientFlow(Motion):
 
     def memory(self, problem: Problem, state: Any) -> Any:
         """Where the solver's next step ends with the state of its controller, and the solver's own state."""
-        term, zero = _term(problem), jnp.zeros(())
+        term, zero, begin = self.term(problem), jnp.zeros(()), self.begin(state)
         order = self.solver.error_order(term)
-        pace = self._controller(state).init(term, zero, zero, state, None, None, self.solver.func, order)
-        return jax.tree.map(jnp.asarray, (pace, self.solver.init(term, zero, zero, state, None)))
+        pace = self._controller(state).init(term, zero, zero, begin, None, None, self.solver.func, order)
+        inside = self.solver.init(term, zero, zero, begin, None)
+        return jax.tree.map(jnp.asarray, (pace, inside, self.rest(begin)))
+
+    def term(self, problem: Problem) -> Any:
+        """The right side of the equation, for diffrax."""
+        return diffrax.ODETerm(lambda t, y, args: self.derivative(problem, y))
+
+    def derivative(self, problem: Problem, y: Any) -> Any:
+        """dtheta/dt."""
+        moved = y.velocity(problem)
+        if self.decay is not None:
+            decay = self.decay
+            pulled = jax.tree.map(lambda v, w: v - decay * w, moved.trained(), y.trained())
+            moved = eqx.combine(pulled, moved)
+        return moved if self.rates is None else moved.by_layer(self.rates)
+
+    # what is integrated is the state, and in a subclass more: a pair of functions leads there, and one back
+
+    def begin(self, state: Any) -> Any:
+        """What is integrated, at the start."""
+        return state
+
+    def whole(self, state: Any, rest: Any) -> Any:
+        """What is integrated, from a state and the rest of it."""
+        return state
+
+    def state(self, y: Any) -> Any:
+        """The state in what is integrated."""
+        return y
+
+    def rest(self, y: Any) -> Any:
+        """The rest of what is integrated."""
+        return None
 
     def _controller(self, start: State) -> diffrax.PIDController:
         size = start.size
@@ -72,9 +118,67 @@ class GradientFlow(Motion):
         return _Loop(self, task).outcome()
 
 
-class _Run(NamedTuple):
-    """Where a flow is: its state and time, where its next step would end, and what solver and controller know."""
+class InertialFlow(GradientFlow):
+    """theta'' + friction theta' = -dC/dtheta: what descent with momentum follows at small steps.
 
+    With the heavy ball's lr and beta, steps of sqrt(lr) and friction (1 - beta)/sqrt(lr). The imbalance W_1 W_1^T -
+    W_2^T W_2 is no constant of it, but W_1 W_1'^T - W_1' W_1^T + W_2^T W_2' - W_2'^T W_2 fades as e^{-friction t}
+    (`optimisers/C9`). `speed` is theta' at the start, in the shape of the state; 0 if none is given.
+    """
+
+    friction: Float[Array, ""]
+    speed: Any
+
+    def __init__(
+        self,
+        friction: Any,
+        *,
+        speed: State | None = None,
+        rtol: Any = 1e-10,
+        atol: Any = None,
+        solver: diffrax.AbstractAdaptiveSolver[Any] | None = None,
+        max_steps: int = 1_000_000,
+        decay: Any = 0.0,
+        rates: Sequence[float] | None = None,
+    ):
+        super().__init__(rtol, atol, solver=solver, max_steps=max_steps, decay=decay, rates=rates)
+        self.friction = _check.number("friction", friction, least=0)
+        if speed is not None and not isinstance(speed, State):
+            raise InputError(f"speed = {_check.show(speed)} is not allowed: speed must have the shape of the state.")
+        self.speed = speed
+
+    def check(self, problem: Problem, state: State) -> None:
+        super().check(problem, state)
+        if not state.weighted:
+            raise InputError(f"{type(state).__name__} has no weights that could have inertia: use Weights or Modes.")
+        shapes, wanted = ([x.shape for x in jax.tree.leaves(part)] for part in (self.speed, state))
+        if self.speed is not None and (type(self.speed) is not type(state) or shapes != wanted):
+            raise InputError(f"speed is a {type(self.speed).__name__} of shapes {shapes}: it must be like the state.")
+
+    def derivative(self, problem: Problem, y: Any) -> Any:
+        state, speed = y
+        force = super().derivative(problem, state)
+        return speed, jax.tree.map(lambda f, v: f - self.friction * v, force, speed)
+
+    def begin(self, state: Any) -> Any:
+        still = jax.tree.map(jnp.zeros_like, state)
+        if self.speed is None:
+            return state, still
+        return state, jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(self.speed))
+
+    def whole(self, state: Any, rest: Any) -> Any:
+        return state, rest
+
+    def state(self, y: Any) -> Any:
+        return y[0]
+
+    def rest(self, y: Any) -> Any:
+        return y[1]
+
+
+class _Run(NamedTuple):
+    """Where a flow is: all that is integrated, its time, where its next step would end, what solver and controller know."""
+    """Where a flow is: all that is integrated, its time, where its next step would end, and what the solver knows."""
     state: Any
     time: Array
     pace: tuple[Array, Any]
@@ -88,7 +192,7 @@ class _Loop:
     """The loop of one run. Steps and their sizes are diffrax's; with its loop the program is three times as large."""
 
     def __init__(self, motion: GradientFlow, task: Task):
-        self.motion, self.task, self.term = motion, task, _term(task.problem)
+        self.motion, self.task, self.term = motion, task, motion.term(task.problem)
         self.controller: Any = motion._controller(task.start)
         self.solver = _ready(motion.solver, self.controller, reverse=bool(task.reverse))
         self.order = self.solver.error_order(self.term)
@@ -113,9 +217,9 @@ class _Loop:
     def halted(self, run: _Run, path: Any) -> _Run:
         """The run after a step, ended where it has diverged or where its condition holds."""
         task = self.task
-        spoilt = task.spoilt(run.state)
-        if task.stop is not None and (level := _level(task)) is None:
-            halt = jnp.asarray(task.stop(run.state, task.problem), dtype=bool)
+        spoilt = task.spoilt(self.motion.state(run.state))
+        if task.stop is not None and (level := self.level()) is None:
+            halt = jnp.asarray(task.stop(self.motion.state(run.state), task.problem), dtype=bool)
             run = run._replace(code=jnp.where(halt, Status.CONVERGED.code, run.code))
         elif task.stop is not None:
             value = level(run.state)
@@ -124,6 +228,15 @@ class _Loop:
             code = jnp.where(halt, Status.CONVERGED.code, run.code)
             run = run._replace(state=state, time=time, level=value, code=code)
         return run._replace(code=jnp.where(spoilt, Status.DIVERGED.code, run.code))
+
+    def level(self) -> Any:
+        """The real number whose fall through zero ends the run inside a step, if its condition has one."""
+        level = getattr(self.task.stop, "level", None)
+        return None if level is None else lambda y: level(self.motion.state(y), self.task.problem)
+
+    def record(self, y: Any) -> tuple[dict[str, Array], Any]:
+        state = self.motion.state(y)
+        return self.task.look(state, self.task.memory), state if self.task.states or self.task.keeps else None
 
     def going(self, run: _Run, goal: Array) -> Array:
         return (run.time < goal) & (run.code < 0) & (run.steps < self.motion.max_steps)
@@ -145,32 +258,32 @@ class _Loop:
         moving = self.going(run, goal) | (index == 0)
         run = self.travel(run, goal)
         self.task.tell(index + 1)
-        seen = jax.lax.cond(moving, lambda: _record(self.task, run.state), lambda: last)
+        seen = jax.lax.cond(moving, lambda: self.record(run.state), lambda: last)
         return (run, seen), seen
 
     def start(self) -> _Run:
         task = self.task
-        pace, inside = task.memory
-        level = None if task.stop is None else _level(task)
+        pace, inside, rest = task.memory
+        begin = self.motion.whole(task.state, rest)
+        level = None if task.stop is None else self.level()
         already = jnp.asarray(task.stop is not None and task.stop(task.state, task.problem), dtype=bool)
         return _Run(
-            task.state,
+            begin,
             task.points[0],
             pace,
             inside,
-            jnp.zeros(()) if level is None else level(task.state),
+            jnp.zeros(()) if level is None else level(begin),
             jnp.asarray(0),
             jnp.where(already, Status.CONVERGED.code, _RUNNING),
         )
 
     def outcome(self) -> Outcome:
         task, points = self.task, self.task.points
-        blank = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda s: _record(task, s), task.state)
-        )
+        begin = self.start()
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(self.record, begin.state))
         body = jax.checkpoint(self.look, prevent_cse=False) if task.reverse else self.look
         indices = jnp.arange(points.shape[0])
-        (run, _), (values, states) = jax.lax.scan(body, (self.start(), blank), (indices, points))
+        (run, _), (values, states) = jax.lax.scan(body, (begin, blank), (indices, points))
         code = jnp.where(run.time < points[-1], Status.STALLED.code, Status.HORIZON.code)
         code = jnp.where(run.code >= 0, run.code, code)
         # a run that stops ends inside a step: what the solver knows of the step's end is of no use then
@@ -179,8 +292,9 @@ class _Loop:
         inside = jax.tree.map(lambda a, b: jnp.where(cut, a, b), unknown, run.inside)
         clock = jnp.minimum(points, run.time)
         kept = _extremes(task, values, states, clock)
-        memory = (run.pace, inside)
-        return Outcome(values, clock, code, run.time, run.state, memory, kept, states if task.states else None)
+        memory = (run.pace, inside, self.motion.rest(run.state))
+        final = self.motion.state(run.state)
+        return Outcome(values, clock, code, run.time, final, memory, kept, states if task.states else None)
 
 
 def _ready(solver: Any, controller: diffrax.PIDController, *, reverse: bool) -> Any:
@@ -196,12 +310,6 @@ def _ready(solver: Any, controller: diffrax.PIDController, *, reverse: bool) -> 
     return solver
 
 
-def _level(task: Task) -> Any:
-    """The real number whose fall through zero ends the run inside a step, if its condition has one."""
-    level = getattr(task.stop, "level", None)
-    return None if level is None else lambda state: level(state, task.problem)
-
-
 def _crossing(level: Any, path: Any) -> tuple[Array, Any]:
     """Where on a step's path the level vanishes, from its end by Newton."""
     found: Any = optimistix.root_find(
@@ -212,14 +320,6 @@ def _crossing(level: Any, path: Any) -> tuple[Array, Any]:
         throw=False,
     )
     return found.value, path.evaluate(found.value)
-
-
-def _term(problem: Problem) -> Any:
-    return diffrax.ODETerm(lambda t, y, args: y.velocity(problem))
-
-
-def _record(task: Task, state: Any) -> tuple[dict[str, Array], Any]:
-    return task.look(state, task.memory), state if task.states or task.keeps else None
 
 
 def _extremes(task: Task, values: dict[str, Array], states: Any, clock: Array) -> dict[str, Kept]:

@@ -99,12 +99,9 @@ class Optimiser(Seeing):
     ):
         super().__init__(batch)
         self.lr = scheduled("lr", lr)
-        strength = _check.number("decay", decay, least=0)
-        self.decay = strength if _check.traced(strength) or float(strength) > 0 else None
+        self.decay = decayed(decay)
         self.decoupled = _check.flag("decoupled", decoupled)
-        self.rates = None if rates is None else _check.array("rates", rates, ndim=1)
-        if self.rates is not None and not _check.traced(self.rates) and not bool(jnp.all(self.rates >= 0)):
-            raise InputError("rates holds negative numbers: rates must be at least 0, one for each layer.")
+        self.rates = layer_rates(rates)
 
     @property
     def on_weights(self) -> bool:
@@ -152,6 +149,17 @@ class Optimiser(Seeing):
         if self.decay is None or decoupled != self.decoupled:
             return direction
         return jax.tree.map(lambda d, w: d + self.decay * w, direction, weights)
+
+
+def decayed(decay: Any) -> Float[Array, ""] | None:
+    """Weight decay as a number, None where there is none."""
+    strength = _check.number("decay", decay, least=0)
+    return strength if _check.traced(strength) or float(strength) > 0 else None
+
+
+def layer_rates(rates: Any) -> Float[Array, " depth"] | None:
+    """Factors of the layers, if they are given."""
+    return None if rates is None else _check.numbers("rates", rates, least=0, ndim=1)
 
 
 def scheduled(name: str, lr: Any) -> Float[Array, ""] | Schedule:
