@@ -346,8 +346,10 @@ class _Batches(NamedTuple):
         return float(scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=np.eye(d).ravel())[0][0])
 
     def _product(self, without: np.ndarray, unit: np.ndarray, x: np.ndarray) -> np.ndarray:
-        inner = unit * x.reshape(unit.shape)
-        spread = np.einsum("nab,nbc->ac", self.deviations @ inner, self.deviations) / len(self.deviations)
+        inner, d = unit * x.reshape(unit.shape), len(unit)
+        # sum_i D_i inner D_i as one product
+        spread = (self.deviations @ inner).swapaxes(0, 1).reshape(d, -1) @ self.deviations.reshape(-1, d)
+        spread /= len(self.deviations)
         return (unit * (self.drawn * spread - without * inner)).ravel()
 
 
