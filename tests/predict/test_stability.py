@@ -8,6 +8,7 @@ import pytest
 
 from linnet import predict
 from linnet._check import InputError
+from linnet.theory import stability
 from linnet.theory.mode_fate import CrossState, Fate
 
 
@@ -380,6 +381,15 @@ def test_where_decay_and_momentum_lead():
     assert [mode.rest for mode in soft.modes] == pytest.approx([1.7, 0.0])
     assert [mode.fate for mode in soft.modes] == [Fate.CONVERGES] * 2
     assert "comes to rest where decay leaves it" in str(soft)
+    # too slow to be seen: without decay it will leave, and when is the flow's; with decay nobody promises
+    slow = predict.stability([5.0], depth=6, beta=0.3, lr=1e-5, alpha=0.01)
+    assert (slow.modes[0].fate, slow.modes[0].low) == (Fate.CONVERGES, 5.0)
+    time = float(stability.escape_time(5.0, 0.01, 6, "one_zero"))
+    assert slow.modes[0].leaves_start_after == pytest.approx(0.7 * time / 1e-5)
+    unknown = predict.stability([5.0], depth=6, beta=0.3, lr=1e-5, alpha=0.01, decay=1e-9)
+    assert unknown.modes[0].fate is Fate.UNKNOWN
+    assert math.isnan(unknown.modes[0].leaves_start_after)
+    assert "It has not settled" in str(unknown)
     # overshooting: lost on the way to a minimum that would be stable
     lost = predict.stability([5.0], depth=2, beta=0.9, lr=0.19)
     seen = trained(np.array([5.0]), 2, 0.19, lost.alpha, 300, {"beta": 0.9})

@@ -311,6 +311,12 @@ def test_flat_directions_whole_batches_and_large_maps(monkeypatch):
     # steps that land on the minimum in one: only the noise is left
     ones = np.array([[[0.5]], [[1.5]]])
     assert optimisers.batch_spectral_radius(ones, 1, 1.0) == pytest.approx(0.25)
+    # more dimensions than a matrix of the map is made for: at the largest step the radius is 1, momentum or not
+    wide = samples(3, 60, 30, 1)
+    for beta in (0.0, 0.9):
+        lr = optimisers.largest_batch_lr(wide, 4, beta=beta)
+        assert optimisers.batch_spectral_radius(wide, 4, lr, beta=beta) == pytest.approx(1, abs=1e-9)
+        assert optimisers.batch_spectral_radius(wide, 4, 0.5 * lr, beta=beta) < 1
     hessians = samples(2, 8, 5, 1)
     dense = [optimisers.largest_batch_lr(hessians, 2, beta=0.7), optimisers.batch_spectral_radius(hessians, 2, 0.1)]
     monkeypatch.setattr(optimisers, "_DENSE", 2)

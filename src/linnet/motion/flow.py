@@ -177,8 +177,8 @@ class InertialFlow(GradientFlow):
 
 
 class _Run(NamedTuple):
-    """Where a flow is: all that is integrated, its time, where its next step would end, what solver and controller know."""
     """Where a flow is: all that is integrated, its time, where its next step would end, and what the solver knows."""
+
     state: Any
     time: Array
     pace: tuple[Array, Any]

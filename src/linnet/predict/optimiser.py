@@ -82,13 +82,14 @@ class Optimiser(NamedTuple):
 
 class Followed(NamedTuple):
     """End-to-end values of the last steps (points first), the step that left all bounds (-1: none), the first step at
-    which half of the given level was reached (-1: none), and how many steps were made.
+    which half of the given level was reached (-1: none), how many steps were made, and y and x after them.
     """
 
     late: Float[np.ndarray, "points *modes"]
     lost: np.ndarray
     half: np.ndarray
     steps: int
+    ends: Float[np.ndarray, "2 *modes"]
 
 
 def follow(
@@ -131,4 +132,4 @@ def follow(
             going = np.ptp(points, axis=0) > 1e-12 * s
             if step >= least and not np.any(going & (lost < 0)):
                 break
-    return Followed(np.array(points[-keep:]), lost, half, step)
+    return Followed(np.array(points[-keep:]), lost, half, step, both)

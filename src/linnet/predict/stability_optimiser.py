@@ -48,7 +48,15 @@ def fields(
     seen = follow(
         begin, s, depth, lr, optimiser, at.values, scale=unit, least=steps - _AT_LEAST, most=steps, keep=2 * KEEP
     )
-    modes = tuple(_mode(i, float(value), lr, seen, at) for i, value in enumerate(s))
+    largest = np.max(np.abs(seen.ends), axis=0)
+    # where the target pulls less than the decay: layers that are small enough shrink for ever
+    sinks = (unit * s * largest ** (depth - 2) < optimiser.mu) | (np.max(np.abs(seen.late), axis=0) == 0)
+    late = [
+        # without decay a small start does leave, and steps that do not overshoot follow the flow
+        float(x) if not optimiser.decay and 2 * x > steps and lr < optimiser.short(c) else None
+        for x, c in zip(escape, at.curvatures, strict=True)
+    ]
+    modes = tuple(_mode(i, float(value), lr, seen, at, slow=late[i], sinks=bool(sinks[i])) for i, value in enumerate(s))
     sharp = None
     if not optimiser.decay and depth > 1 and start != "balanced":
         sharp = float(optimiser.largest(unit * edge.flow_sharpness(alpha, s[0], depth)))
@@ -64,25 +72,29 @@ def fields(
     }
 
 
-def _mode(i: int, value: float, lr: float, seen: Followed, at: Minimum) -> StabilityMode:
-    late, rest = seen.late[:, i], float(at.values[i])
+def _mode(
+    i: int, value: float, lr: float, seen: Followed, at: Minimum, *, slow: float | None, sinks: bool
+) -> StabilityMode:
+    """One mode; `slow` is when it should leave its start, where that is too late to be seen and sure to come, and
+    `sinks` says that decay pulls harder at its layers than the target.
+    """
+    late, rest, largest = seen.late[:, i], float(at.values[i]), float(at.largest[i])
     low, high = float(late.min()), float(late.max())
-    stable = lr < at.largest[i]
     fate, period, lost = Fate.UNKNOWN, None, None
+    shrinks = abs(late[-1]) <= abs(late[0])
     if seen.lost[i] >= 0:
-        fate, low, high, lost = Fate.DIVERGES, math.nan, math.nan, int(seen.lost[i])
-    elif stable and rest > 0 and np.max(np.abs(late - rest)) < 0.1 * rest:
+        fate, lost = Fate.DIVERGES, int(seen.lost[i])
+    elif rest > 0 and lr < largest and (slow is not None or np.max(np.abs(late - rest)) < 0.1 * rest):
         fate, period, low, high = Fate.CONVERGES, 1, rest, rest
-    elif np.max(np.abs(late)) < 1e-6 * value and np.ptp(late) <= 1e-6 * value:
+    elif sinks and shrinks:
         # 0 is a minimum where decay has made it one; where a better one is left the start was too small for it
         fate, period = (Fate.TRAPPED, None) if rest > 0 else (Fate.CONVERGES, 1)
         low = high = 0.0
-    else:
-        orbit = dynamics.Orbits(jnp.asarray(late[None]), jnp.asarray(seen.lost[i : i + 1]))
-        found = int(dynamics.period(orbit, most=KEEP // 2)[0])
-        if found > 1:
-            fate, period = Fate.CYCLE, found
-    largest = float(at.largest[i])
+    elif (found := _period(late)) > 1:
+        fate, period = Fate.CYCLE, found
+    leaves = float(seen.half[i]) if seen.half[i] >= 0 else slow
+    if leaves is None:
+        leaves = math.nan if fate is Fate.UNKNOWN else math.inf
     return StabilityMode(
         value=value,
         rest=rest,
@@ -95,14 +107,14 @@ def _mode(i: int, value: float, lr: float, seen: Followed, at: Minimum) -> Stabi
         diverges_after=lost,
         lyapunov=None,
         lingers=False,
-        leaves_start_after=float(seen.half[i])
-        if seen.half[i] >= 0
-        else math.inf
-        if fate is not Fate.UNKNOWN
-        else math.nan,
+        leaves_start_after=leaves,
         gap_left=None,
         thresholds=Thresholds(oscillates=largest, doubles=None, chaos=None, leaves=None, diverges=None),
     )
+
+
+def _period(late: Float[np.ndarray, " points"]) -> int:
+    return int(dynamics.period(dynamics.Orbits(jnp.asarray(late[None]), jnp.asarray([-1])), most=KEEP // 2)[0])
 
 
 def _notes(modes: tuple[StabilityMode, ...], steps: int, lr: float, at: Minimum) -> tuple[str, ...]:

@@ -346,8 +346,10 @@ class _Batches(NamedTuple):
         return float(scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=np.eye(d).ravel())[0][0])
 
     def _product(self, without: np.ndarray, unit: np.ndarray, x: np.ndarray) -> np.ndarray:
-        inner = unit * x.reshape(unit.shape)
-        spread = np.einsum("nab,nbc->ac", self.deviations @ inner, self.deviations) / len(self.deviations)
+        inner, d = unit * x.reshape(unit.shape), len(unit)
+        # sum_i D_i inner D_i as one product
+        spread = (self.deviations @ inner).swapaxes(0, 1).reshape(d, -1) @ self.deviations.reshape(-1, d)
+        spread /= len(self.deviations)
         return (unit * (self.drawn * spread - without * inner)).ravel()
 
 
@@ -410,12 +412,10 @@ def batch_spectral_radius(
 
     def excess(z: float) -> float:
         """Above 0 below the radius."""
-        ratio, product = b / z, a[:, None] * a / z
-        apart = (a[:, None] - a) ** 2 / z
-        return noise.top(
-            z * (ratio * apart / (1 - ratio**2) + (1 - ratio) * ((1 + ratio) ** 2 - product) / (1 + ratio)),
-            np.ones_like(product),
-        )
+        ratio, scaled = b / z, a / math.sqrt(z)
+        apart, alike = (scaled[:, None] - scaled) ** 2, (1 + ratio) ** 2 - scaled[:, None] * scaled
+        quiet_part = z * (ratio * apart / (1 - ratio**2) + (1 - ratio) / (1 + ratio) * alike)
+        return math.log(noise.top(np.zeros_like(quiet_part), 1 / np.sqrt(quiet_part)))
 
     # where steps land on the minimum in one there is nothing but noise
     low, high = max(quiet * (1 + 1e-12), 1e-300), max(2 * quiet, 1.0)
