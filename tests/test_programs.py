@@ -11,7 +11,7 @@ import linnet as ln
 from linnet._programs import trim
 
 CODE = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
-ASKED = ("predict", "bias", "--spectrum", "3,2", "--gamma", "0.01")
+ASKED = ("predict", "stability", "--depth", "3", "--spectrum", "3,2", "--lr", "0.1")  # which compiles three programs
 COUNTED = """
 import jax, linnet as ln
 hits, compiled = [], []
@@ -87,7 +87,7 @@ def test_where_programs_are_kept(tmp_path):
 def test_a_cache_that_cannot_be_used_is_none(tmp_path):
     (tmp_path / "file").write_text("")
     for wish in ("off", str(tmp_path / "file" / "in")):
-        assert "gamma" in command(*ASKED, **surroundings(tmp_path, LINNET_CACHE=wish))
+        assert "stable" in command(*ASKED, **surroundings(tmp_path, LINNET_CACHE=wish))
     assert not (tmp_path / ".cache").exists()
 
 

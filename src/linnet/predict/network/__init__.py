@@ -16,7 +16,7 @@ from linnet.predict.frame import Frame
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.course import Course, coursed
 from linnet.predict.network.end import NetworkEnd
-from linnet.predict.network.modes import modes_of
+from linnet.predict.network.modes import matrix_of, modes_of
 from linnet.predict.network.path import Path
 from linnet.predict.network.plan import Plan, begun, framed, hidden_widths, planned
 from linnet.predict.network.result import (
@@ -86,7 +86,7 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     lr, verdict, clock, end = course.lr, course.verdict, course.clock, course.end
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(course)
-    cost = frame.loss(np.asarray(state.matrix))
+    cost = frame.loss(matrix_of(state))
     return NetworkPrediction(
         prepared=prepared,
         title=situation.title,

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -54,9 +55,15 @@ def modes_of(frame: Frame, state: Weights, u: np.ndarray, s: np.ndarray, v: np.n
     gram = frame.scales[:, None] ** 2
     curvature = np.sum(gram * v**2, axis=0)
     alone = np.linalg.norm(gram * v - curvature * v, axis=0) <= ALONE * curvature
-    begin = np.einsum("oi,oj,ji->i", u, np.asarray(state.matrix), v)
-    rest = float(np.sum(((np.asarray(state.matrix) - (u * begin) @ v.T) * frame.scales) ** 2))
+    matrix = matrix_of(state)
+    begin = np.einsum("oi,oj,ji->i", u, matrix, v)
+    rest = float(np.sum(((matrix - (u * begin) @ v.T) * frame.scales) ** 2))
     return Modes(s, u, v, curvature, alone, begin, grams, rest, crosstalk)
+
+
+def matrix_of(state: Weights) -> Float[np.ndarray, "d_out d_in"]:
+    """A in NumPy."""
+    return reduce(lambda below, w: np.asarray(w) @ below, state.layers[1:], np.asarray(state.layers[0]))
 
 
 def mode_grams(layers: Sequence[np.ndarray], u: np.ndarray, v: np.ndarray) -> Float[np.ndarray, "layers modes"]:
