@@ -1,7 +1,7 @@
 """What an observable is."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,7 @@ class Observable:
     name: str
     function: Callable[..., Any]
     dims: tuple[str, ...] | None = None
-    preparation: Callable[..., Any] | None = None
+    preparation: Callable[..., Any] | None = field(default=None, compare=False)  # its result is data of the program
     pairs: bool = False
     motion: bool = False
 

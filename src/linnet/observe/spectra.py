@@ -1,5 +1,6 @@
 """Errors, singular values and ranks of the end-to-end matrix and of the layers."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,17 @@ from linnet.states import Modes, Pair, ReluNetwork, State, Weights
 def loss(state: State, problem: Problem) -> Float[Array, ""]:
     """Training cost C(A)"""
     return problem.cost(state.matrix)
+
+
+def losses(problems: Sequence[Problem]) -> Observable:
+    """The cost of each of these problems, whichever is being learned: what a chain of tasks knows of all of them."""
+    given = tuple(problems)
+    return Observable("losses", _losses, ("task",), lambda problem, start: given)
+
+
+def _losses(state: State, problem: Problem, problems: tuple[Problem, ...]) -> Float[Array, " task"]:
+    """Training cost of each task"""
+    return jnp.stack([one.cost(state.matrix) for one in problems])
 
 
 @observable()

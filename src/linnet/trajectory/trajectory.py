@@ -161,6 +161,22 @@ class Trajectory(eqx.Module):
         pair = jax.tree.map(lambda a, b: _joined(_rows(a, before), _rows(b, later)), self._records, other._records)
         return other._with(pair)
 
+    def then(self, other: "Trajectory") -> "Trajectory":
+        """A single run and another one that began where it ended; the state between them is recorded twice."""
+        steps = None if self.steps is None or other.steps is None else other.steps + _rows(self.steps, -1)
+        start = _rows(self.times, -1)
+        moved = dataclasses.replace(other, steps=steps, times=other.times + start)
+        clock = start if self.steps is None else _rows(self.steps, -1)
+        whole = moved._with(jax.tree.map(_joined, self._records, moved._records))
+        lost = self.code == Status.DIVERGED.code  # a batch goes on, and says of each run that it was lost
+        code, ended = jnp.where(lost, self.code, other.code), jnp.where(lost, self.ended, other.ended + clock)
+        return dataclasses.replace(whole, code=code, ended=ended)
+
+    def with_value(self, label: Label, value: Num[Array, "records ..."]) -> "Trajectory":
+        """The same run with one more thing recorded."""
+        values = {**self.values, label.name: value}
+        return dataclasses.replace(self, values=values, labels=(*self.labels, label))
+
     @property
     def _records(self) -> tuple[Any, ...]:
         return self.values, self.steps, self.times, self.states
