@@ -1,4 +1,4 @@
-"""The one way to run anything."""
+"""One run of one problem: what is asked for is checked, compiled and made."""
 
 import dataclasses
 import functools
@@ -35,61 +35,28 @@ Stop = Callable[[Any, Any], Any]
 Observe = Mapping[str, Callable[[Any, Any], Any] | str] | Sequence[Observable | str]
 
 
-def simulate(
-    problem: Problem | Sequence[Problem],
+def run_one(
+    problem: Problem,
     state: State,
     motion: Motion,
     *,
-    steps: int | Sequence[int] | None = None,
-    time: float | Sequence[float] | None = None,
-    observe: Observe = ("loss",),
-    record: Record | None = None,
-    stop: Stop | None = None,
-    keep: str | Sequence[str] = (),
-    blowup: float = 1e9,
-    key: Key[Array, ""] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    after: Trajectory | None = None,
-    differentiable: bool = False,
+    steps: Any,
+    time: Any,
+    observe: Observe,
+    record: Record | None,
+    stop: Stop | None,
+    keep: str | Sequence[str],
+    blowup: float,
+    key: Key[Array, ""] | None,
+    progress: Callable[[int, int], None] | None,
+    after: Trajectory | None,
+    differentiable: bool,
 ) -> Trajectory:
-    """Runs `state` on `problem` by `motion` and records what was asked for.
-
-    - `steps` for descent and noise, `time` for flows: the horizon. Under `jax.vmap` every run may have its own number
-      of steps: say then by `record=at(...)` where to look; runs that end earlier repeat their last record.
-    - `observe`: names from `linnet.observe`, observables, or functions of (state, problem), which are called by their
-      names ("lambda", "lambda_2", ... if they have none); or a dict of name -> function. Functions use `jax.numpy`.
-    - `record`: `every(k)`, `at(points)`, `linear(n)`, `logarithmic(n)`; default every step, at most 1001 records
-      (201 for flows). Observables are computed only there.
-    - `stop`: `loss_below(x)`, `change_below(x)` or any function of (state, problem) that returns a boolean.
-    - `keep`: for example ("lowest test_error", "highest loss"): the states recorded when these were lowest or highest,
-      in `run.kept` (the first such record). "states": the states of all records, in `run.states`.
-    - `blowup`: the run is called diverged once an entry of the state exceeds blowup * max(1, largest initial entry), or
-      the cost is no longer finite.
-    - `key`: for motions with noise.
-    - `progress`: called with (records done, records in all) while the run goes on.
-    - `after`: a run to go on with. Give everything else as it was given then, `state` too; `steps` or `time` counts
-      further ones, and so does `record`. The answer is the whole run, as if it had not been cut.
-    - `differentiable`: derivatives may go backwards through the run (`jax.grad`), which costs a second run in time and
-      the square root of the number of steps in memory. Forward mode (`jax.jvp`, `jax.jacfwd`) needs nothing.
-
-    A list of problems is learned one after the other, each from where the last one was left, with a motion and a `key`
-    of its own; `steps` or `time` is one number for all, or one for each. The record is one, with `task`, the number of
-    the problem; where a task begins the state is looked at twice, for the old one and for the new one. "losses" has the
-    loss of every task at all times, "forgetting" how much those that are over have risen since they ended. A run that
-    diverges ends the chain.
-
-    Steps are made in the precision of the state (`cast(state, jnp.float32)` for single), flows in double.
-    The loop is compiled once for each set of shapes: other numbers (lr, variance, seed, target, width, steps) reuse it,
-    and so does another number of records up to the next power of two.
-    It may be called under `jax.vmap` over keys, step sizes, starts and targets of one shape.
-    """
-    if isinstance(problem, Sequence):
-        rest = {"stop": stop, "blowup": blowup, "differentiable": differentiable}
-        return _chain(problem, state, motion, steps, time, observe, record, keep, key, progress, after, rest)
+    """What `simulate` does with one problem."""
     _check_network(problem, state, motion)
     _check_functions(problem, state, stop, progress)
-    points, gap = _points(motion, steps, time, record)
-    looks = _observables(observe)
+    points, gap = recorded(motion, steps, time, record)
+    looks = observables(observe)
     keeps, states = _keeps(keep, looks, problem, state, motion)
     if _check.flag("differentiable", differentiable) and _check.traced(points):
         raise InputError("differentiable = True is not allowed where the number of steps is traced: give a known one.")
@@ -126,89 +93,6 @@ def simulate(
 def cast(tree: _T, dtype: Any) -> _T:
     """A state, problem or motion with all its real numbers in this precision."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
-
-
-def _chain(
-    problems: Sequence[Problem],
-    state: State,
-    motion: Motion,
-    steps: Any,
-    time: Any,
-    observe: Observe,
-    record: Record | None,
-    keep: Any,
-    key: Any,
-    progress: Callable[[int, int], None] | None,
-    after: Trajectory | None,
-    rest: dict[str, Any],
-) -> Trajectory:
-    """Runs of one problem after the other, joined."""
-    if not problems or not all(isinstance(one, Problem) for one in problems):
-        raise InputError(f"problem = {_check.show(problems)} is not allowed: a chain needs problems, at least one.")
-    if after is not None or keep not in ((), [], "states", ["states"], ("states",)):
-        raise InputError("after and keep are for one problem: of a chain only keep='states' can be asked.")
-    horizons = [
-        {name: one for name, one in (("steps", a), ("time", b)) if one is not None}
-        for a, b in zip(_each("steps", steps, problems), _each("time", time, problems), strict=True)
-    ]
-    looks, asked = _tasks(observe, tuple(problems))
-    counts = [len(_points(motion, h.get("steps"), h.get("time"), record)[0]) for h in horizons]
-    ends: list[Any] = []
-    whole: Trajectory | None = None
-    for i, (one, horizon) in enumerate(zip(problems, horizons, strict=True)):
-        told = None if progress is None else _counting(progress, sum(counts[:i]), sum(counts))
-        own = None if key is None else jax.random.fold_in(_check.key("key", key), i)
-XX        run = run.with_value(Label("task", (), "Which task is learned, 0 for the first"), jnp.full(run.times.shape, i))
-        whole, state = run if whole is None else whole.then(run), run.final
-        ends.append(whole.times.shape[-1] - 1)
-        if not _check.traced(run.code) and run.status == "diverged":
-            break
-    assert whole is not None
-    if "forgetting" in asked:
-        whole = whole.with_value(_FORGETTING, _forgotten(whole["losses"], ends))
-    return whole
-
-
-_FORGETTING = Label("forgetting", ("task",), "Loss of each finished task, less what it was at its end")
-
-
-def _each(name: str, value: Any, problems: Sequence[Problem]) -> list[Any]:
-    if not isinstance(value, Sequence):
-        return [value] * len(problems)
-    if len(value) != len(problems):
-        count = len(problems)
-        raise InputError(f"{name} has {len(value)} numbers: it must be one, or one for each of {count} problems.")
-    return list(value)
-
-
-def _tasks(given: Any, problems: tuple[Problem, ...]) -> tuple[dict[str, Any], set[str]]:
-    """What to observe of each task, and which words of chains were among it."""
-    given = [given] if isinstance(given, str) or callable(given) else given
-    pairs = list(given.items()) if isinstance(given, Mapping) else [(None, item) for item in given]
-    asked = {item for _, item in pairs if item in ("losses", "forgetting")}
-    left = [(name, item) for name, item in pairs if item not in asked]
-    looks: dict[str, Any] = dict(
-        _observables(dict(left) if isinstance(given, Mapping) else [item for _, item in left])
-    )
-    if "task" in looks:
-        raise InputError("observe['task'] is not allowed: a chain says by this name which problem is learned.")
-    if asked:
-        looks["losses"] = observe.losses(problems)
-    return looks, asked
-
-
-def _counting(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
-    return lambda done, _: progress(before + done, total)
-
-
-def _forgotten(losses: Array, ends: Sequence[int]) -> Array:
-    """losses_j - losses_j at the end of task j, 0 until then."""
-    columns = []
-    for j in range(losses.shape[-1]):
-        end = ends[j] if j < len(ends) else losses.shape[0] - 1
-        over = np.arange(losses.shape[0]) > end
-        columns.append(jnp.where(over, losses[:, j] - losses[end, j], 0.0))
-    return jnp.stack(columns, axis=-1)
 
 
 class _Before(NamedTuple):
@@ -429,7 +313,7 @@ def _check_functions(problem: Problem, state: State, stop: Any, progress: Any) -
         raise InputError(f"progress = {_check.show(progress)} is not allowed: it must be a function of (done, total).")
 
 
-def _points(motion: Motion, steps: Any, time: Any, record: Any) -> tuple[np.ndarray | Array, int]:
+def recorded(motion: Motion, steps: Any, time: Any, record: Any) -> tuple[np.ndarray | Array, int]:
     """Where to look, from the beginning of this run, and the most steps between two points."""
     if record is not None and not isinstance(record, Record):
         raise InputError(f"record = {_check.show(record)} is not allowed: use every, at, linear or logarithmic.")
@@ -519,7 +403,8 @@ def _keeps(
     return tuple(out), "states" in titles
 
 
-def _observables(given: Any) -> dict[str, Observable]:
+def observables(given: Any) -> dict[str, Observable]:
+    """What to observe, by name."""
     if isinstance(given, str) or callable(given):
         given = [given]
     if not isinstance(given, Mapping | Sequence):
