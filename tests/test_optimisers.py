@@ -528,3 +528,12 @@ def test_flows_that_cannot_be_are_refused():
         ln.simulate(problem, state, ln.InertialFlow(0.1, speed=network((2, 2))), time=1.0)
     with pytest.raises(ln.InputError, match="rates = "):
         ln.GradientFlow(rates=(1, -1))
+
+
+def test_runs_on_a_cost_of_ones_own_go_on_too():
+    """A problem may hold a function, which is no array."""
+    problem = ln.custom(lambda a: jnp.sum((a - 1) ** 2), (2, 2))
+    state, motion = network((2, 3, 2)), ln.Momentum(0.01)
+    begun = ln.simulate(problem, state, motion, steps=5)
+    done = ln.simulate(problem, state, motion, steps=5, after=begun)
+    assert jnp.array_equal(done["loss"], ln.simulate(problem, state, motion, steps=10)["loss"])

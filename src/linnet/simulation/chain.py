@@ -13,7 +13,7 @@ from linnet._check import InputError
 from linnet.motion import Motion
 from linnet.problems import Problem
 from linnet.record import Record
-from linnet.simulation.single import Observe, observables, recorded, run_one
+from linnet.simulation.single import Observe, check_network, observables, recorded, run_one
 from linnet.states import State
 from linnet.trajectory import Label, Trajectory
 
@@ -38,6 +38,8 @@ def run_chain(
         raise InputError(f"problem = {_check.show(problems)} is not allowed: a chain needs problems, at least one.")
     if after is not None or keep not in ((), [], "states", ["states"], ("states",)):
         raise InputError("after and keep are for one problem: of a chain only keep='states' can be asked.")
+    for one in problems:
+        check_network(one, state, motion)
     horizons = list(zip(_each("steps", steps, problems), _each("time", time, problems), strict=True))
     looks, asked = _tasks(observe, tuple(problems))
     counts = [len(recorded(motion, *horizon, record)[0]) for horizon in horizons]

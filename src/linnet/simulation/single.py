@@ -53,7 +53,7 @@ def run_one(
     differentiable: bool,
 ) -> Trajectory:
     """What `simulate` does with one problem."""
-    _check_network(problem, state, motion)
+    check_network(problem, state, motion)
     _check_functions(problem, state, stop, progress)
     points, gap = recorded(motion, steps, time, record)
     looks = observables(observe)
@@ -139,7 +139,7 @@ class _Order(eqx.Module):
         if known not in _row_bytes:
             if len(_row_bytes) >= 1000:
                 _row_bytes.clear()
-            memory = jax.eval_shape(self.motion.memory, self.problem, self.state)
+            memory = eqx.filter_eval_shape(self.motion.memory, self.problem, self.state)
             seen = (jax.eval_shape(self.look, self.state, memory), self.state if self.states else None)
             _row_bytes[known] = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
         return _row_bytes[known]
@@ -281,7 +281,8 @@ def _tell(token: Any, done: Any, total: Any) -> None:
         listener(int(done), int(total))
 
 
-def _check_network(problem: Any, state: Any, motion: Any) -> None:
+def check_network(problem: Any, state: Any, motion: Any) -> None:
+    """Refuses what cannot move together."""
     if not isinstance(problem, Problem):
         raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorisation(M).")
     if not isinstance(state, State):
@@ -363,7 +364,7 @@ def _before(
             )
     if _shapes(after.final) != _shapes(state):
         raise InputError("after ended in a state of other type or shape: give the state that it began with.")
-    if _shapes(after.memory) != _shapes(jax.eval_shape(motion.memory, problem, state)):
+    if _shapes(after.memory) != _shapes(eqx.filter_eval_shape(motion.memory, problem, state)):
         raise InputError(f"after does not have the memory of {type(motion).__name__}: give the motion that it had.")
     clock = after.times if after.steps is None else after.steps
     last = clock[-1] if _check.traced(clock) else np.asarray(clock)[-1]
@@ -394,7 +395,7 @@ def _keeps(
                 f"keep = {_check.show(title)} is not allowed: give states, or lowest or highest and one of "
                 f"{', '.join(looks)}."
             )
-        memory = jax.eval_shape(motion.memory, problem, state)
+        memory = eqx.filter_eval_shape(motion.memory, problem, state)
         see = looks[name]
         seen = jax.eval_shape(lambda s, m, see=see: jnp.asarray(see.look(s, problem, None, motion, m)), state, memory)
         if seen.shape != ():
