@@ -109,7 +109,7 @@ def test_chains_that_cannot_be_are_refused():
         ln.simulate([FIRST, SECOND], START, descent, steps=3, keep="lowest loss")
     with pytest.raises(ln.InputError, match="a chain says by this name"):
         ln.simulate([FIRST, SECOND], START, descent, steps=3, observe={"task": "loss"})
-    with pytest.raises(ln.InputError, match="motion = 0.1 is not allowed"):
+    with pytest.raises(ln.InputError, match=r"motion = 0\.1 is not allowed"):
         ln.simulate([FIRST, SECOND], START, 0.1, steps=3)
     other = ln.factorisation(np.ones((2, 3)))
     with pytest.raises(ln.InputError, match="it must have the problem's shape"):
