@@ -366,8 +366,9 @@ def test_batches_that_cannot_be_are_refused():
         ln.simulate(goal, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(1)), steps=1, key=KEY)
     with pytest.raises(ln.InputError, match="key is missing"):
         ln.simulate(problem, state, ln.GradientDescent(0.1, batch=ln.MiniBatch(2)), steps=1)
-    with pytest.raises(ln.InputError, match="batch = 5 is not allowed: use MiniBatch"):
-        ln.GradientDescent(0.1, batch=5)
+    with pytest.raises(ln.InputError, match="batch = 'all' is not allowed: give a number of samples"):
+        ln.GradientDescent(0.1, batch="all")
+    assert ln.GradientDescent(0.1, batch=5).batch.size == 5
     with pytest.raises(ln.InputError, match="size = 3 is not allowed beside order"):
         ln.MiniBatch(3, order=[[0, 1]])
     many = ln.regression(np.ones((5000, 4)), np.ones((5000, 3)))

@@ -419,3 +419,32 @@ def test_files_that_cannot_be_read(tmp_path):
     text = SPEC.format(batch=4).replace("width = 20", f'width = {{ file = "{tmp_path / "bad.npy"}" }}')
     with pytest.raises(ln.InputError, match="cannot be read"):
         sweep.run(sweep.parse(text), tmp_path / "s.zarr")
+
+
+def test_optimisers_and_their_batches_in_a_sweep(tmp_path):
+    text = """
+[axes]
+beta = [0.0, 0.9]
+[problem]
+kind = "regression"
+inputs = [[1.0, 0.5], [0.2, 2.0], [0.3, 0.1]]
+labels = [1.0, 0.0, 2.0]
+[start]
+kind = "lambda_balanced"
+lam = -0.5
+width = 2
+[motion]
+kind = "Momentum"
+lr = 0.01
+beta = "beta"
+decay = 0.1
+batch = 2
+[run]
+steps = 50
+[store]
+loss = "loss at end"
+"""
+    sweep.run(sweep.parse(text), tmp_path / "runs.zarr")
+    loss = xarray.open_zarr(tmp_path / "runs.zarr")["loss"].values
+    assert np.isfinite(loss).all()
+    assert loss[1] < loss[0]

@@ -44,7 +44,7 @@ class Adam(Optimiser):
         decay: Any = 0.0,
         decoupled: bool = False,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(lr, decay=decay, decoupled=decoupled, rates=rates, batch=batch)
         self.beta1 = _check.number("beta1", beta1, least=0, below=1)
@@ -85,7 +85,7 @@ class AdamW(Adam):
         *,
         decay: Any = 0.01,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(lr, beta1, beta2, eps, decay=decay, decoupled=True, rates=rates, batch=batch)
 
@@ -106,7 +106,7 @@ class Sign(Optimiser):
         decay: Any = 0.0,
         decoupled: bool = False,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(lr, decay=decay, decoupled=decoupled, rates=rates, batch=batch)
         self.beta = _check.number("beta", beta, least=0, below=1)
@@ -153,7 +153,7 @@ class Muon(Optimiser):
         widths: Sequence[float] | None = None,
         decay: Any = 0.0,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(lr, decay=decay, decoupled=True, rates=rates, batch=batch)
         self.beta = _check.number("beta", beta, least=0, below=1)
@@ -240,7 +240,7 @@ class Optax(Seeing):
     given: dict[str, Any]
     alike: bool = eqx.field(static=True)
 
-    def __init__(self, make: Any, *, isotropic: bool = False, batch: Batches | None = None, **given: Any):
+    def __init__(self, make: Any, *, isotropic: bool = False, batch: Batches | int | None = None, **given: Any):
         given = {name: _argument(name, value) for name, value in given.items()}
         super().__init__(batch)
         self.make, self.given, self.alike = make, given, _check.flag("isotropic", isotropic)

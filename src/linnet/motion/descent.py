@@ -22,7 +22,7 @@ class GradientDescent(Optimiser):
     """
 
     def __init__(
-        self, lr: Any, *, decay: Any = 0.0, rates: Sequence[float] | None = None, batch: Batches | None = None
+        self, lr: Any, *, decay: Any = 0.0, rates: Sequence[float] | None = None, batch: Batches | int | None = None
     ):
         super().__init__(lr, decay=decay, rates=rates, batch=batch)
 
@@ -64,7 +64,7 @@ class Momentum(Optimiser):
         decay: Any = 0.0,
         decoupled: bool = False,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(lr, decay=decay, decoupled=decoupled, rates=rates, batch=batch)
         self.beta = _check.number("beta", beta, least=0, below=1)

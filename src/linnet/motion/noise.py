@@ -33,7 +33,7 @@ class LabelNoiseDescent(Optimiser):
         *,
         decay: Any = 0.0,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(lr, decay=decay, rates=rates, batch=batch)
         self.delta = _check.number("delta", delta, least=0)

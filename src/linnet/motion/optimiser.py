@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key, Num
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.motion.batches import Batches
+from linnet.motion.batches import Batches, MiniBatch
 from linnet.motion.stepping import Stepping
 from linnet.problems import Problem
 from linnet.states import State
@@ -27,10 +27,12 @@ class Seeing(Stepping):
 
     batch: Batches | None
 
-    def __init__(self, batch: Batches | None):
-        if batch is not None and not isinstance(batch, Batches):
-            raise InputError(f"batch = {_check.show(batch)} is not allowed: use MiniBatch(size) or Online(size).")
-        self.batch = batch
+    def __init__(self, batch: Batches | int | None):
+        if batch is not None and not isinstance(batch, int | Batches):
+            raise InputError(
+                f"batch = {_check.show(batch)} is not allowed: give a number of samples, MiniBatch or Online."
+            )
+        self.batch = MiniBatch(batch) if isinstance(batch, int) else batch
 
     @property
     def random(self) -> bool:
@@ -80,7 +82,7 @@ class Optimiser(Seeing):
       and Adam), or with `decoupled` beside the direction, theta <- theta - lr (d + mu theta) (AdamW, Muon). The two
       differ where there is momentum.
     - `rates`: factors of lr, one for each layer, the first layer first.
-    - `batch`: what a step sees, `MiniBatch` or `Online`; all samples if there is none.
+    - `batch`: what a step sees, `MiniBatch` or `Online`; a number is that of a `MiniBatch`. All samples if none is.
     """
 
     lr: Float[Array, ""] | Schedule
@@ -95,7 +97,7 @@ class Optimiser(Seeing):
         decay: Any = 0.0,
         decoupled: bool = False,
         rates: Sequence[float] | None = None,
-        batch: Batches | None = None,
+        batch: Batches | int | None = None,
     ):
         super().__init__(batch)
         self.lr = scheduled("lr", lr)

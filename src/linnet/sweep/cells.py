@@ -44,9 +44,21 @@ STARTS = (
     "random_one_zero",
     "mixed_manifold",
     "two_c_balanced",
+    "lambda_balanced",
 )
 CLOSURES = ("Lazy", "Mixed", "Balanced")
-MOTIONS = ("GradientDescent", "GradientFlow", "LabelNoiseDescent", "NoisyFlow")
+MOTIONS = (
+    "GradientDescent",
+    "Momentum",
+    "Adam",
+    "AdamW",
+    "Sign",
+    "Muon",
+    "GradientFlow",
+    "InertialFlow",
+    "LabelNoiseDescent",
+    "NoisyFlow",
+)
 STOPS = ("loss_below", "change_below")
 
 
