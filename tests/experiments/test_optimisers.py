@@ -1,6 +1,9 @@
 """The figures of optimisers at quick size: they run, draw, and their acceptance can fail."""
 
-from linnet.experiments.optimisers import Edge
+import pytest
+
+import linnet as ln
+from linnet.experiments.optimisers import Decay, Edge
 
 
 def quiet(done, total):
@@ -34,3 +37,25 @@ def test_edge_of_each_optimiser(tmp_path):
         assert any(failed.startswith(words) for failed in broken(figure, data.assign(sharpness=told))), name
     assert len(broken(figure, data.assign(flow=0.7 * data["flow"]))) == 6
     assert len(broken(figure, data.assign(loss=1 / data["loss"]))) == 5
+
+
+def test_spectrum_under_decay(tmp_path):
+    figure, data = run(Decay, tmp_path, depths=(2, 3), steps=4000)
+    assert len(figure.draw(data).axes) == 2
+    soft = (data["target"] - data["decay"]).clip(min=0)
+    assert broken(figure, data.assign(large=soft.expand_dims(depth=data["depth"]))) == {
+        "depth 3, from the target: largest gap of a value to its formula",
+        "depth 3 jumps: smallest learned value / target",
+        "depth 3: modes whose minimum is on the wrong side of the threshold",
+    }
+    assert len(broken(figure, data.assign(small=data["large"]))) == 1
+    assert len(broken(figure, data.assign(saved=-data["saved"]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"), [(Decay, {"values": (1.0, 2.0)}, "values = (1.0, 2.0) must descend")]
+)
+def test_parameters_are_checked(kind, changes, words):
+    with pytest.raises(ln.InputError) as error:
+        kind.of_size("paper", changes)
+    assert words in str(error.value)

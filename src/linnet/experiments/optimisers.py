@@ -1,19 +1,21 @@
 """Figures of optimisers: the edge of stability of each, what decay leaves of a spectrum, what mini-batches bear."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray
-from pydantic import Field
+from jax.flatten_util import ravel_pytree
+from pydantic import Field, model_validator
 
 from linnet.claims import Finding, at_least, at_most
 from linnet.experiments.experiment import Experiment, Progress
-from linnet.initial import balanced
+from linnet.initial import balanced, gaussian
 from linnet.motion import Adam, GradientDescent, GradientFlow, Momentum, Optimiser
-from linnet.problems import Regression, regression
-from linnet.record import every, linear
+from linnet.problems import Regression, factorisation, regression
+from linnet.record import at, every, linear
 from linnet.simulation import simulate
 from linnet.states import Weights
 from linnet.theory import optimisers
@@ -95,7 +97,7 @@ class Edge(Experiment):
         return edges(data, self.beta, self.lr)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        found = {}
+        found: dict[str, Finding] = {}
         for name in data["following"].values:
             sharp, flow = (data[what].sel({kind: name}).values for what, kind in
                            (("sharpness", "optimiser"), ("flow", "following")))  # fmt: skip
@@ -119,3 +121,107 @@ class Edge(Experiment):
             "Adam's loss grows above the limit: sum of the changes of its logarithm": at_least(change[above].sum(), 0),
             "Adam's loss shrinks below the limit: the same sum": at_most(change[~above].sum(), 0),
         }
+
+
+class Decay(Experiment):
+    """Singular values that networks learn with weight decay, over its strength. Lines are the global minimum, dashed
+    where the mode's own is local only. Dots are descent from the target itself, filled where the whole cost is lower
+    with the mode than without; crosses are descent from small weights. Two layers have a soft threshold, which all
+    starts find. From three layers on a mode jumps to zero; which minimum is found depends on the start, and small
+    weights find nothing but zero.
+    """
+
+    id: ClassVar[str] = "optimisers/decay"
+    place: ClassVar[str] = "no paper's"
+    title: ClassVar[str] = "What weight decay leaves of a spectrum: soft and hard thresholds by depth"
+    quick: ClassVar[dict[str, Any]] = {"grid": 12, "steps": 8000}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.6}
+
+    depths: tuple[Annotated[int, Field(ge=2, le=6)], ...] = Field(
+        default=(2, 3, 4), min_length=1, max_length=4, description="Layers."
+    )
+    values: tuple[Annotated[float, Field(gt=0, le=10)], ...] = Field(
+        default=(2.0, 1.2, 0.6), min_length=1, max_length=4, description="Singular values of the target, descending."
+    )
+    most: float = Field(default=1.1, gt=0, le=3, description="Largest decay / largest singular value.")
+    grid: int = Field(default=36, ge=5, le=200, description="Decays.")
+    steps: int = Field(default=20_000, ge=100, le=1_000_000, description="Steps of a run.")
+    small: float = Field(default=1e-2, gt=0, le=0.1, description="Deviation of the small weights.")
+
+    @model_validator(mode="after")
+    def _descend(self) -> Self:
+        if list(self.values) != sorted(set(self.values), reverse=True):
+            raise ValueError(f"values = {self.values} must descend")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        key, size = jax.random.key(self.seed), len(self.values)
+        u, v = np.linalg.qr(np.random.default_rng(self.seed).normal(size=(2, size, size)))[0]
+        s = np.array(self.values)
+        problem = factorisation((u * s) @ v.T)
+        decays = np.linspace(0, self.most * s[0], self.grid + 1)[1:]
+        learned, costs = [], []
+        for done, depth in enumerate(self.depths):
+            progress(done, len(self.depths))
+            hidden = (size,) * (depth - 1)
+            # its first modes, from none to all of them, and small weights
+            starts = [balanced((u * s * k) @ v.T, hidden, rank=size, key=key) for k in np.tri(size + 1, size, -1)]
+            starts.append(gaussian(key, problem, hidden, self.small**2))
+            lr = 0.8 * optimisers.largest_stable_lr(depth * s[0] ** (2 - 2 / depth), decay=depth * decays[-1])
+
+            def end(start: Weights, decay: Any, lr: Any = lr) -> tuple[Any, Any]:
+                run = simulate(
+                    problem,
+                    start,
+                    GradientDescent(lr, decay=decay),
+                    steps=self.steps,
+                    observe=["modes", "loss"],
+                    record=at([self.steps]),
+                )
+                weights = ravel_pytree(run.final)[0]
+                return run["modes"][-1], run["loss"][-1] + decay / 2 * weights @ weights
+
+            many = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+            found = jax.vmap(jax.vmap(end, in_axes=(None, 0)), in_axes=(0, None))(many, jnp.asarray(decays))
+            learned.append(found[0])
+            costs.append(found[1])
+        progress(len(self.depths), len(self.depths))
+        values, cost = np.array(learned), np.array(costs)
+        return xarray.Dataset(
+            {
+                "large": (("depth", "decay", "target"), values[:, -2]),
+                "small": (("depth", "decay", "target"), values[:, -1]),
+                "saved": (("depth", "target", "decay"), -np.diff(cost[:, :-1], axis=1)),
+            },
+            coords={"depth": list(self.depths), "decay": decays, "target": s},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.optimisers import decayed
+
+        return decayed(data)
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        found: dict[str, Finding] = {}
+        s, decays = data["target"].values, data["decay"].values[:, None]
+        for depth in self.depths:
+            part = data.sel(depth=depth).transpose("decay", "target")
+            large, small, saved = (part[name].values for name in ("large", "small", "saved"))
+            told = np.asarray(optimisers.decayed_value(s, decays, depth, local=True))
+            exists, wins = (np.asarray(limit) for limit in optimisers.decay_thresholds(decays, depth))
+            slow = np.abs(s / exists - 1) < 0.02  # where a minimum is about to vanish nothing comes to rest
+            found[f"depth {depth}, from the target: largest gap of a value to its formula"] = at_most(
+                np.abs(large - told)[~slow].max(), 1e-6
+            )
+            found[f"depth {depth}, from small weights: the same"] = at_most(
+                np.abs(small - (told if depth == 2 else 0))[~slow].max(), 1e-6
+            )
+            if depth > 2:
+                alive = large > 0.01 * s
+                found[f"depth {depth}: modes whose minimum is on the wrong side of the threshold"] = at_most(
+                    np.sum(((saved > 0) != (s > wins))[alive & ~slow]), 0
+                )
+                found[f"depth {depth} jumps: smallest learned value / target"] = at_least(
+                    (large / s)[alive].min(), (depth - 2) / (2 * depth - 2)
+                )
+        return found

@@ -1,9 +1,12 @@
 """Pictures of optimisers."""
 
+import matplotlib as mpl
+import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, SIGNAL, THEORY, canvas, tidy
+from linnet.theory import optimisers
 
 
 def edges(data: xarray.Dataset, beta: float, lr: float) -> Figure:
@@ -32,4 +35,41 @@ def edges(data: xarray.Dataset, beta: float, lr: float) -> Figure:
     panels[0, 3].set_ylabel(r"sharpness of $P^{-1/2} H P^{-1/2}$ / limit", fontsize=8)
     panels[1, 0].set_ylabel("loss")
     panels[0, 0].legend(frameon=False, fontsize=8, loc="lower right")
+    return figure
+
+
+def decayed(data: xarray.Dataset) -> Figure:
+    """A panel for each depth: learned values over decay."""
+    figure = canvas(4.4 * data.sizes["depth"], 4.8)
+    panels = figure.subplots(1, data.sizes["depth"], sharey=True, squeeze=False)[0]
+    decays, targets = data["decay"].values, data["target"].values
+    fine = np.linspace(0, decays[-1], 4001)
+    colours = mpl.colormaps["viridis"](np.linspace(0, 0.75, len(targets)))
+    for axes, depth in zip(panels, data["depth"].values, strict=True):
+        for colour, s in zip(colours, targets, strict=True):
+            part = data.sel(depth=depth, target=s)
+            lowest, local = (
+                np.asarray(optimisers.decayed_value(s, fine, int(depth), local=word)) for word in (False, True)
+            )
+            gone = (lowest == 0) & (depth > 2)  # two layers have no jump to leave out
+            axes.plot(fine, np.where(gone, np.nan, lowest), color=colour, lw=1.6, label=f"$s = {s:g}$")
+            axes.plot(fine, np.where(gone, 0, np.nan), color=colour, lw=1.6)
+            axes.plot(fine, np.where(gone & (local > 0), local, np.nan), color=colour, lw=1.2, ls="--")
+            large, lower = part["large"].values, (part["saved"].values > 0) | (depth == 2)
+            axes.plot(decays[lower], large[lower], "o", color=colour, ms=4)
+            axes.plot(decays[~lower], large[~lower], "o", color=colour, mfc="white", ms=4)
+            axes.plot(decays, part["small"], "x", color=colour, ms=7, mew=0.8)
+        axes.set(xlabel=r"decay $\mu$", title=f"{depth} layers")
+        tidy(axes)
+    panels[0].set_ylabel(r"learned singular value $\sigma$")
+    handles = panels[0].get_legend_handles_labels()[0]
+    for label, style in (
+        ("global minimum", {"lw": 1.6}),
+        ("local minimum", {"lw": 1.2, "ls": "--"}),
+        ("from the target, lower than zero", {"marker": "o", "ls": "", "ms": 4}),
+        ("from the target, not lower", {"marker": "o", "ls": "", "ms": 4, "mfc": "white"}),
+        ("from small weights", {"marker": "x", "ls": "", "ms": 7, "mew": 0.8}),
+    ):
+        handles += panels[0].plot([], [], color=THEORY, label=label, **style)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
