@@ -1,7 +1,10 @@
 """Figures of optimisers: the edge of stability of each, what decay leaves of a spectrum, what mini-batches bear."""
 
+from collections.abc import Callable
+from functools import partial
+from itertools import permutations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +12,12 @@ import numpy as np
 import xarray
 from jax.flatten_util import ravel_pytree
 from pydantic import Field, model_validator
+from scipy.optimize import brentq
 
 from linnet.claims import Finding, at_least, at_most
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import balanced, gaussian
-from linnet.motion import Adam, GradientDescent, GradientFlow, Momentum, Optimiser
+from linnet.motion import Adam, GradientDescent, GradientFlow, MiniBatch, Momentum, Optimiser
 from linnet.problems import Regression, factorisation, regression
 from linnet.record import at, every, linear
 from linnet.simulation import simulate
@@ -224,4 +228,145 @@ class Decay(Experiment):
                 found[f"depth {depth} jumps: smallest learned value / target"] = at_least(
                     (large / s)[alive].min(), (depth - 2) / (2 * depth - 2)
                 )
+        return found
+
+
+_INPUTS = np.linspace(0.5, 1.5, 8)
+_CURVATURES = 2 * _INPUTS**2  # of the samples, where both weights are 1
+_LOOKS = (0, 4, 8, *range(17, 25), *range(33, 41))
+
+
+def _windows(beta: float, draw: str) -> tuple[range, range]:
+    """Steps between which growth is measured.
+
+    Squares of rare runs soon outweigh all others, so that few steps are better; whole passes, where there are any. With
+    momentum the start is forgotten as beta^k, and squares swing, so that a mean over some steps is taken.
+    """
+    if beta > 0:
+        return range(17, 25), range(33, 41)
+    return range(1), range(8, 9) if draw == "shuffled" else range(4, 5)
+
+
+def _edge(growth: Callable[[float], float], least: float, factor: float) -> float:
+    """Where growth becomes positive, on the way upwards."""
+    high = least
+    while growth(high) < 0:
+        high *= factor
+    return float(brentq(growth, high / factor, high, xtol=1e-3 * high))
+
+
+def _measured(ends: Callable[[float], np.ndarray], least: float) -> tuple[float, float]:
+    """The step size at which mean squares neither grow nor shrink, and its error.
+
+    `ends` gives the first and the last square of every run, the same runs for all step sizes.
+    """
+
+    def growth(lr: float) -> float:
+        first, last = np.mean(ends(lr), axis=0)
+        return float(np.log(last / first))
+
+    lr = _edge(growth, least, 1.2)
+    slope = (growth(1.01 * lr) - growth(0.99 * lr)) / (0.02 * lr)
+    groups = np.stack([np.sum(part, axis=0) for part in np.array_split(ends(lr), 20)])
+    first, last = (groups.sum(axis=0) - groups).T  # without each of the groups
+    return lr, float(np.sqrt(np.var(np.log(last / first)) * (len(groups) - 1)) / slope)
+
+
+def _passes(batch: int, beta: float) -> float:
+    """The largest step that is stable in mean square on shuffled passes, over every order that there is."""
+    orders = _CURVATURES[np.array(list(permutations(range(8))))]
+    passes = np.unique(orders.reshape(len(orders), -1, batch).mean(axis=2).round(12), axis=0, return_counts=True)
+
+    def growth(lr: float) -> float:
+        whole = np.broadcast_to(np.eye(2), (len(passes[0]), 2, 2))
+        for h in passes[0].T:
+            step = np.zeros_like(whole)
+            step[:, 0] = np.stack([1 + beta - lr * h, np.full_like(h, -beta)], axis=1)
+            step[:, 1, 0] = 1
+            whole = step @ whole
+        squares = np.einsum("n,nab,ncd->acbd", passes[1] / passes[1].sum(), whole, whole).reshape(4, 4)
+        return float(np.max(np.abs(np.linalg.eigvals(squares)))) - 1
+
+    return _edge(growth, 0.5 * _formula(batch, beta, "subset"), 1.05)
+
+
+def _formula(batch: int, beta: float, draw: str) -> float:
+    variance = optimisers.batch_variance(_CURVATURES, batch, replacement=draw == "replacement")
+    return float(optimisers.batch_stable_lr(_CURVATURES.mean(), variance, beta=beta))
+
+
+class Noise(Experiment):
+    """The largest step that is stable in mean square near a minimum where every sample is fitted, over the size of the
+    batches, in units of the full batch's. Solid lines are the formula for fresh batches. Dots are many runs of two
+    layers, with errors: the step at which their mean square neither grows nor shrinks. With momentum batches matter
+    more. Shuffled passes through the samples are another law, known only by going through all orders (dashed): without
+    momentum they bear more than fresh batches, with much of it less.
+    """
+
+    id: ClassVar[str] = "optimisers/noise"
+    place: ClassVar[str] = "no paper's"
+    title: ClassVar[str] = "The largest stable step over the batch size: formula and runs"
+    quick: ClassVar[dict[str, Any]] = {"batches": (1, 4), "runs": 4000}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.5, "paper": 2}
+
+    batches: tuple[Literal[1, 2, 4, 8], ...] = Field(
+        default=(1, 2, 4, 8), min_length=1, max_length=4, description="Sizes of batches of the 8 samples, ascending."
+    )
+    beta: float = Field(default=0.9, ge=0.1, le=0.9, description="Momentum, beside none.")
+    runs: int = Field(default=16_000, ge=1000, le=10_000_000, description="Runs for each step size.")
+
+    @model_validator(mode="after")
+    def _ascend(self) -> Self:
+        if list(self.batches) != sorted(set(self.batches)):
+            raise ValueError(f"batches = {self.batches} must ascend")
+        return self
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        problem = regression(_INPUTS[:, None], _INPUTS[:, None], average=True)
+        near = Weights(([[1 + 1e-7]], [[1.0]]))
+        keys = jax.random.split(jax.random.key(self.seed), self.runs)
+        betas, draws = (0.0, self.beta), ("subset", "replacement", "shuffled")
+        shape = (len(draws), len(betas), len(self.batches))
+        told, found, error = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        for i, j in np.ndindex(len(draws), len(self.batches)):
+            progress(i * len(self.batches) + j, len(draws) * len(self.batches))
+            draw, batch = draws[i], self.batches[j]
+
+            @jax.jit
+            @partial(jax.vmap, in_axes=(0, None, None, None))
+            def squares(key: Any, lr: Any, beta: Any, steps: Any, seen: Any = MiniBatch(batch, draw=draw)) -> Any:
+                motion = Momentum(lr, beta, batch=seen)
+                return simulate(problem, near, motion, steps=steps, record=at(_LOOKS), key=key)["loss"]
+
+            for b, beta in enumerate(betas):
+                windows = _windows(beta, draw)
+
+                def ends(lr: float, beta: float = beta, windows: Any = windows, squares: Any = squares) -> np.ndarray:
+                    loss = np.asarray(squares(keys, lr, beta, windows[1][-1]))
+                    return np.stack([loss[:, [_LOOKS.index(k) for k in w]].mean(axis=1) for w in windows], axis=1)
+
+                told[i, b, j] = _passes(batch, beta) if draw == "shuffled" else _formula(batch, beta, draw)
+                found[i, b, j], error[i, b, j] = _measured(ends, 0.7 * _formula(batch, beta, draw))
+        progress(1, 1)
+        words = ("draw", "beta", "batch")
+        return xarray.Dataset(
+            {"told": (words, told), "measured": (words, found), "error": (words, error)},
+            coords={"draw": list(draws), "beta": list(betas), "batch": list(self.batches)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.optimisers import batches
+
+        return batches(data, float(_CURVATURES.mean()))
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        found = {"largest error of a step / the step": at_most((data["error"] / data["measured"]).max(), 0.1)}
+        for draw, beta in product(data["draw"].values, data["beta"].values):
+            part = data.sel(draw=draw, beta=beta)
+            by = "all orders" if draw == "shuffled" else "the formula"
+            # beside the errors, one part in a hundred for what momentum has not forgotten by then
+            allowed = 4 * part["error"] + 0.01 * part["told"]
+            found[f"{draw}, momentum {beta:g}: largest gap to {by} / what errors allow"] = at_most(
+                (np.abs(part["measured"] - part["told"]) / allowed).max(), 1.0
+            )
         return found

@@ -5,7 +5,7 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
-from linnet.plot.style import NOISE, SIGNAL, THEORY, canvas, tidy
+from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
 from linnet.theory import optimisers
 
 
@@ -72,4 +72,34 @@ def decayed(data: xarray.Dataset) -> Figure:
     ):
         handles += panels[0].plot([], [], color=THEORY, label=label, **style)
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def batches(data: xarray.Dataset, curvature: float) -> Figure:
+    """A panel for each momentum: the largest stable step over the batch size, in that of all samples."""
+    figure = canvas(5.2 * data.sizes["beta"], 4.6)
+    panels = figure.subplots(1, data.sizes["beta"], squeeze=False)[0]
+    looks = {
+        "subset": ("fresh batches, no sample twice", SIGNAL, "o", "-"),
+        "replacement": ("fresh batches with replacement", TEST, "s", "-"),
+        "shuffled": ("shuffled passes", TRAIN, "^", "--"),
+    }
+    for axes, beta in zip(panels, data["beta"].values, strict=True):
+        whole = float(optimisers.largest_stable_lr(curvature, beta=beta))
+        for draw, (label, colour, marker, line) in looks.items():
+            part = data.sel(draw=draw, beta=beta)
+            axes.plot(data["batch"], part["told"] / whole, color=colour, lw=1.4, ls=line)
+            bars = {"color": colour, "marker": marker, "ms": 5, "ls": "", "capsize": 3, "label": label}
+            axes.errorbar(data["batch"], part["measured"] / whole, part["error"] / whole, **bars)
+        axes.axhline(1, color=NOISE, lw=1, ls=":")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(data["batch"].values, [f"{size}" for size in data["batch"].values])
+        axes.set(xlabel="samples in a batch", title=f"momentum $b = {beta:g}$", ylim=(0, None))
+        tidy(axes)
+        axes.margins(x=0.05)
+    panels[0].set_ylabel(r"largest stable $\eta$ / that of all samples")
+    handles = panels[0].get_legend_handles_labels()[0]
+    for label, line in (("formula", "-"), ("all orders", "--")):
+        handles += panels[0].plot([], [], color=THEORY, lw=1.4, ls=line, label=label)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return figure
