@@ -169,6 +169,7 @@ def experiments() -> dict[str, type[Experiment]]:
         *(f"stability_{part}" for part in edge),
         "feature",
         "balance",
+        "optimisers",
     )
     for subject in subjects:
         importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves

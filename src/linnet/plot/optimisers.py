@@ -1,0 +1,105 @@
+"""Pictures of optimisers."""
+
+import matplotlib as mpl
+import numpy as np
+import xarray
+from matplotlib.figure import Figure
+
+from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
+from linnet.theory import optimisers
+
+
+def edges(data: xarray.Dataset, beta: float, lr: float) -> Figure:
+    """A column for each optimiser: sharpness over its limit, and the loss."""
+    limits = {
+        "descent": r"$2/\eta$",
+        "heavy ball": rf"$2(1+b)/\eta$, $b = {beta:g}$",
+        "Nesterov": rf"$2(1+b)/((1+2b)\eta)$, $b = {beta:g}$",
+        "Adam": rf"$38/\eta$, $\eta = {lr:g}$",
+    }
+    figure = canvas(14, 5.6)
+    panels = figure.subplots(2, len(limits), sharex=True, sharey="row", height_ratios=(1.5, 1))
+    step = data["step"]
+    for (above, below), (name, limit) in zip(panels.T, limits.items(), strict=True):
+        label = "optimiser" if name == "descent" else None
+        above.plot(step, data["sharpness"].sel(optimiser=name), color=SIGNAL, lw=1, label=label)
+        if name in data["following"].values:
+            above.plot(step, data["flow"].sel(following=name), color=NOISE, lw=1.4, ls="--", label="gradient flow")
+        above.axhline(1, color=THEORY, lw=1, label="limit")
+        above.set_title(f"{name}: limit {limit}", fontsize=10)
+        below.plot(step, data["loss"].sel(optimiser=name), color=SIGNAL, lw=1)
+        below.set(xlabel="step", yscale="log", ylim=(1e-13, 3 * float(data["loss"].max())))
+        for axes in (above, below):
+            tidy(axes)
+    panels[0, 0].set(ylabel="sharpness / limit", ylim=(0, 1.05 * float(data["sharpness"].max())))
+    panels[0, 3].set_ylabel(r"sharpness of $P^{-1/2} H P^{-1/2}$ / limit", fontsize=8)
+    panels[1, 0].set_ylabel("loss")
+    panels[0, 0].legend(frameon=False, fontsize=8, loc="lower right")
+    return figure
+
+
+def decayed(data: xarray.Dataset) -> Figure:
+    """A panel for each depth: learned values over decay."""
+    figure = canvas(4.4 * data.sizes["depth"], 4.8)
+    panels = figure.subplots(1, data.sizes["depth"], sharey=True, squeeze=False)[0]
+    decays, targets = data["decay"].values, data["target"].values
+    fine = np.linspace(0, decays[-1], 4001)
+    colours = mpl.colormaps["viridis"](np.linspace(0, 0.75, len(targets)))
+    for axes, depth in zip(panels, data["depth"].values, strict=True):
+        for colour, s in zip(colours, targets, strict=True):
+            part = data.sel(depth=depth, target=s)
+            lowest, local = (
+                np.asarray(optimisers.decayed_value(s, fine, int(depth), local=word)) for word in (False, True)
+            )
+            gone = (lowest == 0) & (depth > 2)  # two layers have no jump to leave out
+            axes.plot(fine, np.where(gone, np.nan, lowest), color=colour, lw=1.6, label=f"$s = {s:g}$")
+            axes.plot(fine, np.where(gone, 0, np.nan), color=colour, lw=1.6)
+            axes.plot(fine, np.where(gone & (local > 0), local, np.nan), color=colour, lw=1.2, ls="--")
+            large, lower = part["large"].values, (part["saved"].values > 0) | (depth == 2)
+            axes.plot(decays[lower], large[lower], "o", color=colour, ms=4)
+            axes.plot(decays[~lower], large[~lower], "o", color=colour, mfc="white", ms=4)
+            axes.plot(decays, part["small"], "x", color=colour, ms=7, mew=0.8)
+        axes.set(xlabel=r"decay $\mu$", title=f"{depth} layers")
+        tidy(axes)
+    panels[0].set_ylabel(r"learned singular value $\sigma$")
+    handles = panels[0].get_legend_handles_labels()[0]
+    for label, style in (
+        ("global minimum", {"lw": 1.6}),
+        ("local minimum", {"lw": 1.2, "ls": "--"}),
+        ("from the target, lower than zero", {"marker": "o", "ls": "", "ms": 4}),
+        ("from the target, not lower", {"marker": "o", "ls": "", "ms": 4, "mfc": "white"}),
+        ("from small weights", {"marker": "x", "ls": "", "ms": 7, "mew": 0.8}),
+    ):
+        handles += panels[0].plot([], [], color=THEORY, label=label, **style)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def batches(data: xarray.Dataset, curvature: float) -> Figure:
+    """A panel for each momentum: the largest stable step over the batch size, in that of all samples."""
+    figure = canvas(5.2 * data.sizes["beta"], 4.6)
+    panels = figure.subplots(1, data.sizes["beta"], squeeze=False)[0]
+    looks = {
+        "subset": ("fresh batches, no sample twice", SIGNAL, "o", "-"),
+        "replacement": ("fresh batches with replacement", TEST, "s", "-"),
+        "shuffled": ("shuffled passes", TRAIN, "^", "--"),
+    }
+    for axes, beta in zip(panels, data["beta"].values, strict=True):
+        whole = float(optimisers.largest_stable_lr(curvature, beta=beta))
+        for draw, (label, colour, marker, line) in looks.items():
+            part = data.sel(draw=draw, beta=beta)
+            axes.plot(data["batch"], part["told"] / whole, color=colour, lw=1.4, ls=line)
+            bars = {"color": colour, "marker": marker, "ms": 5, "ls": "", "capsize": 3, "label": label}
+            axes.errorbar(data["batch"], part["measured"] / whole, part["error"] / whole, **bars)
+        axes.axhline(1, color=NOISE, lw=1, ls=":")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(data["batch"].values, [f"{size}" for size in data["batch"].values])
+        axes.set(xlabel="samples in a batch", title=f"momentum $b = {beta:g}$", ylim=(0, None))
+        tidy(axes)
+        axes.margins(x=0.05)
+    panels[0].set_ylabel(r"largest stable $\eta$ / that of all samples")
+    handles = panels[0].get_legend_handles_labels()[0]
+    for label, line in (("formula", "-"), ("all orders", "--")):
+        handles += panels[0].plot([], [], color=THEORY, lw=1.4, ls=line, label=label)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return figure

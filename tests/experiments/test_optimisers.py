@@ -1,0 +1,61 @@
+"""The figures of optimisers at quick size: they run, draw, and their acceptance can fail."""
+
+import pytest
+
+import linnet as ln
+from linnet.experiments.optimisers import Decay, Edge
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+def run(kind, folder, **changes):
+    figure = kind.of_size("quick", changes)
+    data, _ = figure.data(folder, quiet)
+    findings = figure.accept(data)
+    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items() if not f.holds}
+    return figure, data
+
+
+def broken(figure, data):
+    return {name for name, finding in figure.accept(data).items() if not finding.holds}
+
+
+def test_edge_of_each_optimiser(tmp_path):
+    figure, data = run(Edge, tmp_path)
+    assert len(figure.draw(data).axes) == 8
+    # each by the limit of another: heavy ball by that of descent, Nesterov and descent by that of heavy ball
+    for name, factor, words in (
+        ("heavy ball", 1.5, "heavy ball rests below"),
+        ("Nesterov", 0.5, "Nesterov reaches"),
+        ("descent", 1 / 1.5, "descent reaches"),
+        ("Adam", 2.0, "Adam passes"),
+        ("Adam", 0.5, "Adam passes"),
+    ):
+        told = data["sharpness"].where(data["optimiser"] != name, factor * data["sharpness"])
+        assert any(failed.startswith(words) for failed in broken(figure, data.assign(sharpness=told))), name
+    assert len(broken(figure, data.assign(flow=0.7 * data["flow"]))) == 6
+    assert len(broken(figure, data.assign(loss=1 / data["loss"]))) == 5
+
+
+def test_spectrum_under_decay(tmp_path):
+    figure, data = run(Decay, tmp_path, depths=(2, 3), steps=4000)
+    assert len(figure.draw(data).axes) == 2
+    soft = (data["target"] - data["decay"]).clip(min=0)
+    assert broken(figure, data.assign(large=soft.expand_dims(depth=data["depth"]))) == {
+        "depth 3, from the target: largest gap of a value to its formula",
+        "depth 3 jumps: smallest learned value / target",
+        "depth 3: modes whose minimum is on the wrong side of the threshold",
+    }
+    assert len(broken(figure, data.assign(small=data["large"]))) == 1
+    assert len(broken(figure, data.assign(saved=-data["saved"]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"), [(Decay, {"values": (1.0, 2.0)}, "values = (1.0, 2.0) must descend")]
+)
+def test_parameters_are_checked(kind, changes, words):
+    with pytest.raises(ln.InputError) as error:
+        kind.of_size("paper", changes)
+    assert words in str(error.value)
