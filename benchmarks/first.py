@@ -32,6 +32,7 @@ TOPICS = {
     "stability": "--depth 3 --spectrum 10,9,6 --lr 0.033",
     "rates": "--depth 3 --spectrum 3,2,1",
     "bias": "--spectrum 3,2,1 --gamma 0.01",
+    "balance": "--spectrum 3,2,1 --lam 0.5",
     "landscape": "--spectrum 3,2,1 --width 2",
 }
 COMMAND = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
