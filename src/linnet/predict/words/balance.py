@@ -30,7 +30,8 @@ def words(said: BalancePrediction, seen: BalanceMeasured | None = None) -> Rende
     """Regime, modes in a table, the end, and the task that follows; measured times beside predicted ones."""
     parts: list[RenderableType] = [*_setting(said), *preparation(said), *_modes(said, seen), *_end(said)]
     parts.append(_switched(said))
-    parts += _modes(said.switch, None if seen is None else seen.switch)
+    if said.switch.rank:
+        parts += _modes(said.switch, None if seen is None else seen.switch)
     if seen is not None:
         parts += [_measured("on the first task", seen), _measured("on the second", seen.switch)]
     return Group(*parts)
@@ -47,7 +48,7 @@ def _setting(said: BalancePrediction) -> list[str]:
     beside = "lambda = 0" if said.lam == 0 else f"lambda = {said.lam:.4g}, 2 s_1 / |lambda| = {against:.3g}"
     return [
         f"[bold]{said.regime}[/]: {_WORDS[said.regime]} ({beside}). Until the end the tangent kernel changes by "
-        f"{number(said.kernel_change, 3)} of what it was, {moved}.",
+        f"{number(said.kernel_change, 3)} times its start, {moved}.",
         f"{plural(said.inputs, 'input')}, {plural(said.outputs, 'output')}, {plural(said.width, 'hidden neuron')}, "
         f"white inputs, loss {loss}; start {_KINDS[start.kind]}{scale}. All that follows is the closed form, exact.",
     ]
@@ -84,10 +85,16 @@ def _modes(said: BalanceLearning, seen: MeasuredLearning | None) -> list[Rendera
 
 
 def _end(said: BalancePrediction) -> list[str]:
-    missing = plural(said.missing, "mode")
     if said.saddle:
-        why = "with lambda = 0 it cannot change the sign of det A" if said.lam == 0 else "this start has nothing of it"
-        where = f"at a [bold]saddle[/]: {missing} that the width has room for never comes, {why}"
+        signed = said.lam == 0 and said.inputs == said.outputs == len(said.modes) <= said.width and said.missing == 1
+        one = said.missing == 1
+        why = (
+            "the sign of det A never changes at lambda = 0"
+            if signed
+            else f"the start has nothing of {'it' if one else 'them'}"
+        )
+        missing = f"{plural(said.missing, 'mode')} that the width has room for never come{'s' * one}"
+        where = f"at a [bold]saddle[/]: {missing}, since {why}"
     elif said.rank < len(said.modes):
         where = f"at the best fit of rank {said.rank}, which is what {plural(said.width, 'neuron')} can hold"
     else:
@@ -95,7 +102,7 @@ def _end(said: BalancePrediction) -> list[str]:
     lines = [
         f"It ends {where}; loss {said.loss.start:.4g} at the start, {said.loss.end:.4g} there, all but {NEAR:.0%} of "
         f"the way at time {number(said.fit.time)}.",
-        f"Gradient descent settles there below lr = {said.largest_stable_lr:.4g}.",
+        _leaves(said) if said.saddle else f"Gradient descent settles there below lr = {said.largest_stable_lr:.4g}.",
     ]
     if said.regime is Regime.MIXED:
         lines.append(f"A mode is lazy where its kernel grows by less than {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}.")
@@ -106,13 +113,20 @@ def _switched(said: BalancePrediction) -> str:
     then = said.switch
     task = "the reversed task, -Y" if then.to == REVERSAL else "the other task"
     if then.saddle:
-        return f"[bold]Then {task}: never learned.[/] {escape(_capital(then.explanation))}."
+        return f"[bold]Then {task}: never learned.[/] {escape(_capital(then.explanation))}. {_leaves(then)}"
     last = max(mode.learned.time for mode in then.modes)
     slowest = "" if not math.isfinite(last) else f", the last mode at {last:.4g}"
     return (
         f"[bold]Then {task}: learned[/] up to {NEAR:.0%} of the loss at time {number(then.fit.time)} after the "
         f"switch{slowest}: {escape(then.explanation)}."
     )
+
+
+def _leaves(said: BalanceLearning) -> str:
+    """When rounding, 1e-16 of a neuron, has grown into a mode that is missing."""
+    value = next(mode.value for mode in said.modes if math.isinf(mode.learned.time))
+    late = 36 / (said.course.curvature * value)
+    return f"In floating point rounding may lead out of it from a time of about {late:.2g} on."
 
 
 def _capital(text: str) -> str:
