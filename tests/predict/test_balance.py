@@ -259,6 +259,19 @@ def test_layers_that_are_given():
     assert [math.isinf(mode.learned.time) for mode in one.modes] == [False, True, True]
 
 
+def test_a_start_that_ends_at_zero_has_no_kernel_for_the_next_task():
+    """One input, one output, lambda = 0 and the wrong sign: zero is all that follows, of either task."""
+    target = np.array([[2.0]])
+    said = predict.balance(ln.factorisation(target), ln.Weights(([[0.1]], [[-0.1]])), switch=[[5.0]])
+    assert (said.rank, said.saddle, said.kernel_change) == (0, True, pytest.approx(1))
+    then = said.switch
+    assert (then.rank, then.saddle, then.missing, then.kernel_change) == (0, True, 1, 0)
+    assert then.loss.start == then.loss.end == pytest.approx(12.5)
+    seen = said.measure().switch
+    assert (seen.largest_gap_in_modes, seen.largest_gap_in_kernel, seen.kernel_change) == (0, 0, 0)
+    assert "never learned" in str(said)
+
+
 def test_equal_values_are_told_in_the_directions_that_come():
     said = predict.balance([3, 3, 3], 1.0, width=2)
     assert [mode.end for mode in said.modes] == pytest.approx([3, 3, 0], abs=1e-9)

@@ -85,7 +85,7 @@ class Course(NamedTuple):
         grown = _grown(self.begin, modes, self.lam)
         change = np.sum(grown**2, axis=-1) * sum(self.target.shape) + 2 * np.sum(grown, axis=-1) ** 2
         excess = self.curvature / 2 * np.sum((modes - s) ** 2 - (self.goal - s) ** 2, axis=-1)
-        return Seen(modes, excess, np.sqrt(change) / kernel_size(self.first))
+        return Seen(modes, excess, _over(np.sqrt(change), self.first))
 
     def times(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], float]:
         """When each mode is half learned and learned, and the excess loss fitted: infinite if never, NaN if unknown."""
@@ -298,16 +298,16 @@ def kernels(course: Course, at: Grams) -> Float[np.ndarray, " k"]:
     return _quadratic(course.triplets.left, at.output_gram) + _quadratic(course.triplets.right, at.input_gram)
 
 
-def kernel_size(at: Grams) -> float:
-    """|I x C1 + C2 x I|, the kernel on orthonormal inputs."""
-    return float(np.sqrt(_square(np.asarray(at.input_gram), np.asarray(at.output_gram))))
-
-
 def kernel_change(first: Grams, now: Grams) -> Any:
-    """|Theta - Theta_0| / |Theta_0|; infinite from a start that is zero."""
+    """|Theta - Theta_0| / |Theta_0| of the kernel I x C1 + C2 x I on orthonormal inputs."""
     c1, c2 = now.input_gram - first.input_gram, now.output_gram - first.output_gram
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.sqrt(_square(np.asarray(c1), np.asarray(c2))) / kernel_size(first)
+    return _over(np.sqrt(_square(np.asarray(c1), np.asarray(c2))), first)
+
+
+def _over(change: Any, first: Grams) -> Any:
+    """In units of the kernel at the start; layers of zero have none and never move."""
+    size = float(np.sqrt(_square(np.asarray(first.input_gram), np.asarray(first.output_gram))))
+    return change / size if size > 0 else change
 
 
 def sharpness(course: Course) -> float:

@@ -61,7 +61,7 @@ def _followed(told: BalanceLearning) -> dict[str, Any]:
         ),
         "kernel_change": float(kernel[-1]),
         "largest_gap_in_modes": float(np.max(gaps[0]) / s[0]),
-        "largest_gap_in_kernel": float(np.max(gaps[1]) / np.max(closed.kernel_change)),
+        "largest_gap_in_kernel": float(np.max(gaps[1]) / (np.max(closed.kernel_change) or 1.0)),
         "curves": Curves(clock, modes, kernel),
     }
 
