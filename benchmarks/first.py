@@ -32,6 +32,7 @@ TOPICS = {
     "stability": "--depth 3 --spectrum 10,9,6 --lr 0.033",
     "rates": "--depth 3 --spectrum 3,2,1",
     "bias": "--spectrum 3,2,1 --gamma 0.01",
+    "balance": "--spectrum 3,2,1 --lam 0.5",
     "landscape": "--spectrum 3,2,1 --width 2",
 }
 COMMAND = "import sys; from linnet.cli import main; sys.argv = ['linnet', *sys.argv[1:]]; main()"
@@ -159,6 +160,7 @@ def _starts() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "aligned": {"problem": problem, "values": np.full((3, 2), 0.5), "key": key},
         "mixed_manifold": {"matrix": matrix, "c": 0.5},
         "two_c_balanced": {"matrix": matrix, "c": 0.5},
+        "lambda_balanced": {"key": key, "problem": problem, "lam": 0.5, "width": 2},
     }
     there = {n for n, f in vars(initial).items() if n[0] != "_" and getattr(f, "__module__", "") == initial.__name__}
     assert there == set(given), there ^ set(given)

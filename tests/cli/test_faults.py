@@ -275,6 +275,7 @@ def test_no_home(started, folder):
 
 SPECTRUM = [2.123, 1.456]
 ANSWERS = {
+    "balance": lambda: predict.balance(SPECTRUM, 0.5),
     "bias": lambda: predict.bias(SPECTRUM, gamma=0.1),
     "landscape": lambda: predict.landscape(SPECTRUM, (2,)),
     "rates": lambda: predict.rates(SPECTRUM, depth=2),

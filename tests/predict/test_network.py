@@ -557,6 +557,26 @@ def test_every_claim_that_is_named_exists_and_hypotheses_are_measured():
     assert needs["steps are short (lr times curvature)"] == pytest.approx(white.lr * kernel)
 
 
+def test_layers_in_balance_on_white_inputs_are_called_exact():
+    """Which the closed form of their lambda is: predict balance has the same times. Others are not called so."""
+    for kind, scale, lam in (("one-zero", 0.5, -0.25), ("balanced", 0.1, 0.0)):
+        said = ask(data={"spectrum": [3.0, 1.0]}, start={"kind": kind, "scale": scale}, training={"lr": 1e-6})
+        source = next(source for source in said.theory if source.figure == "times and layers")
+        assert f"lambda = {lam:.4g}) on white inputs: closed form, exact" in source.origin
+        assert "balance/C9" in source.claims
+        layers = np.eye(2) * scale, np.eye(2) * (0.0 if kind == "one-zero" else scale)
+        closed = predict.balance([3, 1], ln.Weights(layers))
+        assert closed.lam == pytest.approx(lam, abs=1e-15)
+        for mode, other in zip(said.modes, closed.modes, strict=True):
+            assert mode.half_learned.time == pytest.approx(other.half_learned.time, rel=1e-9)
+    x = np.diag([2.0, 1.0])
+    correlated = ask(ln.regression(x, x @ np.diag([3.0, 1.0])), start={"kind": "one-zero", "scale": 0.1})
+    drawn = ask(data={"spectrum": [3.0, 1.0]}, network={"width": 50}, start={"scale": 0.1})
+    deep = ask(data={"spectrum": [3.0, 1.0]}, network={"depth": 3}, start={"kind": "balanced", "scale": 0.1})
+    for other in (correlated, drawn, deep):
+        assert not any("closed form, exact" in source.origin for source in other.theory)
+
+
 def test_answers_show_and_draw_themselves():
     run = predict.network(predict.read_situation("small-start")).measure()
     for shown in (run.prediction, run):

@@ -24,6 +24,7 @@ def asked():
             predict.Situation(data={"spectrum": [2.0, 1.0]}, network={"width": 20}, start={"scale": 0.1})
         ),
         "phase": predict.phase(d=12, rank=2, gamma_w=1.5, gamma_sigma2=-1.2),
+        "balance": predict.balance([2.0, 1.0], 0.5),
         "bias": predict.bias([2.0, 1.0], gamma=0.1),
         "landscape": predict.landscape([2.0, 1.0], (1,)),
         "rates": predict.rates([2.0, 1.0], depth=3, scale=0.1),

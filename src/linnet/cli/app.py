@@ -319,6 +319,47 @@ def bias(
 
 
 @predict.command()
+def balance(
+    spectrum: Annotated[str, typer.Option(help="Singular values of the target on white inputs, such as 3,2,1.")],
+    lam: Annotated[float, typer.Option(help="Imbalance lambda of the layers: W_2^T W_2 - W_1 W_1^T = lambda I.")],
+    width: Annotated[
+        int | None,
+        _count("Hidden neurons, at most --outputs for lambda > 0 and --inputs for lambda < 0, which are the default."),
+    ] = None,
+    inputs: Annotated[int | None, _count("Input dimension, default the number of modes.")] = None,
+    outputs: Annotated[int | None, _count("Output dimension, default the number of modes.")] = None,
+    samples: Samples = None,
+    scale: Annotated[float | None, typer.Option(help="Scale of the lighter layer at the start; default 0.01.")] = None,
+    aligned: Annotated[
+        bool, typer.Option("--aligned", help="A start aligned with the target, in place of random frames.")
+    ] = False,
+    seed: Annotated[int, _count("Seed of the random frames.")] = 0,
+    switch: Annotated[
+        str,
+        typer.Option(help="The task that follows: reversal (Y becomes -Y), or a file of its target, outputs x inputs."),
+    ] = "reversal",
+    run: Annotated[
+        bool, typer.Option("--run", help="Make the exact flow of the layers too and show the errors.")
+    ] = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Lazy or rich? What the imbalance of two layers decides: times, kernel, end, and a switch of the task afterwards.
+
+    For two layers with W_2^T W_2 - W_1 W_1^T = lambda I on white inputs, in closed form, exact: when each mode is
+    learned, how far the tangent kernel moves, where training ends or gets stuck, and whether it can learn another task
+    then. Times are those of gradient flow: learning rate times steps.
+    """
+    from linnet.predict import balance as ask
+    from linnet.predict import whitened
+
+    typed.picture(plot)
+    problem = whitened(typed.numbers("spectrum", spectrum), inputs=inputs, outputs=outputs, samples=samples)
+    said = ask(problem, lam, width=width, scale=scale, aligned=aligned, seed=seed, switch=switch)
+    _answer(said, run, plot, as_json, "exact flow")
+
+
+@predict.command()
 def landscape(
     width: Annotated[str, typer.Option(help="Hidden neurons, such as 3 or 3,4; one number serves all hidden layers.")],
     data: Data = None,

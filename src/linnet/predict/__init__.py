@@ -4,6 +4,8 @@ Each can `measure()` (the exact run beside it), `plot()`, `to_dict()` (what `--j
 """
 
 from linnet.predict.answer import Answer, Holds, Hypothesis, Loss, Measured, Prediction, Source, When
+from linnet.predict.balance import balance
+from linnet.predict.balance_result import BalanceMeasured, BalancePrediction
 from linnet.predict.bias import BiasMeasured, BiasPrediction, bias
 from linnet.predict.data import OwnSamples, read_regression
 from linnet.predict.features import features, gaussian_features
@@ -21,6 +23,8 @@ from linnet.theory.regime import Regime
 
 __all__ = [
     "Answer",
+    "BalanceMeasured",
+    "BalancePrediction",
     "BiasMeasured",
     "BiasPrediction",
     "FeaturesMeasured",
@@ -47,6 +51,7 @@ __all__ = [
     "StabilityMeasured",
     "StabilityPrediction",
     "When",
+    "balance",
     "bias",
     "features",
     "gaussian_features",

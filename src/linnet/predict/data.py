@@ -74,7 +74,7 @@ def read_regression(
     if frozen is not None:
         if standardise:
             raise InputError("standardise is not allowed with frozen: W_0 belongs to the inputs as they are.")
-        second = second - first @ _frozen(frozen, (second.shape[1], first.shape[1])).T
+        second = second - first @ read_matrix("frozen", frozen, (second.shape[1], first.shape[1])).T
         told.append("labels less what the frozen matrix gives")
     if _check.flag("standardise", standardise):
         first, constant = _standardised(first)
@@ -187,15 +187,15 @@ def _found(table: Table, argument: str, wanted: Any) -> list[int]:
     return columns
 
 
-def _frozen(given: Any, shape: tuple[int, int]) -> Float[np.ndarray, "d_out d_in"]:
-    """W_0, of a file or an array."""
+def read_matrix(name: str, given: Any, shape: tuple[int, int]) -> Float[np.ndarray, "d_out d_in"]:
+    """A matrix of outputs x inputs, such as W_0, of a file or an array; `name` is how sentences call it."""
     if isinstance(given, str | Path):
         allowed = [suffix for suffix in SUFFIXES if suffix != ".npz"]
         if Path(given).suffix.lower() not in allowed:
-            raise InputError(f"frozen = {str(given)!r} is not allowed: it must end in {', '.join(allowed)}.")
-        table = read_table(Path(given), "frozen")
+            raise InputError(f"{name} = {str(given)!r} is not allowed: it must end in {', '.join(allowed)}.")
+        table = read_table(Path(given), name)
     else:
-        table = of_object("frozen", given)
+        table = of_object(name, given)
     if table.values.shape != shape:
         raise table.refused(f"it has shape {table.values.shape}, and {shape} is needed (outputs x inputs)")
     return table.numbers([*range(shape[1])])

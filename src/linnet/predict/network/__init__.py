@@ -16,7 +16,7 @@ from linnet.predict.frame import Frame
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.course import Course, coursed
 from linnet.predict.network.end import NetworkEnd
-from linnet.predict.network.modes import matrix_of, modes_of
+from linnet.predict.network.modes import ALONE, matrix_of, modes_of
 from linnet.predict.network.path import Path
 from linnet.predict.network.plan import Plan, begun, framed, hidden_widths, planned
 from linnet.predict.network.result import (
@@ -36,6 +36,7 @@ from linnet.predict.network.step import Between, NetworkOutcome
 from linnet.predict.optimiser import Optimiser
 from linnet.predict.situation import Situation
 from linnet.problems import Regression
+from linnet.states import Weights
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 __all__ = [
@@ -120,7 +121,7 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
         fit=clock.when(clock.fit(FIT)) if settles else NEVER,
         learned=clock.when(clock.predictor(LEARNED)) if settles else NEVER,
         stop=_stop(clock, signal) if signal is not None and settles else None,
-        theory=_sources(frame, plan, course, optimiser),
+        theory=_sources(frame, plan, state, course, optimiser),
         frame=frame,
         state=state,
         clock=clock,
@@ -169,13 +170,13 @@ def _stop(clock: Clock | Path, signal: int) -> StopWindow:
     )
 
 
-def _sources(frame: Frame, plan: Plan, course: Course, optimiser: Optimiser) -> tuple[Source, ...]:
+def _sources(frame: Frame, plan: Plan, state: Weights, course: Course, optimiser: Optimiser) -> tuple[Source, ...]:
     """For each figure where it is from, and how far what it needs is true here."""
     least = " of balanced layers, the least there is" if course.end.kind is NetworkEnd.BALANCED else ""
     words = f"lazy below {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}"
     return (
         Source("regimes", f"growth of each mode's kernel{least}: {words}"),
-        _times(frame, plan, course) if optimiser.plain else _times_with_momentum(course, optimiser),
+        _times(frame, plan, state, course) if optimiser.plain else _times_with_momentum(course, optimiser),
         _steps(course, optimiser),
         Source("the end", "the best fit of the rank that the widths allow", ("nonlocal/C1", "nonlocal/C4")),
     )
@@ -199,7 +200,7 @@ def _times_with_momentum(course: Course, optimiser: Optimiser) -> Source:
     return Source("times and layers", words, ("optimisers/C8",), (needs,))
 
 
-def _times(frame: Frame, plan: Plan, course: Course) -> Source:
+def _times(frame: Frame, plan: Plan, state: Weights, course: Course) -> Source:
     """Where times and layers are from."""
     clock = course.clock
     if isinstance(clock, Path):
@@ -217,7 +218,12 @@ def _times(frame: Frame, plan: Plan, course: Course) -> Source:
         needs.append(Hypothesis.of("the kernel stays as drawn", float(np.max(clock.growth))))
     steps = float(np.max(clock.lr * modes.curvature * clock.kernel))
     needs.append(Hypothesis.of("steps are short (lr times curvature)", steps))
-    return Source("times and layers", *_times_from(plan), tuple(needs))
+    origin, claims = _times_from(plan)
+    lam = state.balance() if plan.depth == 2 and plan.aligned else None
+    if lam is not None and np.ptp(frame.scales) <= ALONE * frame.scales[0]:
+        origin += f"; layers in balance (lambda = {lam:.4g}) on white inputs: closed form, exact"
+        claims += ("balance/C9",)
+    return Source("times and layers", origin, claims, tuple(needs))
 
 
 def _times_from(plan: Plan) -> tuple[str, tuple[str, ...]]:
