@@ -418,7 +418,9 @@ def test_where_decay_and_momentum_lead():
         {"decay": 0.2},
     ],
 )
-@pytest.mark.parametrize(("depth", "half", "start"), [(1, True, "one-zero"), (2, False, "balanced"), (3, True, "orthogonal")])
+@pytest.mark.parametrize(
+    ("depth", "half", "start"), [(1, True, "one-zero"), (2, False, "balanced"), (3, True, "orthogonal")]
+)
 def test_the_run_with_momentum_and_decay_ends_where_it_is_said(depth, half, start, how):
     said = predict.stability([3.0, 2.0, 1.0], depth=depth, alpha=0.5, half=half, start=start, d=4, **how)
     run = said.measure()
