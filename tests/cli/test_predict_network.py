@@ -120,11 +120,12 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
     one, two = (json.loads(typed(*given, "--json")[1]) for given in (("mine.toml",), flags))
     assert one == two
     with (tmp_path / "mine.toml").open("a") as file:
-        file.write("beta = 0.9\nnesterov = true\naveraged = true\n")
-    moved = ("--beta", 0.9, "--nesterov", "--averaged")
+        file.write("beta = 0.9\nnesterov = true\naveraged = true\ndecay = 0.1\ndecoupled = true\n")
+    moved = ("--beta", 0.9, "--nesterov", "--averaged", "--decay", 0.1, "--decoupled")
     three, four = (json.loads(typed(*given, "--json")[1]) for given in (("mine.toml",), (*flags, *moved)))
     assert three == four
     assert (three["beta"], three["nesterov"], three["averaged"]) == (0.9, True, True)
+    assert (three["decay"], three["decoupled"], three["modes"][0]["value"]) == (0.1, True, pytest.approx(2.9))
     assert three["largest_stable_lr"] > 5 * one["largest_stable_lr"]
     changed = json.loads(typed("mine.toml", "--lr", 0.02, "--json")[1])
     assert changed["lr"] == 0.02

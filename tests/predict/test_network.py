@@ -1,6 +1,7 @@
 """`predict.network`: every number beside an exact run or an independent computation."""
 
 import math
+import re
 from itertools import pairwise
 
 import jax
@@ -18,6 +19,7 @@ from linnet.predict.network import modes as room
 from linnet.predict.network.chain import Chain
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.plan import Plan, begun
+from linnet.theory import optimisers
 from linnet.theory.mode_fate import Fate
 
 
@@ -628,9 +630,16 @@ def test_starts_have_the_law_of_all_their_weights(depth, width, d_in, d_out):
 
 
 def pushed(said, steps):
-    """All weights of the start trained with momentum as frameworks write it: A at every step, and the last layers."""
+    """All weights of the start trained as frameworks write it, with momentum and decay: A at every step, and the last
+    layers.
+    """
     layers = [np.asarray(w) for w in said.state.layers]
-    speeds = [np.zeros(w.shape) for w in layers]
+    return pushed_from(layers, [np.zeros(w.shape) for w in layers], said, said.lr, steps)[:2]
+
+
+def pushed_from(layers, speeds, said, lr, steps):
+    speeds = list(speeds)
+    inside, beside = (0.0, said.decay) if said.decoupled else (said.decay, 0.0)
     share = 1 - said.beta if said.averaged else 1.0
     seen = []
     for _ in range(steps):
@@ -640,12 +649,13 @@ def pushed(said, steps):
         seen.append(below[-1])
         back, moved = (below[-1] - said.frame.limit) * said.frame.scales**2, list(layers)
         for i in range(len(layers) - 1, -1, -1):
-            g = share * back @ below[i].T
+            g = share * (back @ below[i].T + inside * layers[i])
             speeds[i] = said.beta * speeds[i] + g
-            moved[i] = layers[i] - said.lr * (g + said.beta * speeds[i] if said.nesterov else speeds[i])
+            along = g + said.beta * speeds[i] if said.nesterov else speeds[i]
+            moved[i] = (1 - lr * beside) * layers[i] - lr * along
             back = layers[i].T @ back
         layers = moved
-    return np.array(seen), layers
+    return np.array(seen), layers, speeds
 
 
 MOMENTA = [{"beta": 0.9}, {"beta": 0.7, "nesterov": True}, {"beta": 0.8, "averaged": True}]
@@ -683,8 +693,15 @@ def test_momentum_is_followed_and_bears_what_theory_says(network, start, trainin
         assert all(name in registry() for name in source.claims)
     assert "momentum" in str(said)
     assert said.plot().axes
-    with pytest.raises(InputError, match="run is not allowed with"):
-        said.measure()
+    run = said.measure()
+    within(run)
+    assert run.status == "converged"
+    assert run.predictor_error < 1e-5
+    assert run.learned.step == pytest.approx(said.learned.step, rel=1e-6)
+    assert run.fit.step == pytest.approx(said.fit.step, rel=1e-6)
+    for mode, measured in zip(said.modes, run.modes, strict=True):
+        assert measured.half_learned.step == pytest.approx(mode.half_learned.step, rel=1e-9)
+    assert run.layer_error is None or run.layer_error < 1e-4
 
 
 def test_momentum_beyond_what_is_known():
@@ -708,3 +725,144 @@ def test_momentum_beyond_what_is_known():
               start={"kind": "gaussian"}, training={"beta": 0.9})  # fmt: skip
     assert not big.settles or math.isnan(big.learned.step)
     assert math.isnan(big.modes[0].half_learned.step)
+
+
+def test_the_run_goes_on_with_its_momentum():
+    """What does not settle is looked at further, with the momentum that it has and not from rest."""
+    said = ask(data={"spectrum": [3.0]}, network={"width": 1}, start={"kind": "balanced", "scale": 1.7},
+               training={"beta": 0.3, "lr": 0.45})  # fmt: skip
+    assert said.lr > said.largest_stable_lr
+    run = said.measure()
+    seen = pushed(said, run.steps + 129)[0][-129:, 0, 0]
+    assert run.modes[0].between == pytest.approx((seen.min(), seen.max()), rel=1e-6)
+    assert np.ptp(seen) > 0.1
+
+
+# Decay ----------------------------------------------------------------------------------------------------------------
+
+
+DECAYS = [
+    {"decay": 0.1},
+    {"decay": 0.1, "beta": 0.8, "decoupled": True},
+    {"decay": 0.1, "beta": 0.6, "nesterov": True},
+    {"decay": 0.1, "beta": 0.8, "averaged": True, "decoupled": True},
+]
+
+
+@pytest.mark.parametrize("training", DECAYS)
+@pytest.mark.parametrize(
+    ("network", "start"),
+    [
+        ({"depth": 1}, {"scale": 0.1}),
+        ({"width": 20}, {"scale": 0.1}),
+        ({}, {"kind": "one-zero", "scale": 0.2}),
+        ({"depth": 3, "width": 2}, {"kind": "balanced", "scale": 0.5}),
+    ],
+)
+def test_networks_with_decay_beside_their_runs(network, start, training):
+    rng = np.random.default_rng(3)
+    x = np.linalg.qr(rng.normal(size=(12, 4)))[0] * [3.0, 2.5, 2.0, 1.5]
+    said = ask(ln.regression(x, x @ rng.normal(size=(4, 3))), network=network, start=start, training=training)
+    assert said.settles
+    assert said.end == "reached"
+    run = said.measure()
+    within(run)
+    assert run.status == "converged"
+    assert run.predictor_error < 1e-5
+    assert run.learned.step == pytest.approx(said.learned.step, rel=1e-3)
+    assert run.fit.step == pytest.approx(said.fit.step, rel=1e-3)
+    assert run.layer_error is None or run.layer_error < 1e-4
+    # all weights, as frameworks train them: where they end, and which steps they bear there
+    still = [np.zeros(w.shape) for w in said.state.layers]
+    seen, layers, speeds = pushed_from([np.asarray(w) for w in said.state.layers], still, said, said.lr, 6000)
+    modes, clock = said.clock.modes, np.arange(6000.0)
+    assert seen[-1] == pytest.approx(modes.matrix, abs=1e-5)
+    assert said.loss.end == pytest.approx(said.frame.loss(seen[-1]), rel=1e-3)
+    for i, mode in enumerate(said.modes):
+        measured = crossing(
+            clock, np.einsum("o,toj,j->t", modes.left[:, i], seen, modes.right[:, i]), mode.value / 2, "line"
+        )
+        assert mode.half_learned.step == pytest.approx(measured, rel=1e-3)
+    for factor, stable in ((0.97, True), (1.03, False)):
+        near = [w + 1e-6 * rng.normal(size=w.shape) for w in layers]
+        with np.errstate(all="ignore"):
+            way = pushed_from(near, speeds, said, factor * said.largest_stable_lr, 600)[0]
+            assert (np.max(np.abs(way - modes.matrix)) < 1e-4) == stable  # it may come back to a flatter place
+    for source in said.theory:
+        assert all(name in registry() for name in source.claims)
+    assert "decay 0.1" in str(run)
+    assert run.plot().axes
+
+
+@pytest.mark.parametrize("training", DECAYS[:2])
+@pytest.mark.parametrize(
+    ("network", "start"),
+    [({"width": 8}, {"scale": 0.3}), ({"width": 8, "alpha": 16}, {"scale": 0.3}), ({"depth": 3}, {"kind": "balanced"})],
+)
+def test_white_inputs_with_decay_are_those_of_theory(network, start, training):
+    start = {"scale": 0.7, **start}
+    said = ask(data={"spectrum": [3.0, 2.9, 1.0]}, network=network, start=start, training=training)
+    mu, scaling = said.optimiser.mu, network.get("alpha", 1) / network["width"] if "alpha" in network else 1.0
+    assert mu == pytest.approx(0.1 if "beta" not in training else 0.02)
+    how = {"decay": mu, "depth": said.depth, "scale": scaling**2, "local": True}
+    goal = np.array([3.0, 2.9, 1.0]) / scaling
+    learned = np.asarray(optimisers.decayed_value(goal, **how))
+    assert [mode.value for mode in said.modes] == pytest.approx(list(learned), rel=1e-9)
+    assert [mode.layers for mode in said.modes] == pytest.approx(
+        [pytest.approx((value ** (1 / said.depth),) * said.depth, rel=1e-6) for value in learned]
+    )
+    sharpest = optimisers.decayed_sharpness(goal, **how)
+    assert said.largest_stable_lr == pytest.approx(float(said.optimiser.largest(sharpest)), rel=1e-6)
+    assert said.loss.end == pytest.approx(scaling**2 * np.sum((goal - learned) ** 2) / 2, rel=1e-6)
+    end = next(source for source in said.theory if source.figure == "the end")
+    assert end.claims == ("optimisers/C6",)
+    assert end.needs[0].holds == "exactly"
+
+
+def test_what_decay_takes_away():
+    tables = {"data": {"spectrum": [3.0, 1.0, 0.05]}, "network": {"width": 16}, "start": {"scale": 0.1}}
+    said = ask(**tables, training={"decay": 0.1})
+    assert [mode.value for mode in said.modes] == pytest.approx([2.9, 0.9])
+    assert said.modes_lost_to_decay == 1
+    assert "decay takes 1 more to 0" in str(said)
+    within(said.measure())
+    # a start near the saddle does not end there
+    tiny = ask(**tables | {"start": {"scale": 1e-8}}, training={"decay": 0.1})
+    assert [mode.value for mode in tiny.modes] == pytest.approx([2.9, 0.9])
+    # without decay none of it is there
+    assert ask(**tables).modes_lost_to_decay == 0
+    # three layers: which minimum it is depends on the start, so nothing is said of all of them
+    deep = ask(data={"spectrum": [3.0, 1.0]}, network={"depth": 3}, start={"kind": "balanced", "scale": 0.6},
+               training={"decay": 0.1})  # fmt: skip
+    assert math.isnan(deep.largest_stable_lr_at_flattest_end)
+    assert "at any end" not in str(deep)
+    assert "at any end" in str(said)
+
+
+@pytest.mark.parametrize(
+    ("network", "training", "words"),
+    [
+        ({"depth": 3, "width": 8}, {"decay": 0.1}, "training.decay = 0.1 is not allowed: from this start all weights"),
+        ({"width": 8}, {"decay": 5}, "training.decay = 5 is not allowed: from this start all weights decay to 0"),
+        ({"width": 8}, {"decay": -1}, "training.decay = -1"),
+        ({"width": 8}, {"decay": 0.5, "signal": 2}, "training.signal = 2 is not allowed: there are 1 modes"),
+    ],
+)
+def test_decay_that_leaves_nothing_is_one_sentence(network, training, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        ask(data={"spectrum": [3.0, 0.4]}, network=network, start={"scale": 0.01}, training=training)
+
+
+def test_decay_of_networks_that_nobody_follows_is_one_sentence():
+    with pytest.raises(InputError, match=r"training\.decay = 0\.1 is not allowed here: nobody knows where so large"):
+        ask(data={"spectrum": [3.0, 1.0], "inputs": 400, "outputs": 400}, network={"width": 400},
+            start={"scale": 0.1}, training={"decay": 0.1})  # fmt: skip
+
+
+@pytest.mark.parametrize(("lr", "outcome"), [(0.5, "settles elsewhere or not at all"), (5.0, "diverges")])
+def test_steps_that_are_too_long_with_decay(lr, outcome):
+    said = ask(data={"spectrum": [3.0, 1.0]}, network={"width": 8}, start={"scale": 0.1},
+               training={"decay": 0.05, "lr": lr})  # fmt: skip
+    assert said.outcome == outcome
+    assert math.isnan(said.learned.step)
+    assert said.measure().status == ("diverged" if lr == 5 else "horizon")

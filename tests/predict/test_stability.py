@@ -403,8 +403,57 @@ def test_where_decay_and_momentum_lead():
     assert (cycle.modes[0].fate, cycle.modes[0].period) == (Fate.CYCLE, 2)
     assert (cycle.modes[0].low, cycle.modes[0].high) == pytest.approx((ends.min(), ends.max()))
     assert cycle.plot().axes
-    with pytest.raises(InputError, match=r"run is not allowed with momentum 0\.3"):
-        cycle.measure()
+    assert (cycle.measure().modes[0].low, cycle.measure().modes[0].high) == pytest.approx((ends.min(), ends.max()))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"beta": 0.8},
+        {"beta": 0.8, "nesterov": True},
+        {"beta": 0.7, "nesterov": True, "averaged": True},
+        {"beta": 0.8, "decay": 0.05},
+        {"beta": 0.8, "averaged": True, "decay": 0.05, "decoupled": True},
+        {"beta": 0.6, "nesterov": True, "decay": 0.3, "decoupled": True},
+        {"decay": 0.2},
+    ],
+)
+@pytest.mark.parametrize(
+    ("depth", "half", "start"), [(1, True, "one-zero"), (2, False, "balanced"), (3, True, "orthogonal")]
+)
+def test_the_run_with_momentum_and_decay_ends_where_it_is_said(depth, half, start, how):
+    said = predict.stability([3.0, 2.0, 1.0], depth=depth, alpha=0.5, half=half, start=start, d=4, **how)
+    run = said.measure()
+    assert (run.status, run.long_enough) == ("horizon", True)
+    for mode, found in zip(said.modes, run.modes, strict=True):
+        assert mode.fate is Fate.CONVERGES
+        assert (found.low, found.high) == pytest.approx((mode.low, mode.high), rel=1e-9)
+        assert found.error < 1e-12
+    assert run.cross.largest < 1e-12
+    # the matrices of the run, trained as frameworks write it
+    seen = trained(said.spectrum, depth, said.lr, 0.5, 400, how, balanced=start == "balanced", unit=said.unit)
+    steps = [int(mode.leaves_start_after) for mode in said.modes]
+    assert steps == [int(np.argmax(seen[:, i, i] >= mode.rest / 2)) for i, mode in enumerate(said.modes)]
+    assert "Exact run" in str(run)
+
+
+def test_the_run_sees_what_decay_takes_away():
+    # the second mode is below the threshold and vanishes, slowly: its target pulls nearly as much as the decay
+    soft = predict.stability([2.0, 0.28], depth=2, decay=0.3, alpha=0.05, lr=0.05)
+    run = soft.measure()
+    assert [mode.rest for mode in soft.modes] == pytest.approx([1.7, 0.0])
+    assert run.long_enough
+    assert run.modes[0].high == pytest.approx(1.7, rel=1e-9)
+    assert abs(run.modes[1].high) < 1e-9
+    # trapped at 0, for ever
+    small = predict.stability([2.0, 1.0], depth=3, decay=0.1, alpha=0.01, start="balanced", lr=0.01)
+    assert [abs(mode.high) < 1e-9 for mode in small.measure().modes] == [True, True]
+    # where nobody knows how long it takes the run says so
+    unknown = predict.stability([5.0], depth=6, beta=0.3, lr=1e-5, alpha=0.01, decay=1e-9)
+    assert not unknown.measure().long_enough
+    # lost on the way, in the run too
+    lost = predict.stability([5.0], depth=2, beta=0.9, lr=0.19)
+    assert lost.measure().status == "diverged"
 
 
 @pytest.mark.parametrize(

@@ -579,6 +579,10 @@ def network(
     beta: Annotated[float | None, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")] = None,
     nesterov: Nesterov = False,
     averaged: Averaged = False,
+    decay: Annotated[
+        float | None, typer.Option(help="Weight decay mu, of the loss + mu/2 times all squared weights.")
+    ] = None,
+    decoupled: Decoupled = False,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[
@@ -623,6 +627,8 @@ def network(
             "beta": beta,
             "nesterov": nesterov or None,
             "averaged": averaged or None,
+            "decay": decay,
+            "decoupled": decoupled or None,
             "signal": signal,
         },
     )

@@ -1,13 +1,16 @@
 """How a network is trained beside its step size: momentum and decay, as `predict` accepts them."""
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from linnet import _check
 from linnet.theory import optimisers as theory
+
+if TYPE_CHECKING:
+    from linnet.motion import GradientDescent, Momentum
 
 _LIMIT = 1e3  # layer values beyond so many of the target's do not come back
 
@@ -68,6 +71,15 @@ class Optimiser(NamedTuple):
         v = self.beta * v + g
         along = g + self.beta * v if self.nesterov else v
         return (1 - lr * self.decay if self.decoupled else 1.0) * theta - lr * along, v
+
+    def motion(self, lr: float, unit: float = 1.0) -> "GradientDescent | Momentum":
+        """What `simulate` runs: a step of `lr` on `unit` times a cost is one of unit lr on it, with decay / unit."""
+        from linnet.motion import GradientDescent, Momentum  # predictions do without
+
+        if self.plain:
+            return GradientDescent(unit * lr)
+        how = self._stepping()
+        return Momentum(unit * lr, how.pop("beta"), **how | {"decay": self.decay / unit})
 
     def words(self) -> str:
         """What it is, for people."""

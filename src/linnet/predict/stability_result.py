@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float
 
 from linnet import dynamics
-from linnet._check import InputError
 from linnet.predict.answer import Prediction, Progress, Source, hidden
 from linnet.predict.optimiser import Optimiser
 from linnet.theory import stability as theory
@@ -125,11 +124,7 @@ class StabilityPrediction(Prediction):
         return np.array([mode.value for mode in self.modes])
 
     def measure(self, *, progress: Progress | None = None) -> "StabilityMeasured":
-        """Descent of the matrices, with random singular vectors, beside the chains of its modes; without momentum and
-        decay.
-        """
-        if not self.optimiser.plain:
-            raise InputError(f"run is not allowed with {self.optimiser.words()}: the exact run is plain descent.")
+        """Training of the matrices, with random singular vectors, beside the chains of its modes."""
         from linnet.predict.stability_run import measure
 
         return measure(self, progress)

@@ -1,5 +1,6 @@
 """The exact run beside a prediction of what a step size does."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,6 @@ import numpy as np
 
 from linnet._random import with_spectrum
 from linnet.initial import identity, one_zero, orthogonal
-from linnet.motion import GradientDescent
 from linnet.predict.answer import Measured, Progress, hidden
 from linnet.predict.stability_result import StabilityPrediction
 from linnet.problems import factorisation
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _MOST_STEPS, _RECORDS = 50_000, 800
+_FADED = 15  # e^-15 of an imbalance counts as none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class MeasuredCross:
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityMeasured(Measured):
-    """Descent of the d x d matrices themselves, towards a target with random singular vectors."""
+    """Training of the d x d matrices themselves, towards a target with random singular vectors."""
 
     prediction: StabilityPrediction = hidden()
     status: str
@@ -64,7 +65,7 @@ class StabilityMeasured(Measured):
 
 
 def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMeasured:
-    """Descent of the matrices beside the chains of its modes."""
+    """Training of the matrices beside the chains of its modes."""
     s, d, depth, start = said.spectrum, said.d, said.depth, said.start
     left, right, turn = jax.random.split(jax.random.key(said.seed), 3)
     if start == "balanced":
@@ -75,13 +76,11 @@ def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMe
     maker = identity if start == "balanced" else one_zero
     shadow = maker(chain, said.alpha, depth)
     begin = orthogonal(turn, problem, said.alpha, depth) if start == "orthogonal" else maker(problem, said.alpha, depth)
-    wanted = 2 * max(mode.leaves_start_after for mode in said.modes) + 2000
-    if said.cross is not None and said.cross.visible_after is not None:
-        wanted = max(wanted, 1.3 * said.cross.visible_after.double)
+    wanted = _wanted(said)
     steps = int(wanted) if wanted <= _MOST_STEPS else _MOST_STEPS // 10
     last = np.arange(max(0, steps - KEEP), steps)
     record = at(np.unique(np.concatenate([np.linspace(0, steps, _RECORDS).round(), last])))
-    motion = GradientDescent(said.unit * said.lr)
+    motion = said.optimiser.motion(said.lr, said.unit)
 
     run = simulate(problem, begin, motion, steps=steps, record=record, observe=["matrix"], progress=progress)
     beside = simulate(chain, shadow, motion, steps=steps, record=record, observe=["modes"])
@@ -104,6 +103,22 @@ def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMe
             for i in range(len(s))
         ),
     )
+
+
+def _wanted(said: StabilityPrediction) -> float:
+    """Steps after which the modes have shown where they end; infinite where nobody knows."""
+    leave = [mode.leaves_start_after for mode in said.modes]
+    if any(map(math.isnan, leave)):
+        return math.inf
+    wanted = 2 * max((steps for steps in leave if said.optimiser.plain or math.isfinite(steps)), default=0.0) + 2000
+    if said.cross is not None and said.cross.visible_after is not None:
+        wanted = max(wanted, 1.3 * said.cross.visible_after.double)
+    mu = said.optimiser.mu
+    if mu:  # layers become alike at the rate of the decay, against which two layers are pulled where nothing is learned
+        pulls = [mu - said.unit * mode.value for mode in said.modes if mode.rest == 0 and said.depth == 2]
+        rate = said.lr * said.optimiser.speed * min([mu, *pulls])
+        wanted += _FADED / rate if rate > 0 else math.inf
+    return wanted
 
 
 def _cross(inner: np.ndarray, taken: np.ndarray, first: float) -> MeasuredCross:

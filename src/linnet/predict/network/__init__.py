@@ -1,8 +1,8 @@
 """What becomes of a user's own network, from all subjects at once.
 
 `plan` is what was asked, `modes` what is learned, `chain` the network in NumPy, `end` where it ends and how sharp that
-is, `clock` when by closed forms, `path` when by following it, `step` what a step size does, `course` all of these in
-their order, `result` what is told, `run` the exact descent beside it.
+is, `rest` where with decay, `clock` when by closed forms, `path` when by following it, `step` what a step size does,
+`course` all of these in their order, `result` what is told, `run` the exact training beside it.
 """
 
 import math
@@ -13,12 +13,14 @@ from linnet._check import InputError
 from linnet.predict.answer import Hypothesis, Loss, Source, When
 from linnet.predict.data import OwnSamples
 from linnet.predict.frame import Frame
+from linnet.predict.network.chain import Chain
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.course import Course, coursed
 from linnet.predict.network.end import NetworkEnd
 from linnet.predict.network.modes import ALONE, matrix_of, modes_of
 from linnet.predict.network.path import Path
 from linnet.predict.network.plan import Plan, begun, framed, hidden_widths, planned
+from linnet.predict.network.rest import rested
 from linnet.predict.network.result import (
     FIT,
     LEARNED,
@@ -58,6 +60,7 @@ _WHERE = {
     NetworkEnd.BALANCED: "where balanced layers end; other ends are sharper",
 }
 _ROUNDING = 1e-12  # of the largest singular value: less is no mode
+_DECAYED = 1e-6  # and so little is left where decay wins
 
 
 def network(situation: Situation, *, problem: Regression | OwnSamples | None = None) -> NetworkPrediction:
@@ -74,16 +77,24 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     bottleneck = min([*hidden, frame.d_in, frame.d_out] if frame.samples is None else [*hidden, *frame.limit.shape])
     best, floor = frame.best(bottleneck)
     u, s, vt = np.linalg.svd(best, full_matrices=False)
-    kept = int(np.sum(s > _ROUNDING * s[0]))
-    signal = situation.training.signal
-    if signal is not None and signal > kept:
-        raise InputError(f"training.signal = {signal} is not allowed: there are {kept} modes to learn.")
+    kept = within_reach = int(np.sum(s > _ROUNDING * s[0]))
+    training = situation.training
     plan = planned(situation, frame, hidden, s[0])
     state = begun(plan, situation.start.seed, frame, u[:, :kept], vt[:kept])
+    optimiser = Optimiser(training.beta, training.nesterov, training.averaged, training.decay, training.decoupled)
+    chain = Chain(frame, [np.asarray(w) for w in state.layers], hidden, optimiser.mu)
+    beyond = int(np.sum(np.linalg.svd(frame.limit, compute_uv=False) > _ROUNDING * s[0]) - kept)
+    rest = rested(chain, s[0]) if optimiser.mu else None
+    if rest is not None:
+        best = chain.matrix(rest)
+        floor = frame.loss(best)
+        u, s, vt = np.linalg.svd(best, full_matrices=False)
+        kept = int(np.sum(s > _DECAYED * s[0]))
+    signal = training.signal
+    if signal is not None and signal > kept:
+        raise InputError(f"training.signal = {signal} is not allowed: there are {kept} modes to learn.")
     modes = modes_of(frame, state, u[:, :kept], s[:kept], vt[:kept].T)
-    training = situation.training
-    optimiser = Optimiser(training.beta, training.nesterov, training.averaged)
-    course = coursed(frame, state, modes, plan, training.lr, optimiser)
+    course = coursed(frame, state, chain, modes, plan, training.lr, optimiser, rest)
     lr, verdict, clock, end = course.lr, course.verdict, course.clock, course.end
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(course)
@@ -104,13 +115,16 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
         loss=Loss(cost + frame.unexplained, (floor if floor > 1e-20 * cost else 0.0) + frame.unexplained),
         regime=Regime.of_all([mode.regime for mode in told]),
         modes=told,
-        modes_out_of_reach=int(np.sum(np.linalg.svd(frame.limit, compute_uv=False) > _ROUNDING * s[0]) - kept),
+        modes_out_of_reach=beyond,
+        modes_lost_to_decay=within_reach - kept,
         predictor_norm=float(np.linalg.norm(s[:kept])),
         lr=lr,
         lr_chosen=training.lr == "auto",
         beta=optimiser.beta,
         nesterov=optimiser.nesterov,
         averaged=optimiser.averaged,
+        decay=optimiser.decay,
+        decoupled=optimiser.decoupled,
         end=end.kind,
         largest_stable_lr=_bears(course.edges.end, optimiser),
         largest_stable_lr_at_start=_bears(course.edges.start, optimiser),
@@ -130,6 +144,8 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
 
 def _bears(sharpness: float, optimiser: Optimiser) -> float:
     """The largest stable step at this sharpness."""
+    if math.isnan(sharpness):
+        return math.nan
     if not optimiser.plain:
         return float(optimiser.largest(sharpness))
     return 2 / sharpness if sharpness > 0 else math.inf
@@ -176,10 +192,22 @@ def _sources(frame: Frame, plan: Plan, state: Weights, course: Course, optimiser
     words = f"lazy below {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}"
     return (
         Source("regimes", f"growth of each mode's kernel{least}: {words}"),
-        _times(frame, plan, state, course) if optimiser.plain else _times_with_momentum(course, optimiser),
+        _times_with_momentum(course, optimiser) if optimiser.beta else _times(frame, plan, state, course),
         _steps(course, optimiser),
-        Source("the end", "the best fit of the rank that the widths allow", ("nonlocal/C1", "nonlocal/C4")),
+        _end(frame, optimiser),
     )
+
+
+def _end(frame: Frame, optimiser: Optimiser) -> Source:
+    """Where the end is from."""
+    if not optimiser.mu:
+        return Source("the end", "the best fit of the rank that the widths allow", ("nonlocal/C1", "nonlocal/C4"))
+    spread = float(1 - (frame.scales[-1] / frame.scales[0]) ** 2)
+    words = f"the minimum with {optimiser.words()} to which the flow leads from this start"
+    if spread > ALONE:
+        return Source("the end", words)
+    white, ratio = Hypothesis.of("inputs are white (spread of X^T X)", spread), optimiser.mu / frame.scales[0] ** 2
+    return Source("the end", f"{words}: (s - value) value^(1 - 2/L) = {ratio:.4g}", ("optimisers/C6",), (white,))
 
 
 def _steps(course: Course, optimiser: Optimiser) -> Source:
@@ -187,7 +215,7 @@ def _steps(course: Course, optimiser: Optimiser) -> Source:
     where = _WHERE[course.end.kind]
     if optimiser.plain:
         return Source("step sizes", f"2 over the sharpness {where}", ("spectral/C25", "stability/C1"))
-    claims = ("optimisers/C1", "optimisers/C2", "optimisers/C3")
+    claims = ("optimisers/C1", "optimisers/C2", "optimisers/C3") + (("optimisers/C4",) if optimiser.decay else ())
     return Source("step sizes", f"the limit of {optimiser.words()} at the sharpness {where}", claims)
 
 

@@ -13,17 +13,25 @@ _DENSE = 200  # weights up to which the Hessian is a matrix
 
 
 class Chain:
-    """1/2 |(W_L ... W_1 - A_inf) X^T|^2 and its derivatives in all weights.
+    """1/2 |(W_L ... W_1 - A_inf) X^T|^2 and its derivatives in all weights; curvatures are those of this loss with
+    `decay` mu, mu/2 of all squared weights, in it.
 
     `hidden` are the widths of the network itself: where it has more neurons than `layers` (a compressed start), those
     have no weights, but a curvature.
     """
 
-    def __init__(self, frame: Frame, layers: Sequence[Float[np.ndarray, "rows columns"]], hidden: Sequence[int]):
+    def __init__(
+        self,
+        frame: Frame,
+        layers: Sequence[Float[np.ndarray, "rows columns"]],
+        hidden: Sequence[int],
+        decay: float = 0.0,
+    ):
         self.gram, self.limit = frame.scales**2, frame.limit
         self.shapes = [w.shape for w in layers]
         self.start = flat(layers)
         self.hidden = tuple(hidden)
+        self.decay = decay
         # multiplications of a gradient
         self.operations = 6 * self.start.size * min(self.limit.shape)
 
@@ -43,6 +51,12 @@ class Chain:
         """The gradient of the loss in the matrix."""
         return (matrix - self.limit) * self.gram
 
+    @property
+    def one_layer(self) -> tuple[Float[np.ndarray, "d_out rank"], Float[np.ndarray, " rank"]]:
+        """Where a single layer ends, and how fast along each axis: A_inf K/(K + mu), and K + mu."""
+        gram = self.gram + self.decay
+        return (self.limit * (self.gram / gram) if self.decay else self.limit), gram
+
     def gradient(self, weights: Flat) -> Flat:
         """The gradient of the loss in all weights."""
         layers = self.layers(weights)
@@ -53,8 +67,13 @@ class Chain:
             force = layers[layer].T @ force
         return flat([force, *out[::-1]])
 
+    def slope(self, weights: Flat) -> Flat:
+        """The gradient of the loss with decay in it."""
+        gradient = self.gradient(weights)
+        return gradient + self.decay * weights if self.decay else gradient
+
     def curve(self, weights: Flat, direction: Float[np.ndarray, "*many weights"]) -> Float[np.ndarray, "*many weights"]:
-        """The Hessian times a direction, or many: what the gradient changes by."""
+        """The Hessian times a direction, or many: what the slope changes by."""
         layers, turns = self.layers(weights), self.layers(direction)
         below, turned = _products(layers), [turns[0]]
         for w, turn, product in zip(layers[1:], turns[1:], below, strict=False):
@@ -64,7 +83,8 @@ class Chain:
             out.append(forced @ below[layer - 1].T + force @ turned[layer - 1].swapaxes(-1, -2))
             forced = turns[layer].swapaxes(-1, -2) @ force + layers[layer].T @ forced
             force = layers[layer].T @ force
-        return np.concatenate([part.reshape(*direction.shape[:-1], -1) for part in (forced, *out[::-1])], axis=-1)
+        curved = np.concatenate([part.reshape(*direction.shape[:-1], -1) for part in (forced, *out[::-1])], axis=-1)
+        return curved + self.decay * direction if self.decay else curved
 
     def hessian(self, weights: Flat) -> Float[np.ndarray, "weights weights"]:
         """The whole Hessian."""
@@ -74,7 +94,7 @@ class Chain:
         """The largest eigenvalue of the whole Hessian."""
         size = weights.size
         if len(self.shapes) == 1:
-            return float(np.max(self.gram))
+            return float(np.max(self.gram)) + self.decay
         if size <= _DENSE:
             top = float(np.linalg.eigvalsh(self.hessian(weights))[-1])
         else:
@@ -91,7 +111,8 @@ class Chain:
         force = self.force(layers[-1] @ below[-1])
         for layer, width in enumerate(self.hidden):
             if layers[layer].shape[0] < width:
-                top = max(top, float(np.linalg.norm(above[layer + 1].T @ force @ below[layer].T, 2)))
+                turning = float(np.linalg.norm(above[layer + 1].T @ force @ below[layer].T, 2))
+                top = max(top, turning + self.decay)
         return top
 
 

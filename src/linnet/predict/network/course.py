@@ -1,12 +1,13 @@
 """What happens to a network, in the order in which it can be known: where it ends, which steps that bears, and when."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from linnet.predict.frame import Frame
-from linnet.predict.network.chain import Chain
+from linnet.predict.network.chain import Chain, Flat
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.end import End, at_most, expected, reached
 from linnet.predict.network.modes import Modes, state_grams
@@ -28,9 +29,26 @@ class Course(NamedTuple):
     growth: Float[np.ndarray, " modes"]  # of each mode's kernel, from the start to the end
 
 
-def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float | str, optimiser: Optimiser) -> Course:
-    """By closed forms where they are exact; else the network itself is followed, as long as that costs little."""
-    chain = Chain(frame, [np.asarray(w) for w in state.layers], plan.hidden)
+def coursed(
+    frame: Frame,
+    state: Weights,
+    chain: Chain,
+    modes: Modes,
+    plan: Plan,
+    asked: float | str,
+    optimiser: Optimiser,
+    rest: Flat | None,
+) -> Course:
+    """By closed forms where they are exact; else the network itself is followed, as long as that costs little.
+
+    `rest` is where it ends with decay.
+    """
+    if rest is not None:
+        end = reached(chain, modes, rest)
+        # with one or two layers of enough neurons there is no other minimum
+        alike = plan.depth == 1 or (plan.depth == 2 and min(plan.hidden) >= min(frame.limit.shape))
+        edges = Edges(chain.sharpness(chain.start), end.sharpness, end.sharpness if alike else math.nan)
+        return _trained(chain, modes, edges, end, asked, optimiser, follow=True)
     follow = feasible(chain)
     exact = plan.aligned and bool(modes.alone.all())
     end = expected(frame, chain, state, modes, plan)
@@ -40,7 +58,7 @@ def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float
     begin = chain.sharpness(chain.start) if follow else at_most(frame, chain, state_grams(state), state.matrix)
     edges = Edges(begin, end.sharpness, flattest(modes, plan.depth, end.sharpness))
     if not optimiser.plain:
-        return _with_momentum(chain, modes, edges, end, asked, optimiser, follow=follow)
+        return _trained(chain, modes, edges, end, asked, optimiser, follow=follow)
     lr = edges.step(asked, optimiser)
     verdict = judged(frame, modes, plan, edges, lr)
     closed = _closed(frame, modes, plan, end, lr)
@@ -57,16 +75,23 @@ def coursed(frame: Frame, state: Weights, modes: Modes, plan: Plan, asked: float
     return Course(lr, edges, verdict, clock, end, _growth(modes, end))
 
 
-def _with_momentum(
+def _trained(
     chain: Chain, modes: Modes, edges: Edges, end: End, asked: float | str, optimiser: Optimiser, *, follow: bool
 ) -> Course:
-    """The same ends, other limits, and nothing but the steps themselves for what happens on the way."""
+    """With momentum: other limits, and nothing but the steps themselves for what happens on the way. With decay alone:
+    descent on another loss, whose minimum is known.
+    """
     lr = edges.step(asked, optimiser)
-    way = trained(chain, modes, lr, optimiser, count=EXACT if follow else 0)
-    if way.arrived:
+    if optimiser.beta:
+        way = trained(chain, modes, lr, optimiser, count=EXACT if follow else 0)
+    else:
+        way = descended(chain, modes, lr, lr < optimiser.largest(max(edges.start, edges.end)))
+    if way.arrived and not chain.decay:
         end = reached(chain, modes, way.end)
         edges = edges._replace(end=end.sharpness)
     verdict = pushed(modes, edges, lr, way, optimiser)
+    if not optimiser.beta and verdict.outcome is not NetworkOutcome.CONVERGES:
+        way = way.cut()
     return Course(lr, edges, verdict, Path(modes, way, lr), end, _growth(modes, end))
 
 

@@ -116,6 +116,11 @@ def kernels(values: Float[np.ndarray, "layers modes"]) -> Float[np.ndarray, " mo
     return np.sum([b * a for b, a in zip(below, above, strict=True)], axis=0)
 
 
+def squares(values: Float[np.ndarray, " modes"], depth: int) -> float:
+    """|W_1|^2 + ... + |W_L|^2 of balanced layers, as all minima with decay have them: L sum_i s_i^{2/L}."""
+    return depth * float(np.sum(values ** (2 / depth)))
+
+
 def end_grams(frame: Frame, state: Weights, modes: Modes, ends: np.ndarray, plan: Plan) -> Grams:
     """As `state_grams`, where gradient flow ends."""
     u, v = modes.left, modes.right

@@ -11,29 +11,29 @@ from jaxtyping import Float
 from linnet.curves import crossing
 from linnet.predict.answer import When
 from linnet.predict.network.chain import Chain, Flat
-from linnet.predict.network.modes import HALF, Curve, Modes
+from linnet.predict.network.modes import HALF, Curve, Modes, squares
 from linnet.predict.optimiser import Optimiser
 
 EXACT = 4096  # steps of descent that are made one by one
 _OPERATIONS = 5e9  # multiplications that a part of the way may cost
 _FEWEST = 64  # steps that must be possible at that price
-_STIFF = 800  # weights up to which implicit steps are cheap
-_SOLVER_STEPS = 20_000
+STIFF = 800  # weights up to which implicit steps are cheap
+SOLVER_STEPS = 20_000
 _INSIDE = np.array([0.25, 0.5, 0.75, 1.0])  # where a step of the solver is looked at
 _ARRIVED = 1e-6  # of the way is left
 _LOST = 1e6  # times the size of start and end: descent has left for good
 _TOLERANCE = 1e-8
-_OFTEN = 16  # steps of the solver between two looks at the sharpness
+OFTEN = 16  # steps of the solver between two looks at the sharpness
 _READING, _BETWEEN = 1e-3, 0.1  # relative, and in steps: what is read off between two steps
 _MOMENTS = 2000  # at which the way of a single layer is told
 
-Look = Callable[[Float[np.ndarray, "d_out rank"]], Float[np.ndarray, " seen"]]
+Look = Callable[[Flat], Float[np.ndarray, " seen"]]
 
 
 class Way(NamedTuple):
     """Where a network was when, and how it ended.
 
-    A row of `seen` is u_i^T A v_i of every mode, |A - A_end| and the excess loss.
+    A row of `seen` is u_i^T A v_i of every mode, |A - A_end| and the excess loss, that of decay included.
     """
 
     steps: Float[np.ndarray, " points"]
@@ -58,9 +58,9 @@ def feasible(chain: Chain) -> bool:
 def flowed(chain: Chain, modes: Modes) -> Way:
     """Gradient flow from the start until it arrives or has cost too much; a step is a unit of time."""
     if len(chain.shapes) == 1:  # whatever the start
-        start = _look(chain, modes)(chain.matrix(chain.start))
+        start = _look(chain, modes)(chain.start)
         return Way(np.zeros(1), start[None], np.ravel(chain.limit), 0, True)
-    return _integrated(chain, modes, lambda weights: -chain.gradient(weights), 0.0, chain.start, 0.0)
+    return _integrated(chain, modes, lambda weights: -chain.slope(weights), 0.0, chain.start, 0.0)
 
 
 def trained(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, count: int = EXACT) -> Way:
@@ -77,7 +77,8 @@ def trained(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, count: 
 def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
     """Gradient descent: step by step, and if it settles, from there on the flow that it follows to second order in lr.
 
-    That is dtheta/dt = -(g + lr/2 H g), where g - lr/2 H g is the gradient half a step further.
+    That is dtheta/dt = -(g + lr/2 H g), where g - lr/2 H g is the gradient half a step further; of the loss with decay
+    in it, which is the same descent.
     """
     if len(chain.shapes) == 1:
         return _one_layer(chain, modes, lr)
@@ -86,8 +87,8 @@ def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
         return first
 
     def velocity(weights: Flat) -> Flat:
-        here = chain.gradient(weights)
-        return lr * (chain.gradient(weights - lr / 2 * here) - 2 * here)
+        here = chain.slope(weights)
+        return lr * (chain.slope(weights - lr / 2 * here) - 2 * here)
 
     then = _integrated(chain, modes, velocity, lr, first.end, first.steps[-1])
     steps, seen = (np.concatenate(both) for both in ((first.steps, then.steps[1:]), (first.seen, then.seen[1:])))
@@ -95,13 +96,16 @@ def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
 
 
 def _look(chain: Chain, modes: Modes) -> Look:
-    """What is kept of a matrix."""
-    goal = modes.matrix
+    """What is kept of the weights."""
+    goal, depth = modes.matrix, len(chain.shapes)
     pull = chain.force(goal)  # where the widths allow no better, it is not zero
 
-    def look(matrix: np.ndarray) -> np.ndarray:
+    def look(weights: Flat) -> np.ndarray:
+        matrix = chain.matrix(weights)
         away = matrix - goal
         excess = np.sum(away * (away * chain.gram / 2 + pull))
+        if chain.decay:
+            excess += chain.decay / 2 * (np.sum(weights**2) - squares(modes.value, depth))
         along = np.einsum("oi,oj,ji->i", modes.left, matrix, modes.right, optimize=modes.value.size > 1)
         return np.concatenate([along, [np.linalg.norm(away), excess]])
 
@@ -109,17 +113,18 @@ def _look(chain: Chain, modes: Modes) -> Look:
 
 
 def _one_layer(chain: Chain, modes: Modes, lr: float) -> Way:
-    """A_n = A_inf + (A_0 - A_inf) (1 - lr K)^n with K = X^T X, at any step; sums are over the axes of the inputs."""
-    begin, share = chain.matrix(chain.start) - chain.limit, 1 - lr * chain.gram
+    """A_n = A_end + (A_0 - A_end) (1 - lr K)^n with K = X^T X + mu, at any step; sums are over the inputs' axes."""
+    goal, gram = chain.one_layer
+    begin, share = chain.matrix(chain.start) - goal, 1 - lr * gram
     slowest = float(np.max(np.abs(share)))
     last = 1.0 if slowest >= 1 else math.log(_ARRIVED) / math.log(max(slowest, _ARRIVED))
     steps = np.unique(np.rint(np.concatenate([[0.0], np.geomspace(1, max(last, 1), _MOMENTS)])))
     powers = share ** steps[:, None]
     along = modes.value + powers @ ((begin.T @ modes.left) * modes.right)
-    squares = powers**2 * np.sum(begin**2, axis=0)
-    away, excess = np.sqrt(np.sum(squares, axis=1)), np.sum(squares * chain.gram, axis=1) / 2
+    powered = powers**2 * np.sum(begin**2, axis=0)
+    away, excess = np.sqrt(np.sum(powered, axis=1)), np.sum(powered * gram, axis=1) / 2
     seen = np.concatenate([along, away[:, None], excess[:, None]], axis=1)
-    return Way(steps, seen, np.ravel(chain.limit), int(steps[-1]), slowest < 1, slowest >= 1)
+    return Way(steps, seen, np.ravel(goal), int(steps[-1]), slowest < 1, slowest >= 1)
 
 
 def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None = None, count: int = EXACT) -> Way:
@@ -127,16 +132,16 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
     look, speed = _look(chain, modes), np.zeros_like(chain.start)
     count = min(count, int(_OPERATIONS / chain.operations))
     most = _LOST * max(float(np.max(np.abs(chain.start))), float(np.max(modes.value)))
-    weights, seen = chain.start, [look(chain.matrix(chain.start))]
+    weights, seen = chain.start, [look(chain.start)]
     near = _ARRIVED * seen[0][-2]
     looks = 1 if optimiser is None else 2  # with momentum it may fly past its end
     with np.errstate(over="ignore", invalid="ignore"):
         while len(seen) <= count and max(row[-2] for row in seen[-looks:]) > near:
             if optimiser is None:
-                weights = weights - lr * chain.gradient(weights)
+                weights = weights - lr * chain.slope(weights)
             else:
                 weights, speed = optimiser.step(weights, speed, chain.gradient(weights), lr)
-            seen.append(look(chain.matrix(weights)))
+            seen.append(look(weights))
             if not np.max(np.abs(weights)) <= most:
                 break
     lost = not np.max(np.abs(weights)) <= most
@@ -152,12 +157,38 @@ def _integrated(
         with np.errstate(all="ignore"):
             return _marched(chain, modes, field, lr, weights, begin)
     except (ValueError, np.linalg.LinAlgError):  # infinite entries of a matrix, in the words of SciPy
-        return Way(np.array([begin]), _look(chain, modes)(chain.matrix(weights))[None], weights, 0, False)
+        return Way(np.array([begin]), _look(chain, modes)(weights)[None], weights, 0, False)
 
 
 def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float) -> Way:
     """The steps of the solver."""
     look = _look(chain, modes)
+    solver = solving(chain, field, lr, weights, begin, float(np.max(modes.value)))
+    near = _ARRIVED * look(chain.start)[-2]
+    steps, seen, peak = [begin], [look(weights)], 0.0
+    for index in range(SOLVER_STEPS):
+        if seen[-1][-2] <= near or tired(solver, chain):
+            break
+        if lr and index % OFTEN == 0:
+            peak = max(peak, chain.sharpness(weights + solver.y))
+        before = solver.t
+        solver.step()
+        if solver.status == "failed":
+            break
+        inside = solver.dense_output()
+        for moment in before + _INSIDE * (solver.t - before):
+            steps.append(float(moment))
+            seen.append(look(weights + inside(moment)))
+    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+
+
+def solving(
+    chain: Chain, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float, goal: float
+) -> scipy.integrate.OdeSolver:
+    """A solver of what these weights move by, since large ones move by little; `goal` is the size of what is learned.
+
+    The field is minus the slope, or with a step size that of the flow which descent follows.
+    """
     unit = lr or 1.0
     size = float(np.max(np.abs(chain.start)))
     far = begin + 1e15 / (unit * float(np.max(chain.gram)) * max(size, 1e-3))
@@ -169,34 +200,22 @@ def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: floa
     def velocity(_: float, moved: Flat) -> Flat:
         return field(weights + moved)
 
-    # what the weights have moved by is integrated, since large ones move by little
-    still, limits = np.zeros_like(weights), _tolerances(chain, modes)
-    stiff = weights.size <= _STIFF
+    still, limits = np.zeros_like(weights), _tolerances(chain, goal)
+    stiff = weights.size <= STIFF
     kinds: dict[str, Any] = {"rtol": _TOLERANCE, "atol": limits, **({"jac": turn} if stiff else {})}
-    solver = (scipy.integrate.BDF if stiff else scipy.integrate.DOP853)(velocity, begin, still, far, **kinds)
-    near = _ARRIVED * look(chain.matrix(chain.start))[-2]
-    steps, seen, peak = [begin], [look(chain.matrix(weights))], 0.0
-    for index in range(_SOLVER_STEPS):
-        if seen[-1][-2] <= near or solver.status != "running" or solver.nfev * chain.operations > _OPERATIONS:
-            break
-        if lr and index % _OFTEN == 0:
-            peak = max(peak, chain.sharpness(weights + solver.y))
-        before = solver.t
-        solver.step()
-        if solver.status == "failed":
-            break
-        inside = solver.dense_output()
-        for moment in before + _INSIDE * (solver.t - before):
-            steps.append(float(moment))
-            seen.append(look(chain.matrix(weights + inside(moment))))
-    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+    return (scipy.integrate.BDF if stiff else scipy.integrate.DOP853)(velocity, begin, still, far, **kinds)
 
 
-def _tolerances(chain: Chain, modes: Modes) -> Flat:
+def tired(solver: scipy.integrate.OdeSolver, chain: Chain) -> bool:
+    """Whether it has come to its end or costs too much."""
+    return bool(solver.status != "running" or solver.nfev * chain.operations > _OPERATIONS)
+
+
+def _tolerances(chain: Chain, goal: float) -> Flat:
     """Absolute errors of the weights: small beside the start, which grows, and beside what they are multiplied by."""
     layers = chain.layers(chain.start)
     sizes = [float(np.linalg.norm(w)) for w in layers]
-    size, goal = float(np.max(np.abs(chain.start))), float(np.max(modes.value))
+    size = float(np.max(np.abs(chain.start)))
     limits = []
     for i, w in enumerate(layers):
         others = math.prod(sizes[:i] + sizes[i + 1 :])

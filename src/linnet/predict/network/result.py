@@ -98,20 +98,23 @@ class NetworkPrediction(Prediction):
     regime: Regime
     modes: tuple[NetworkMode, ...]  # the largest first
     modes_out_of_reach: int  # those of the target that need wider layers
+    modes_lost_to_decay: int  # those that decay takes to 0
     predictor_norm: float  # |A| in the end, on the span of the samples
     lr: float
     lr_chosen: bool  # here: a tenth of the largest that start and end allow
     beta: float  # momentum
     nesterov: bool
     averaged: bool  # v is a mean of gradients, as in Adam
+    decay: float
+    decoupled: bool  # decay beside the gradient, as in AdamW
     end: NetworkEnd  # whose end it is that regimes, layers and the largest stable lr are told of
-    largest_stable_lr: float  # 2 over the sharpness (of the whole Hessian) where it ends; with momentum its own limit
+    largest_stable_lr: float  # 2 over the sharpness (of the whole Hessian) where it ends; its own limit with momentum
     largest_stable_lr_at_start: float  # 2 over the sharpness of the start
-    largest_stable_lr_at_flattest_end: float  # no end allows more
+    largest_stable_lr_at_flattest_end: float  # no end allows more; NaN where decay leaves other minima
     outcome: NetworkOutcome  # at this step size
     explanation: str
     modes_mix: When | None  # when entries of A between modes become visible at this step size, out of rounding
-    fit: When  # 1 % of the excess loss is left; NaN where it does not settle
+    fit: When  # 1 % of the excess loss is left, that of decay included; NaN where it does not settle
     learned: When  # 99 % of what can be learned is: |A - A_end| is 1 % of what it was, on the span of the samples
     stop: StopWindow | None
     theory: tuple[Source, ...]
@@ -126,8 +129,8 @@ class NetworkPrediction(Prediction):
 
     @property
     def optimiser(self) -> Optimiser:
-        """Momentum."""
-        return Optimiser(self.beta, self.nesterov, self.averaged)
+        """Momentum and decay."""
+        return Optimiser(self.beta, self.nesterov, self.averaged, self.decay, self.decoupled)
 
     @property
     def settles(self) -> bool:
@@ -140,9 +143,7 @@ class NetworkPrediction(Prediction):
         return times / self.lr, values
 
     def measure(self, *, progress: Progress | None = None) -> "NetworkMeasured":
-        """The exact descent of the network itself beside the prediction; without momentum."""
-        if not self.optimiser.plain:
-            raise InputError(f"run is not allowed with {self.optimiser.words()}: the exact run is plain descent.")
+        """The exact training of the network itself beside the prediction."""
         from linnet.predict.network.run import measured
 
         rank = self.frame.scales.size
@@ -179,13 +180,13 @@ class MeasuredMode:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkMeasured(Measured):
-    """Exact gradient descent on the network itself, beside what was predicted."""
+    """Exact gradient descent on the network itself, with its momentum and decay, beside what was predicted."""
 
     prediction: NetworkPrediction = answer.hidden()
     status: str  # converged (to 1e-12 of the excess loss), horizon or diverged
     steps: int
     modes: tuple[MeasuredMode, ...]
-    fit: When  # 1 % of the excess loss is left
+    fit: When  # 1 % of the excess loss is left; with momentum for good, as in the prediction
     learned: When  # |A - A_end| is 1 % of what it was
     excess_loss_left: float  # in the end, over that of the start
     predictor_error: float  # |A - predicted| / |predicted| in the end

@@ -1,15 +1,19 @@
 """The exact descent of a network, beside its prediction."""
 
 import math
+from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from linnet import observe
 from linnet.curves import crossing
-from linnet.motion import GradientDescent, loss_below
+from linnet.motion import loss_below
 from linnet.predict.answer import Progress, When
-from linnet.predict.network.modes import HALF, Modes, layer_values
+from linnet.predict.network.modes import HALF, Modes, layer_values, squares
+from linnet.predict.network.path import Path
 from linnet.predict.network.result import FIT, LEARNED, Curves, MeasuredMode, NetworkMeasured, NetworkPrediction
 from linnet.predict.network.step import Between
 from linnet.record import at, every
@@ -19,35 +23,38 @@ from linnet.states import Weights
 LATE = 128  # steps over which the range of what goes on moving is told
 _MOST_STEPS, _RECORDS, _CLOSELY = 300_000, 300, 8
 _ENTRIES = 10_000_000  # of the matrices that are kept
+_FADED = 15  # over decay times steps: layers are alike, to all digits of the loss
 
 
 def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasured:
-    """Gradient descent on the network itself, in the frame of the samples and compressed: exact."""
-    modes, problem, lr = said.clock.modes, said.problem, said.lr
+    """Training of the network itself, in the frame of the samples and compressed: exact."""
+    modes, lr, mu = said.clock.modes, said.lr, said.optimiser.mu
     floor = said.frame.best(said.bottleneck)[1]
-    begin = max(said.frame.loss(np.asarray(said.state.matrix)) - floor, 1e-300)
-    steps = _horizon(said)
-    result = simulate(
-        problem,
-        said.state,
-        GradientDescent(lr),
-        steps=steps,
-        observe=[observe.loss, observe.matrix],
-        record=at(_moments(said, steps)),
-        stop=loss_below(floor + 1e-12 * begin),
-        progress=progress,
-    )
-    clock, seen, loss = (np.asarray(x) for x in (result.times, result["matrix"], result["loss"]))
-    clock = clock / lr
+    begin = said.frame.loss(np.asarray(said.state.matrix))
+    if mu:  # all losses are those with decay in them
+        floor = said.frame.loss(modes.matrix) + mu / 2 * squares(modes.value, said.depth)
+        begin += mu / 2 * float(_weights(said.state))
+    begin = max(begin - floor, 1e-300)
+    steps, goal = _horizon(said), floor + 1e-12 * begin
+    how: dict[str, Any] = {
+        "problem": said.problem,
+        "state": said.state,
+        "motion": said.optimiser.motion(lr),
+        "observe": {"loss": observe.loss, "matrix": observe.matrix} | ({"weights": _weights} if mu else {}),
+    }
+    stop = _Below(jnp.asarray(goal), jnp.asarray(mu)) if mu else loss_below(goal)
+    result = simulate(**how, steps=steps, record=at(_moments(said, steps)), stop=stop, progress=progress)
+    clock, seen, loss = (np.asarray(x) for x in (result.steps, result["matrix"], result["loss"]))
+    clock = clock.astype(float)
+    loss = loss + mu / 2 * np.asarray(result["weights"]) if mu else loss
     final = result.final
     assert isinstance(final, Weights)
     shares = _along(modes, seen) / modes.value
     ranges: list[Between | None] = [None] * modes.value.size
     if result.status == "horizon" and not said.settles:  # where it goes on moving
-        late = simulate(
-            problem, final, GradientDescent(lr), steps=LATE, observe=[observe.matrix], record=every(1), blowup=1e300
-        )
-        ranges = [Between(float(x.min()), float(x.max())) for x in _along(modes, np.asarray(late["matrix"])).T]
+        late = simulate(**how, steps=LATE, record=every(1), blowup=1e300, after=result)
+        last = np.asarray(late["matrix"])[-LATE - 1 :]
+        ranges = [Between(float(x.min()), float(x.max())) for x in _along(modes, last).T]
     rising = modes.begin < HALF * modes.value
     crossed = [crossing(clock, shares[:, i], HALF, "line") if rising[i] else 0.0 for i in range(modes.value.size)]
     away = np.linalg.norm(seen - modes.matrix, axis=(1, 2))
@@ -59,8 +66,8 @@ def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasu
             MeasuredMode(half_learned=_at(step, lr), between=range_)
             for step, range_ in zip(crossed, ranges, strict=True)
         ),
-        fit=_at(_down(clock, (loss - floor) / begin, FIT), lr),
-        learned=_at(_down(clock, away / max(away[0], 1e-300), LEARNED), lr),
+        fit=_at(_down(said, clock, (loss - floor) / begin, FIT), lr),
+        learned=_at(_down(said, clock, away / max(away[0], 1e-300), LEARNED), lr),
         excess_loss_left=float(max(loss[-1] - floor, 0.0) / begin),
         predictor_error=float(away[-1] / np.linalg.norm(modes.value)),
         layer_error=_layer_error(said, final) if result.status == "converged" else None,
@@ -72,8 +79,27 @@ def _along(modes: Modes, matrices: Float[np.ndarray, "records d_out rank"]) -> F
     return np.einsum("oi,toj,ji->ti", modes.left, matrices, modes.right, optimize=True)
 
 
-def _down(clock: Float[np.ndarray, " records"], left: Float[np.ndarray, " records"], share: float) -> float:
-    """The step at which a share is left."""
+def _weights(state: Any, problem: Any = None) -> Float[Array, ""]:
+    """|W_1|^2 + ... + |W_L|^2."""
+    return sum((jnp.sum(w**2) for w in state.layers), start=jnp.zeros(()))
+
+
+class _Below(eqx.Module):
+    """True once the loss with decay in it is below a value."""
+
+    value: Float[Array, ""]
+    decay: Float[Array, ""]
+
+    def __call__(self, state: Any, problem: Any) -> Array:
+        return problem.cost(state.matrix) + self.decay / 2 * _weights(state) < self.value
+
+
+def _down(
+    said: NetworkPrediction, clock: Float[np.ndarray, " records"], left: Float[np.ndarray, " records"], share: float
+) -> float:
+    """The step at which a share is left; with momentum, which comes back, the last one."""
+    if said.beta:
+        left = np.append(left[:1], np.maximum.accumulate(left[:0:-1])[::-1])
     return crossing(clock, -np.log(np.maximum(left, 1e-300)), -math.log(share), "line")
 
 
@@ -83,7 +109,11 @@ def _at(step: float, lr: float) -> When:
 
 def _horizon(said: NetworkPrediction) -> int:
     """Far enough to settle; where no theory knows how far that is, the loss says when to stop."""
-    far = 1.5 * said.clock.last if said.settles else math.nan
+    clock = said.clock
+    known = said.settles and not (said.beta and isinstance(clock, Path) and not clock.way.arrived)
+    far = 1.5 * clock.last if known else math.nan
+    mu = said.optimiser.mu
+    far += _FADED / (said.lr * said.optimiser.speed * mu) if mu else 0.0
     return int(min(max(far, 2000), _MOST_STEPS)) if not math.isnan(far) else _unknown(said)
 
 
@@ -101,6 +131,8 @@ def _moments(said: NetworkPrediction, steps: int) -> list[int]:
     halves = [mode.half_learned.step for mode in said.modes[:_CLOSELY]]
     moments = [x for x in (*halves, said.fit.step, said.learned.step) if x is not None and math.isfinite(x)]
     near = [moment * np.linspace(0.7, 1.5, count // 5) for moment in moments]
+    if said.beta:  # to and fro, so that each step counts
+        near.append(np.arange(min(said.clock.last, _ENTRIES / entries) + 1))
     every_one = np.unique(np.rint(np.concatenate([[0], np.geomspace(1, steps, count), *near])))
     return [int(step) for step in every_one if step <= steps]
 

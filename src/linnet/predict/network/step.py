@@ -116,23 +116,29 @@ def _chains(
 
 
 def pushed(modes: Modes, edges: Edges, lr: float, way: Way, optimiser: Optimiser) -> Verdict:
-    """What becomes of the network with momentum, from the steps that were made and the sharpness of start and end."""
+    """What becomes of the network with momentum or decay, from the steps that were made and the sharpness of start and
+    end.
+    """
     count = modes.value.size
     calm, open_, nowhere = [Outcome(Fate.CONVERGES, 1)] * count, [Outcome(Fate.UNKNOWN)] * count, [None] * count
     if way.lost:
         text = f"it leaves at step {way.exact:,}"
         return Verdict(NetworkOutcome.DIVERGES, text, [Outcome(Fate.DIVERGES)] * count, [*nowhere])
+    if lr * way.peak >= 2:
+        text = f"lr times the sharpness comes to {lr * way.peak:.3g} on the way, above 2"
+        return Verdict(NetworkOutcome.ELSEWHERE, text, open_, [*nowhere])
     if way.arrived:
-        return Verdict(NetworkOutcome.CONVERGES, f"it arrives after {way.exact:,} steps", calm, [*nowhere])
+        return Verdict(NetworkOutcome.CONVERGES, f"it arrives after {way.steps[-1]:,.0f} steps", calm, [*nowhere])
     share = lr / float(optimiser.largest(edges.end))
     if share >= 1:
         text = f"lr is {share:.3g} of the largest stable one where the flow ends"
         return Verdict(NetworkOutcome.ELSEWHERE, text, open_, [*nowhere])
     top = max(edges.start, edges.end)
-    if lr < optimiser.short(top):
+    if lr < (optimiser.short(top) if optimiser.beta else optimiser.largest(top)):
         text = f"lr is {share:.3g} of the largest stable one where it ends, and too short to overshoot"
         return Verdict(NetworkOutcome.CONVERGES, text, calm, [*nowhere])
-    text = f"lr is {share:.3g} of the largest stable one where the flow ends, but with momentum it may overshoot first"
+    why = "with momentum it may overshoot first" if optimiser.beta else "the start is too sharp for it"
+    text = f"lr is {share:.3g} of the largest stable one where the flow ends, but {why}"
     return Verdict(NetworkOutcome.SURVIVES, text, open_, [*nowhere])
 
 

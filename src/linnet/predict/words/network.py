@@ -33,6 +33,8 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
     counts = ", ".join(f"{regimes.count(one)} {one}" for one in Regime if one in regimes)
     beyond = said.modes_out_of_reach
     more = f"; {beyond} more need{'s' * (beyond == 1)} wider layers" if beyond else ""
+    lost = said.modes_lost_to_decay
+    more += f"; decay takes {lost} more to 0" if lost else ""
     parts += [
         _setting(said),
         *preparation(said),
@@ -48,14 +50,18 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
     parts += [
         f"lr = {said.lr:.4g}{_momentum(said)}: [bold]{_outcome(said)}[/]; {said.explanation}.",
         f"Largest stable lr: {said.largest_stable_lr:.4g} {_WHERE[said.end]}, "
-        f"{said.largest_stable_lr_at_start:.4g} at the start, at most "
-        f"{said.largest_stable_lr_at_flattest_end:.4g} at any end.",
+        f"{said.largest_stable_lr_at_start:.4g} at the start{_flattest(said)}.",
         *(_end(said, seen) if said.settles else ()),
         *map(_source, said.theory),
     ]
     if seen is not None:
         parts.append(_run(said, seen))
     return Group(*parts)
+
+
+def _flattest(said: NetworkPrediction) -> str:
+    most = said.largest_stable_lr_at_flattest_end
+    return "" if math.isnan(most) else f", at most {most:.4g} at any end"
 
 
 def _momentum(said: NetworkPrediction) -> str:
@@ -65,7 +71,7 @@ def _momentum(said: NetworkPrediction) -> str:
 def _advice(said: NetworkPrediction) -> str:
     """What to do: learning rate, initial scale, number of steps, and why."""
     # with momentum half of it may overshoot
-    part, words = (0.5, "half") if said.optimiser.plain else (0.1, "a tenth")
+    part, words = (0.1, "a tenth") if said.beta else (0.5, "half")
     bearable = min(said.largest_stable_lr, said.largest_stable_lr_at_start)
     safe = part * bearable
     scale = ", ".join(f"{x:.3g}" for x in _scales(said))
@@ -160,8 +166,9 @@ def _end(said: NetworkPrediction, seen: NetworkMeasured | None) -> list[str]:
         f"{_moment(ours)}{f' (measured {_step(theirs.step)})' if theirs else ''}"
         for ours, theirs in ((said.fit, seen and seen.fit), (said.learned, seen and seen.learned))
     )
+    of_what = "the excess is left, that of decay included" if said.decay else "that is left"
     told = [
-        f"The loss falls from {said.loss.start:.4g} to {said.loss.end:.4g}; at step {fit} {FIT:.0%} of that is left.",
+        f"The loss falls from {said.loss.start:.4g} to {said.loss.end:.4g}; at step {fit} {FIT:.0%} of {of_what}.",
         f"The predictor ends with norm {said.predictor_norm:.4g}{where}; it is {1 - LEARNED:.0%} learned at step "
         f"{learned}.",
     ]
