@@ -3,7 +3,7 @@
 import pytest
 
 import linnet as ln
-from linnet.experiments.optimisers import Decay, Edge
+from linnet.experiments.optimisers import Decay, Edge, Noise
 
 
 def quiet(done, total):
@@ -52,8 +52,30 @@ def test_spectrum_under_decay(tmp_path):
     assert len(broken(figure, data.assign(saved=-data["saved"]))) == 1
 
 
+def test_stable_steps_over_the_batch_size(tmp_path):
+    figure, data = run(Noise, tmp_path, batches=(1, 4))
+    assert len(figure.draw(data).axes) == 2
+    # with replacement is not without, and what passes bear is told by neither
+    swapped = data["told"].isel(draw=[1, 0, 0]).assign_coords(draw=data["draw"])
+    failed = broken(figure, data.assign(told=swapped))
+    assert {name.split(":")[0] for name in failed} >= {
+        "subset, momentum 0",
+        "subset, momentum 0.9",
+        "replacement, momentum 0",
+        "replacement, momentum 0.9",
+        "shuffled, momentum 0",
+        "shuffled, momentum 0.9",
+    }
+    assert "largest error of a step / the step" in broken(figure, data.assign(error=data["error"] + 0.1))
+
+
 @pytest.mark.parametrize(
-    ("kind", "changes", "words"), [(Decay, {"values": (1.0, 2.0)}, "values = (1.0, 2.0) must descend")]
+    ("kind", "changes", "words"),
+    [
+        (Decay, {"values": (1.0, 2.0)}, "values = (1.0, 2.0) must descend"),
+        (Noise, {"batches": (4, 1)}, "batches = (4, 1) must ascend"),
+        (Noise, {"batches": (3,)}, "batches"),
+    ],
 )
 def test_parameters_are_checked(kind, changes, words):
     with pytest.raises(ln.InputError) as error:

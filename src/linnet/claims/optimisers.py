@@ -466,10 +466,18 @@ def batches(size: str, more: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
                 below = optimisers.batch_spectral_radius(hessians, batch, 0.7 * lr, beta=beta, replacement=replacement)
                 again = _squares(hessians, batch, 0.7 * lr, beta, replacement)
                 yield at_most(abs(below - again), 1e-7, what=f"spectral radius at 0.7, {d} dimensions", **case)
-    # shuffled passes are another law: each takes (1 - lr h_i)^2 of all samples, and bears more
+    # shuffled passes are another law: without momentum each takes (1 - lr h_i)^2 of all samples, and bears more
     h = np.array([0.1, 0.2, 0.3, 0.4, 1.5])
     lr = more * float(optimisers.batch_stable_lr(h.mean(), optimisers.batch_variance(h, 1)))
     yield at_most(np.prod((1 - 1.1 * lr * h) ** 2), 0.5, what="a shuffled pass at 1.1 of the largest stable", batch=1)
+    # with much momentum it bears less; here are passes of two batches
+    h = np.linspace(0.5, 1.5, 6) ** 2
+    lr = more * float(optimisers.batch_stable_lr(h.mean(), optimisers.batch_variance(h, 3), beta=0.9))
+    means = [h[list(half)].mean() for half in combinations(range(6), 3)]
+    steps = [[np.array([[1.9 - 0.9 * lr * x, -0.9], [1, 0]]) for x in (m, 2 * h.mean() - m)] for m in means]
+    squares = np.mean([np.kron(second @ first, second @ first) for first, second in steps], axis=0)
+    grown = np.max(np.abs(np.linalg.eigvals(squares))) - 1
+    yield at_least(grown, 0.01, what="growth of a shuffled pass at 0.9 of the largest stable", batch=3, beta=0.9)
 
 
 @claim("optimisers/C11", "statistical", "derived", broken={"rate": lambda lr, noise, curvature: lr * noise**2})

@@ -247,6 +247,19 @@ def _windows(beta: float, draw: str) -> tuple[range, range]:
     return range(1), range(8, 9) if draw == "shuffled" else range(4, 5)
 
 
+@partial(jax.jit, static_argnames=("batch", "draw"))
+def _squares(keys: Any, lr: Any, beta: Any, steps: Any, *, batch: int, draw: str) -> Any:
+    """The loss at the looks, of two layers of one neuron that start near their minimum; a run for each key."""
+    problem = regression(_INPUTS[:, None], _INPUTS[:, None], average=True)
+    near = Weights(([[1 + 1e-7]], [[1.0]]))
+    motion = Momentum(lr, beta, batch=MiniBatch(batch, draw=draw))
+
+    def one(key: Any) -> Any:
+        return simulate(problem, near, motion, steps=steps, record=at(_LOOKS), key=key)["loss"]
+
+    return jax.vmap(one)(keys)
+
+
 def _edge(growth: Callable[[float], float], least: float, factor: float) -> float:
     """Where growth becomes positive, on the way upwards."""
     high = least
@@ -267,9 +280,9 @@ def _measured(ends: Callable[[float], np.ndarray], least: float) -> tuple[float,
 
     lr = _edge(growth, least, 1.2)
     slope = (growth(1.01 * lr) - growth(0.99 * lr)) / (0.02 * lr)
-    groups = np.stack([np.sum(part, axis=0) for part in np.array_split(ends(lr), 20)])
-    first, last = (groups.sum(axis=0) - groups).T  # without each of the groups
-    return lr, float(np.sqrt(np.var(np.log(last / first)) * (len(groups) - 1)) / slope)
+    squares = ends(lr)
+    shares = squares / np.mean(squares, axis=0)  # of each run: what they add to the logarithms
+    return lr, float(np.std(shares[:, 1] - shares[:, 0]) / np.sqrt(len(shares)) / slope)
 
 
 def _passes(batch: int, beta: float) -> float:
@@ -322,8 +335,6 @@ class Noise(Experiment):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        problem = regression(_INPUTS[:, None], _INPUTS[:, None], average=True)
-        near = Weights(([[1 + 1e-7]], [[1.0]]))
         keys = jax.random.split(jax.random.key(self.seed), self.runs)
         betas, draws = (0.0, self.beta), ("subset", "replacement", "shuffled")
         shape = (len(draws), len(betas), len(self.batches))
@@ -331,18 +342,12 @@ class Noise(Experiment):
         for i, j in np.ndindex(len(draws), len(self.batches)):
             progress(i * len(self.batches) + j, len(draws) * len(self.batches))
             draw, batch = draws[i], self.batches[j]
-
-            @jax.jit
-            @partial(jax.vmap, in_axes=(0, None, None, None))
-            def squares(key: Any, lr: Any, beta: Any, steps: Any, seen: Any = MiniBatch(batch, draw=draw)) -> Any:
-                motion = Momentum(lr, beta, batch=seen)
-                return simulate(problem, near, motion, steps=steps, record=at(_LOOKS), key=key)["loss"]
-
             for b, beta in enumerate(betas):
                 windows = _windows(beta, draw)
+                run = partial(_squares, keys, batch=batch, draw=draw, beta=beta, steps=windows[1][-1])
 
-                def ends(lr: float, beta: float = beta, windows: Any = windows, squares: Any = squares) -> np.ndarray:
-                    loss = np.asarray(squares(keys, lr, beta, windows[1][-1]))
+                def ends(lr: float, run: Any = run, windows: Any = windows) -> np.ndarray:
+                    loss = np.asarray(run(lr=lr))
                     return np.stack([loss[:, [_LOOKS.index(k) for k in w]].mean(axis=1) for w in windows], axis=1)
 
                 told[i, b, j] = _passes(batch, beta) if draw == "shuffled" else _formula(batch, beta, draw)

@@ -307,7 +307,8 @@ def batch_stable_lr(
     """The step below which one direction is stable in mean square, with a fresh batch every step (`optimisers/C10`).
 
     2(1 - b^2) h/((1 + b) Var h_B + (1 - b) h^2) with heavy-ball momentum, h the mean curvature and Var h_B that of
-    `batch_variance`; over 1 - b where momentum averages. Passes over shuffled data are another law, and bear more.
+    `batch_variance`; over 1 - b where momentum averages. Passes over shuffled data are another law:
+    without momentum they bear more, with much of it less.
     """
     given = {"mean": _check.numbers("mean", mean, above=0), "variance": _check.numbers("variance", variance, least=0)}
     given["beta"] = _check.numbers("beta", beta, least=0, below=1)
