@@ -189,3 +189,25 @@ def test_the_geometric_scheme_is_the_ito_process_for_several_outputs(d_out, shar
     off = [abs(a.mean() - b) - 4 * a.std() / np.sqrt(paths) - 0.01 * b for a, b in zip(seen, expected, strict=True)]
     assert (max(off) < 0) == bool(share)
     assert np.all(expected / now > 1.2)
+
+
+@pytest.mark.parametrize("scheme", ["euler", "geometric"])
+def test_noise_with_weight_decay_has_its_second_moments(scheme):
+    """d E|W_1|^2 = (d_in E|a|^2 - 2 mu E|W_1|^2) dt and d E|a|^2 = (E|W_1|^2 - 2 mu E|a|^2) dt for unit inputs."""
+    d_in, paths, steps, dt, mu = 2, 20_000, 100, 0.005, 0.7
+    problem = ln.regression(np.eye(d_in), np.zeros(d_in))
+    state = ln.Weights((np.eye(2), np.array([[0.3, -0.2]])))
+    motion = ln.NoisyFlow(dt, 1.0, drift=False, scheme=scheme, decay=mu)
+    keys = jax.random.split(jax.random.key(0), paths)
+    ends = jax.vmap(lambda k: ln.simulate(problem, state, motion, steps=steps, key=k, record=ln.linear(2)))(keys).final
+    squares = [np.asarray(jnp.sum(w**2, axis=(1, 2))) for w in ends.layers]
+    u, v = 2.0, 0.13
+    if scheme == "euler":  # exact for the scheme itself
+        for _ in range(steps):
+            u, v = (1 - dt * mu) ** 2 * u + dt * d_in * v, (1 - dt * mu) ** 2 * v + dt * u
+        expected, bias = (u, v), 0.0
+    else:
+        expected = tuple(np.exp(-2 * mu * dt * steps) * x for x in moments(u, v, dt * steps, d_in))
+        bias = 0.01
+    for sample, mean in zip(squares, expected, strict=True):
+        assert abs(sample.mean() - mean) < 4 * sample.std() / np.sqrt(paths) + bias * mean

@@ -96,7 +96,7 @@ OTHERS = {
     },
     "LabelNoiseDescent": lambda x: {"motion": ln.LabelNoiseDescent(x / 10, x), "key": KEY},
     "NoisyFlow": lambda x: {"motion": ln.NoisyFlow(x / 10, x), "key": KEY},
-    "NoisyFlow, power": lambda x: {"motion": ln.NoisyFlow(x / 10, x, power=x / 2), "key": KEY},
+    "NoisyFlow, power": lambda x: {"motion": ln.NoisyFlow(x / 10, x, power=x / 2, decay=x), "key": KEY},
     "GradientFlow": lambda x: {"motion": ln.GradientFlow(1e-6 * x, 1e-7 * x), "time": x},
     "GradientFlow, decay": lambda x: {"motion": ln.GradientFlow(1e-6, decay=x, rates=(x, 1)), "time": x},
     "InertialFlow": lambda x: {"motion": ln.InertialFlow(x, speed=layers(x), rtol=1e-6), "time": x},

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Num
 
@@ -11,7 +12,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import product
 from linnet.motion.batches import Batches
-from linnet.motion.optimiser import Optimiser
+from linnet.motion.optimiser import Optimiser, decayed
 from linnet.motion.stepping import Stepping
 from linnet.problems import Problem
 from linnet.states import State, Weights
@@ -60,7 +61,7 @@ class NoisyFlow(Stepping):
     For one output and unit inputs dW_1 = a dB^T, da = W_1 dB (spectral bias, section 4.1). `drift=False` leaves pure
     noise. `scheme`: "euler" is Euler-Maruyama; "geometric" (two layers) makes an exact boost between two halves of the
     Ito correction and keeps W_1 W_1^T - W_2^T W_2 free of step-size growth. Use d_in dt << 1. With `power` p the k-th
-    Euler step takes dt / k^p.
+    Euler step takes dt / k^p. `decay` mu adds -mu theta dt, weight decay; the geometric scheme makes it exactly.
     """
 
     dt: Float[Array, ""]
@@ -68,12 +69,23 @@ class NoisyFlow(Stepping):
     drift: bool = eqx.field(static=True)
     scheme: str = eqx.field(static=True)
     power: Float[Array, ""] | None  # None where all steps are alike
+    decay: Float[Array, ""] | None  # None where there is none
 
-    def __init__(self, dt: Any, delta: Any = 1.0, *, drift: bool = True, scheme: str = "euler", power: float = 0.0):
+    def __init__(
+        self,
+        dt: Any,
+        delta: Any = 1.0,
+        *,
+        drift: bool = True,
+        scheme: str = "euler",
+        power: float = 0.0,
+        decay: Any = 0.0,
+    ):
         self.dt = _check.number("dt", dt, above=0)
         self.delta = _check.number("delta", delta, least=0)
         self.drift = _check.flag("drift", drift)
         self.scheme = _check.choice("scheme", scheme, ("euler", "geometric"))
+        self.decay = decayed(decay)
         shrinking = _check.real("power", power, least=0, most=1)
         self.power = _check.number("power", shrinking) if shrinking else None
         if shrinking and self.scheme != "euler":
@@ -91,6 +103,10 @@ class NoisyFlow(Stepping):
             return self
         return eqx.tree_at(lambda motion: motion.dt, self, self.dt * jnp.astype(step + 1, self.dt.dtype) ** -self.power)
 
+    def check(self, problem: Problem, state: State) -> None:
+        if self.decay is not None and not state.weighted:
+            raise InputError(f"{type(state).__name__} has no weights for decay to act on: use Weights or Modes.")
+
     def prepare(self, problem: Problem, state: State) -> Any:
         if self.scheme == "euler":
             return None
@@ -101,14 +117,19 @@ class NoisyFlow(Stepping):
         rates, basis = jnp.linalg.eigh(covariance)
         quarter = self.dt * self.delta**2 / 4
         first = (basis * jnp.exp(-quarter * d_out * rates)) @ basis.T
-        return first, jnp.exp(-quarter * jnp.sum(rates))
+        kept = 1.0 if self.decay is None else jnp.exp(-self.dt * self.decay / 2)  # one half before the boost, one after
+        return kept * first, kept * jnp.exp(-quarter * jnp.sum(rates))
 
     def step(
         self, problem: Problem, state: Any, memory: Any, prepared: Any, key: Key[Array, ""] | None
     ) -> tuple[Any, Any]:
         assert key is not None
         if self.scheme == "euler":
-            return state.push(self._force(problem, state, key), 1.0), memory
+            moved = state.push(self._force(problem, state, key), 1.0)
+            if self.decay is not None:
+                lost = self.dt * self.decay
+                moved = eqx.combine(jax.tree.map(lambda x, w: x - lost * w, moved.trained(), state.trained()), moved)
+            return moved, memory
         first, second = prepared
         state = _scaled(state, first, second)
         return _scaled(_boost(state, self._force(problem, state, key)), first, second), memory
