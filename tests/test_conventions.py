@@ -428,8 +428,19 @@ def core():
     observe.sample_kernel(state, data)
     data.fit(), data.project(), data.whiten(), data.target
     ln.simulate(problem, state, ln.GradientFlow(), time=0.1, record=ln.linear(2))
-    for motion in (ln.GradientDescent(0.01), ln.LabelNoiseDescent(0.01, 0.1), ln.NoisyFlow(0.01, power=0.5)):
-        ln.simulate(data, ln.gaussian(jax.random.key(0), data, 5, 0.1), motion, steps=40, key=jax.random.key(1))
+    motions = (
+        ln.GradientDescent(0.01),
+        ln.Momentum(lambda k: 0.01 / (1.0 + k.astype(np.float64)), nesterov=True, decay=0.1, rates=(1, 0.5)),
+        ln.Adam(0.01),
+        ln.AdamW(0.01),
+        ln.Sign(0.01),
+        ln.Muon(0.01),
+        ln.Muon(0.01, iterations=3, adjust="original"),
+        ln.LabelNoiseDescent(0.01, 0.1),
+        ln.NoisyFlow(0.01, power=0.5, decay=0.1),
+    )
+    for motion in motions:
+        ln.simulate(data, ln.gaussian(jax.random.key(0), data, (5,), 0.1), motion, steps=40, key=jax.random.key(1))
 
 
 @pytest.mark.parametrize("name", ["core", "spectra", *TIMED, *STEPPED])
@@ -449,3 +460,34 @@ def test_annotations_are_executed():
         linalg.product(jnp.ones((2, 3)), jnp.ones((4, 5)))
     with pytest.raises(TypeCheckError, match="force"):
         state.change(jnp.ones(3))
+
+
+# Optimisers ----------------------------------------------------------------------------------------------------------
+
+
+def test_momentum_averages_only_if_asked_and_times_are_those_of_the_flow():
+    """At small steps all of them are the flow at the times that they say."""
+    problem, state = ln.factorisation(np.diag([2.0, 1.0])), ln.Weights([0.5 * np.eye(2), 0.4 * np.eye(2)])
+    for motion in (
+        ln.GradientDescent(1e-3),
+        ln.Momentum(1e-4, 0.9),
+        ln.Momentum(1e-4, 0.9, nesterov=True),
+        ln.Momentum(1e-3, 0.9, average=True),
+    ):
+        run = ln.simulate(problem, state, motion, steps=1000)
+        flow = ln.simulate(problem, state, ln.GradientFlow(), time=float(run.times[-1]))
+        np.testing.assert_allclose(run.times[-1], 1.0)
+        np.testing.assert_allclose(run.final.matrix, flow.final.matrix, atol=0.02)
+        assert np.abs(state.matrix - flow.final.matrix).max() > 0.5
+
+
+def test_both_kinds_of_decay_are_one_without_momentum_and_two_with_it():
+    problem, state = ln.factorisation(np.diag([2.0, 1.0])), ln.Weights([0.5 * np.eye(2), 0.4 * np.eye(2)])
+
+    def end(beta, decoupled):
+        motion = ln.Momentum(0.01, beta, decay=0.3, decoupled=decoupled)
+        return ln.simulate(problem, state, motion, steps=5000).final.matrix
+
+    np.testing.assert_allclose(end(0.0, True), end(0.0, False), rtol=1e-12)
+    np.testing.assert_allclose(np.diagonal(end(0.9, False)), [1.7, 0.7], rtol=1e-9)  # s - mu
+    np.testing.assert_allclose(np.diagonal(end(0.9, True)), [1.97, 0.97], rtol=1e-9)  # s - (1 - beta) mu

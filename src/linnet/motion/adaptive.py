@@ -64,7 +64,8 @@ class Adam(Optimiser):
         return self._rule().init(weights)
 
     def direction(self, gradient: Any, past: Any) -> tuple[Any, Any]:
-        return self._rule().update(gradient, past)
+        with jax.numpy_dtype_promotion("standard"):  # which optax needs
+            return self._rule().update(gradient, past)
 
     def preconditioner(self, memory: Any) -> Any:
         """sqrt(v^) + eps after the steps that made this memory: what divides m^, in the shape of the state."""
@@ -203,7 +204,7 @@ class Muon(Optimiser):
 def _polar(matrix: Float[Array, "m n"]) -> Float[Array, "m n"]:
     """U V^T of the compact SVD: null vectors are no direction."""
     u, s, vt = jnp.linalg.svd(matrix, full_matrices=False)
-    return (u * (s > RANK_TOLERANCE * s[0])) @ vt
+    return jnp.where(s > RANK_TOLERANCE * s[0], u, 0.0) @ vt
 
 
 def _newton_schulz(count: int) -> Callable[[Array], Array]:
@@ -287,7 +288,8 @@ class Optax(Seeing):
 
         gradient = jax.tree.map(jnp.negative, state.velocity(problem).trained())
         asked = {"value": cost(weights), "grad": gradient, "value_fn": cost}
-        update, past = self._rule().update(gradient, past, weights, **asked)
+        with jax.numpy_dtype_promotion("standard"):  # which optax needs
+            update, past = self._rule().update(gradient, past, weights, **asked)
         return eqx.combine(jax.tree.map(jnp.add, weights, update), state), past
 
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
