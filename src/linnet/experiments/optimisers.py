@@ -351,7 +351,7 @@ class Noise(Experiment):
                     return np.stack([loss[:, [_LOOKS.index(k) for k in w]].mean(axis=1) for w in windows], axis=1)
 
                 told[i, b, j] = _passes(batch, beta) if draw == "shuffled" else _formula(batch, beta, draw)
-                found[i, b, j], error[i, b, j] = _measured(ends, 0.7 * _formula(batch, beta, draw))
+                found[i, b, j], error[i, b, j] = _measured(ends, 0.5 * _formula(batch, beta, draw))
         progress(1, 1)
         words = ("draw", "beta", "batch")
         return xarray.Dataset(
