@@ -129,10 +129,10 @@ class Edge(Experiment):
 
 class Decay(Experiment):
     """Singular values that networks learn with weight decay, over its strength. Lines are the global minimum, dashed
-    where the mode's own is local only. Dots are descent from the target itself, filled where the whole cost is lower
-    with the mode than without; crosses are descent from small weights. Two layers have a soft threshold, which all
-    starts find. From three layers on a mode jumps to zero; which minimum is found depends on the start, and small
-    weights find nothing but zero.
+    where the mode's own is local only. Dots are descent from the target itself, hollow where the whole cost is lower
+    without the mode; crosses are descent from small weights. Two layers have a soft threshold, which all starts find.
+    From three layers on a mode jumps to zero; which minimum is found depends on the start, and small weights find
+    nothing but zero.
     """
 
     id: ClassVar[str] = "optimisers/decay"
@@ -351,7 +351,7 @@ class Noise(Experiment):
                     return np.stack([loss[:, [_LOOKS.index(k) for k in w]].mean(axis=1) for w in windows], axis=1)
 
                 told[i, b, j] = _passes(batch, beta) if draw == "shuffled" else _formula(batch, beta, draw)
-                found[i, b, j], error[i, b, j] = _measured(ends, 0.7 * _formula(batch, beta, draw))
+                found[i, b, j], error[i, b, j] = _measured(ends, 0.5 * _formula(batch, beta, draw))
         progress(1, 1)
         words = ("draw", "beta", "batch")
         return xarray.Dataset(

@@ -55,7 +55,8 @@ def decayed(data: xarray.Dataset) -> Figure:
             axes.plot(fine, np.where(gone, np.nan, lowest), color=colour, lw=1.6, label=f"$s = {s:g}$")
             axes.plot(fine, np.where(gone, 0, np.nan), color=colour, lw=1.6)
             axes.plot(fine, np.where(gone & (local > 0), local, np.nan), color=colour, lw=1.2, ls="--")
-            large, lower = part["large"].values, (part["saved"].values > 0) | (depth == 2)
+            large = part["large"].values
+            lower = (part["saved"].values > 0) | (large < 0.01 * s) | (depth == 2)  # of two equal costs neither is
             axes.plot(decays[lower], large[lower], "o", color=colour, ms=4)
             axes.plot(decays[~lower], large[~lower], "o", color=colour, mfc="white", ms=4)
             axes.plot(decays, part["small"], "x", color=colour, ms=7, mew=0.8)
@@ -66,8 +67,8 @@ def decayed(data: xarray.Dataset) -> Figure:
     for label, style in (
         ("global minimum", {"lw": 1.6}),
         ("local minimum", {"lw": 1.2, "ls": "--"}),
-        ("from the target, lower than zero", {"marker": "o", "ls": "", "ms": 4}),
-        ("from the target, not lower", {"marker": "o", "ls": "", "ms": 4, "mfc": "white"}),
+        ("from the target", {"marker": "o", "ls": "", "ms": 4}),
+        ("from the target, zero is lower", {"marker": "o", "ls": "", "ms": 4, "mfc": "white"}),
         ("from small weights", {"marker": "x", "ls": "", "ms": 7, "mew": 0.8}),
     ):
         handles += panels[0].plot([], [], color=THEORY, label=label, **style)
