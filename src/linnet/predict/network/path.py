@@ -184,7 +184,7 @@ def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: floa
 
 def solving(
     chain: Chain, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float, goal: float
-) -> scipy.integrate.OdeSolver:
+) -> "scipy.integrate.OdeSolver":
     """A solver of what these weights move by, since large ones move by little; `goal` is the size of what is learned.
 
     The field is minus the slope, or with a step size that of the flow which descent follows.
@@ -206,7 +206,7 @@ def solving(
     return (scipy.integrate.BDF if stiff else scipy.integrate.DOP853)(velocity, begin, still, far, **kinds)
 
 
-def tired(solver: scipy.integrate.OdeSolver, chain: Chain) -> bool:
+def tired(solver: "scipy.integrate.OdeSolver", chain: Chain) -> bool:
     """Whether it has come to its end or costs too much."""
     return bool(solver.status != "running" or solver.nfev * chain.operations > _OPERATIONS)
 
