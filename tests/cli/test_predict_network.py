@@ -131,7 +131,7 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
     assert (batched["batch"], batched["largest_stable_lr_with_batches"]) == (8, None)  # not every sample is fitted
     changed = json.loads(typed("mine.toml", "--lr", 0.02, "--json")[1])
     assert changed["lr"] == 0.02
-    assert changed["modes"][0]["value"] == 3
+    assert changed["modes"][0]["value"] == three["modes"][0]["value"]
 
 
 @pytest.mark.parametrize(
