@@ -127,9 +127,11 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
     assert (three["beta"], three["nesterov"], three["averaged"]) == (0.9, True, True)
     assert (three["decay"], three["decoupled"], three["modes"][0]["value"]) == (0.1, True, pytest.approx(2.9))
     assert three["largest_stable_lr"] > 5 * one["largest_stable_lr"]
+    batched = json.loads(typed("own-data", "--batch", 8, "--json")[1])
+    assert (batched["batch"], batched["largest_stable_lr_with_batches"]) == (8, None)  # not every sample is fitted
     changed = json.loads(typed("mine.toml", "--lr", 0.02, "--json")[1])
     assert changed["lr"] == 0.02
-    assert changed["modes"][0]["value"] == 3
+    assert changed["modes"][0]["value"] == three["modes"][0]["value"]
 
 
 @pytest.mark.parametrize(

@@ -866,3 +866,86 @@ def test_steps_that_are_too_long_with_decay(lr, outcome):
     assert said.outcome == outcome
     assert math.isnan(said.learned.step)
     assert said.measure().status == ("diverged" if lr == 5 else "horizon")
+
+
+# Batches --------------------------------------------------------------------------------------------------------------
+
+
+def every_samples_hessian(problem, layers):
+    """n J_i^T J_i of all weights, by automatic differentiation of what the network says to each sample."""
+    inputs = np.asarray(problem.sampled().inputs) * math.sqrt(float(problem.scale)) * float(problem.output_scale)
+
+    def says(weights):
+        out = inputs.T
+        for w in weights:
+            out = w @ out
+        return out.T
+
+    parts = jax.tree.leaves(jax.jacobian(says)([jax.numpy.asarray(w) for w in layers]))
+    jacobians = np.concatenate([np.asarray(part).reshape(*part.shape[:2], -1) for part in parts], axis=2)
+    return len(inputs) * np.einsum("ioa,iob->iab", jacobians, jacobians)
+
+
+@pytest.mark.parametrize(
+    ("network", "start", "n", "training"),
+    [
+        ({"depth": 1}, {"scale": 0.1}, 3, {}),
+        ({"depth": 1}, {"scale": 0.1}, 7, {"beta": 0.6}),
+        ({}, {"kind": "one-zero", "scale": 0.5}, 7, {}),
+        ({"width": 4}, {"scale": 0.5}, 3, {"beta": 0.6, "averaged": True}),
+        ({"width": 4}, {"scale": 0.5}, 7, {}),
+        ({"depth": 3, "width": 3}, {"scale": 0.7}, 7, {"beta": 0.6}),
+    ],
+)
+def test_batches_bear_what_theory_says_of_all_samples(network, start, n, training):
+    rng = np.random.default_rng(11)
+    x = np.linalg.qr(rng.normal(size=(n, 3)))[0] * [3.0, 2.5, 2.0]
+    problem = ln.regression(x, x @ rng.normal(size=(3, 2)), average=n == 7)
+    said = ask(problem, network=network, start=start, training={"batch": 2, **training})
+    layers = pushed(said, 3000)[1]
+    layers = [layers[0] @ said.frame.basis, *layers[1:]]  # as the inputs are given
+    hessians = every_samples_hessian(problem, layers)
+    how = {"beta": said.beta, "average": said.averaged}
+    limit = said.largest_stable_lr_with_batches
+    assert limit == pytest.approx(optimisers.largest_batch_lr(hessians, 2, **how), rel=1e-4)
+    assert limit < said.largest_stable_lr
+    for factor, stable in ((0.99, True), (1.01, False)):
+        assert (optimisers.batch_spectral_radius(hessians, 2, factor * limit, **how) < 1) == stable
+    # all samples at once are no batch
+    whole = ask(problem, network=network, start=start, training={"batch": n, **training})
+    assert whole.largest_stable_lr_with_batches == pytest.approx(whole.largest_stable_lr, rel=1e-6)
+    assert "With batches of 2" in str(said)
+    assert all(name in registry() for source in said.theory for name in source.claims)
+
+
+def test_batches_without_a_formula_are_unknown():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(12, 3))
+    noisy = ln.regression(x, x @ rng.normal(size=(3, 2)) + rng.normal(size=(12, 2)))
+    exact = ln.regression(x, x @ rng.normal(size=(3, 2)))
+    tables = {"network": {"width": 5}, "start": {"scale": 0.3}}
+    for problem, training, why in (
+        (noisy, {}, "does not fit every sample"),
+        (exact, {"decay": 0.01}, "does not fit every sample"),
+        (exact, {"beta": 0.5, "nesterov": True}, "Nesterov"),
+    ):
+        said = ask(problem, **tables, training={"batch": 4, **training})
+        assert math.isnan(said.largest_stable_lr_with_batches)
+        assert said.theory[-1].claims == ()
+        assert why in said.theory[-1].origin
+        assert "With batches of 4: unknown" in str(said)
+    narrow = ask(exact, network={"width": 1}, start={"scale": 0.3}, training={"batch": 4})
+    assert math.isnan(narrow.largest_stable_lr_with_batches)
+    many = ln.regression(x := rng.normal(size=(1000, 8)), x @ rng.normal(size=(8, 6)))
+    large = ask(many, network={"depth": 1}, start={"scale": 0.1}, training={"batch": 4})
+    assert "cost too much" in large.theory[-1].origin
+    assert ask(exact, **tables).largest_stable_lr_with_batches is None
+    for problem, batch, data, why in (
+        (exact, 13, None, "training.batch = 13 is not allowed: there are 12 samples"),
+        (None, 2, {"spectrum": [2.0, 1.0]}, "training.batch = 2 is not allowed with a spectrum"),
+        (exact, 0, None, "training.batch = 0"),
+    ):
+        with pytest.raises(InputError, match=re.escape(why)):
+            ask(problem, data=data, **tables, training={"batch": batch})
+    with pytest.raises(InputError, match="run is not allowed with batch = 4"):
+        ask(exact, **tables, training={"batch": 4}).measure()

@@ -59,6 +59,9 @@ Standardise = Annotated[
 ]
 Center = Annotated[bool, typer.Option("--center", help="Subtract the column means of inputs and labels.")]
 Intercept = Annotated[bool, typer.Option("--intercept", help="Append a column of ones to the inputs.")]
+Frozen = Annotated[
+    Path | None, typer.Option(help="With --data a frozen W_0 beside the network: labels become Y - X W_0^T.")
+]
 Start = Annotated[
     str | None,
     typer.Option(
@@ -66,10 +69,10 @@ Start = Annotated[
         "xavier_uniform, xavier_normal, torch_linear (what nn.Linear does), lora (that, and a second factor zero)."
     ),
 ]
-Beta = Annotated[float, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")]
+Beta = Annotated[float | None, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")]
 Nesterov = Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum: step along g + b v.")]
 Averaged = Annotated[bool, typer.Option("--averaged", help="Averaged momentum, as in Adam: v <- b v + (1 - b) g.")]
-Decay = Annotated[float, typer.Option(help="Weight decay mu, of the loss + mu/2 times all squared weights.")]
+Decay = Annotated[float | None, typer.Option(help="Weight decay mu, of the loss + mu/2 times all squared weights.")]
 Decoupled = Annotated[bool, typer.Option("--decoupled", help="Decay beside the gradient, as in AdamW.")]
 Average = Annotated[
     bool, typer.Option("--average", help="Loss 1/(2n) sum of squares instead of 1/2 sum of squares, with --data.")
@@ -563,9 +566,7 @@ def network(
     standardise: Standardise = False,
     center: Center = False,
     intercept: Intercept = False,
-    frozen: Annotated[
-        Path | None, typer.Option(help="With --data a frozen W_0 beside the network: labels become Y - X W_0^T.")
-    ] = None,
+    frozen: Frozen = None,
     depth: Annotated[int | None, _count("Layers; default 2.")] = None,
     width: Annotated[str | None, typer.Option(help="Hidden neurons: one number, or one a hidden layer.")] = None,
     alpha: Annotated[
@@ -576,13 +577,12 @@ def network(
         str | None, typer.Option(help="Standard deviation of gaussian weights (one, or one a layer), or alpha.")
     ] = None,
     lr: Annotated[str | None, typer.Option(help="Step size, or auto (default): a tenth of the largest stable.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Momentum b, from 0 to below 1: v <- b v + g.")] = None,
+    beta: Beta = None,
     nesterov: Nesterov = False,
     averaged: Averaged = False,
-    decay: Annotated[
-        float | None, typer.Option(help="Weight decay mu, of the loss + mu/2 times all squared weights.")
-    ] = None,
+    decay: Decay = None,
     decoupled: Decoupled = False,
+    batch: Annotated[int | None, _count("Samples that a step sees: the largest stable lr with such batches.")] = None,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[
@@ -629,6 +629,7 @@ def network(
             "averaged": averaged or None,
             "decay": decay,
             "decoupled": decoupled or None,
+            "batch": batch,
             "signal": signal,
         },
     )

@@ -15,6 +15,7 @@ class Frame(NamedTuple):
     `scales` are the nonzero singular values of X and `limit` is A_inf, in the frame of X's right singular vectors; X
     and Y already carry the normalisation of the loss. `basis` (orthonormal rows) leads back: A = limit @ basis.
     `beyond` counts the inputs and outputs of whitened data that are left out, since nothing ever happens in them.
+    `units` leads to the samples, where they are known: X = units diag(scales), orthonormal columns.
     """
 
     scales: Float[np.ndarray, " rank"]
@@ -23,6 +24,7 @@ class Frame(NamedTuple):
     samples: int | None
     basis: Float[np.ndarray, "rank d_in"]
     beyond: tuple[int, int] = (0, 0)
+    units: Float[np.ndarray, "n rank"] | None = None
 
     @property
     def d_in(self) -> int:
@@ -85,4 +87,5 @@ def of_samples(problem: Regression) -> Frame:
         scale * unexplained / 2,
         problem.samples,
         np.asarray(basis),
+        units=None if small.frame is None else np.asarray(small.frame),
     )

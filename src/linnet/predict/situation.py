@@ -120,7 +120,7 @@ class Start(Part):
 
 
 class Training(Part):
-    """The step size, momentum, decay, and how many modes are signal."""
+    """The step size, momentum, decay, batches, and how many modes are signal."""
 
     lr: StrictInt | StrictFloat | str = "auto"
     beta: float = Field(default=0.0, ge=0, lt=1)
@@ -128,6 +128,7 @@ class Training(Part):
     averaged: bool = False
     decay: float = Field(default=0.0, ge=0, le=LARGEST, allow_inf_nan=False)
     decoupled: bool = False
+    batch: int | None = Field(default=None, ge=1)
     signal: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
@@ -151,7 +152,8 @@ class Situation(Part):
       deviation of gaussian weights, one or one a layer; alpha of one-zero and balanced), `seed`.
     - `training`: `lr` ("auto": a tenth of the largest stable), `beta` (momentum: v <- beta v + g; `nesterov`: steps go
       along g + beta v; `averaged`: v <- beta v + (1 - beta) g), `decay` (of the loss + decay/2 sum |W_l|^2;
-      `decoupled`: weights shrink by lr decay beside the step), `signal` (how many modes are signal: when to stop).
+      `decoupled`: weights shrink by lr decay beside the step), `batch` (samples that a step sees: the largest stable
+      lr with them; all else is told of training on all samples), `signal` (how many modes are signal: when to stop).
 
         Situation(data={"spectrum": [3, 1]}, network={"depth": 2, "width": 64}, start={"scale": 0.1})
     """

@@ -1,8 +1,9 @@
 """What becomes of a user's own network, from all subjects at once.
 
 `plan` is what was asked, `modes` what is learned, `chain` the network in NumPy, `end` where it ends and how sharp that
-is, `rest` where with decay, `clock` when by closed forms, `path` when by following it, `step` what a step size does,
-`course` all of these in their order, `result` what is told, `run` the exact training beside it.
+is, `rest` where with decay, `batch` which steps batches bear there, `clock` when by closed forms, `path` when by
+following it, `step` what a step size does, `course` all of these in their order, `result` what is told, `run` the exact
+training beside it.
 """
 
 import math
@@ -13,6 +14,7 @@ from linnet._check import InputError
 from linnet.predict.answer import Hypothesis, Loss, Source, When
 from linnet.predict.data import OwnSamples
 from linnet.predict.frame import Frame
+from linnet.predict.network.batch import bearable, checked
 from linnet.predict.network.chain import Chain
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.course import Course, coursed
@@ -79,6 +81,7 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     u, s, vt = np.linalg.svd(best, full_matrices=False)
     kept = within_reach = int(np.sum(s > _ROUNDING * s[0]))
     training = situation.training
+    checked(training.batch, frame)
     plan = planned(situation, frame, hidden, s[0])
     state = begun(plan, situation.start.seed, frame, u[:, :kept], vt[:kept])
     optimiser = Optimiser(training.beta, training.nesterov, training.averaged, training.decay, training.decoupled)
@@ -99,6 +102,8 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(course)
     cost = frame.loss(matrix_of(state))
+    fits = floor + frame.unexplained <= _ROUNDING * cost
+    batches = None if training.batch is None else bearable(chain, frame, end, training.batch, optimiser, fits)
     return NetworkPrediction(
         prepared=prepared,
         title=situation.title,
@@ -120,22 +125,20 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
         predictor_norm=float(np.linalg.norm(s[:kept])),
         lr=lr,
         lr_chosen=training.lr == "auto",
-        beta=optimiser.beta,
-        nesterov=optimiser.nesterov,
-        averaged=optimiser.averaged,
-        decay=optimiser.decay,
-        decoupled=optimiser.decoupled,
+        **optimiser._asdict(),
         end=end.kind,
         largest_stable_lr=_bears(course.edges.end, optimiser),
         largest_stable_lr_at_start=_bears(course.edges.start, optimiser),
         largest_stable_lr_at_flattest_end=_bears(course.edges.flattest, optimiser),
+        batch=training.batch,
+        largest_stable_lr_with_batches=None if batches is None else batches[0],
         outcome=verdict.outcome,
         explanation=verdict.explanation,
         modes_mix=None if verdict.mix is None else When(verdict.mix * lr, verdict.mix),
         fit=clock.when(clock.fit(FIT)) if settles else NEVER,
         learned=clock.when(clock.predictor(LEARNED)) if settles else NEVER,
         stop=_stop(clock, signal) if signal is not None and settles else None,
-        theory=_sources(frame, plan, state, course, optimiser),
+        theory=_sources(frame, plan, state, course, optimiser) + (() if batches is None else batches[1:]),
         frame=frame,
         state=state,
         clock=clock,

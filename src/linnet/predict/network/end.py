@@ -29,13 +29,14 @@ class End(NamedTuple):
     layers: Float[np.ndarray, "layers modes"]  # singular values of the modes, layer by layer
     kernel: Float[np.ndarray, " modes"]
     sharpness: float
+    weights: Flat | None = None  # where they are known
 
 
 def reached(chain: Chain, modes: Modes, weights: Flat) -> End:
     """The end with these weights."""
     layers, (u, v) = chain.layers(weights), (modes.left, modes.right)
     kernel = np.sum(mode_grams(layers, u, v), axis=0)
-    return End(NetworkEnd.REACHED, layer_values(layers, u, v), kernel, chain.sharpness(weights))
+    return End(NetworkEnd.REACHED, layer_values(layers, u, v), kernel, chain.sharpness(weights), weights)
 
 
 def expected(frame: Frame, chain: Chain, state: Weights, modes: Modes, plan: Plan) -> End:
@@ -43,12 +44,14 @@ def expected(frame: Frame, chain: Chain, state: Weights, modes: Modes, plan: Pla
     values = ends_of(modes, plan)
     known = plan.aligned and (modes.alone.all() or (plan.kind == "one-zero" and plan.depth == 2))
     kind = NetworkEnd.REACHED if known else NetworkEnd.BALANCED if plan.guess else NetworkEnd.ESTIMATED
+    weights = None
     if plan.drawn or not feasible(chain):
         top = at_most(frame, chain, end_grams(frame, state, modes, values, plan), modes.matrix)
     else:
         layers = _aligned(modes, plan, values)
-        top = Chain(frame, layers, plan.hidden).sharpness(flat(layers))
-    return End(kind, values, kernels(values), top)
+        weights = flat(layers)
+        top = Chain(frame, layers, plan.hidden).sharpness(weights)
+    return End(kind, values, kernels(values), top, weights)
 
 
 def at_most(frame: Frame, chain: Chain, grams: Grams, matrix: Any) -> float:

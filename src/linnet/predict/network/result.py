@@ -111,6 +111,8 @@ class NetworkPrediction(Prediction):
     largest_stable_lr: float  # 2 over the sharpness (of the whole Hessian) where it ends; its own limit with momentum
     largest_stable_lr_at_start: float  # 2 over the sharpness of the start
     largest_stable_lr_at_flattest_end: float  # no end allows more; NaN where decay leaves other minima
+    batch: int | None  # samples that a step sees; None: all
+    largest_stable_lr_with_batches: float | None  # in mean square, where it ends; NaN: unknown, None: no batches
     outcome: NetworkOutcome  # at this step size
     explanation: str
     modes_mix: When | None  # when entries of A between modes become visible at this step size, out of rounding
@@ -146,6 +148,8 @@ class NetworkPrediction(Prediction):
         """The exact training of the network itself beside the prediction."""
         from linnet.predict.network.run import measured
 
+        if self.batch is not None:
+            raise InputError(f"run is not allowed with batch = {self.batch}: the exact run sees all samples.")
         rank = self.frame.scales.size
         if rank > _LARGEST_RUN:
             raise InputError(f"data of rank {rank} cannot be measured: exact runs need a rank <= {_LARGEST_RUN}.")

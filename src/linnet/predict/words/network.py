@@ -51,6 +51,7 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
         f"lr = {said.lr:.4g}{_momentum(said)}: [bold]{_outcome(said)}[/]; {said.explanation}.",
         f"Largest stable lr: {said.largest_stable_lr:.4g} {_WHERE[said.end]}, "
         f"{said.largest_stable_lr_at_start:.4g} at the start{_flattest(said)}.",
+        *_batches(said),
         *(_end(said, seen) if said.settles else ()),
         *map(_source, said.theory),
     ]
@@ -62,6 +63,14 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
 def _flattest(said: NetworkPrediction) -> str:
     most = said.largest_stable_lr_at_flattest_end
     return "" if math.isnan(most) else f", at most {most:.4g} at any end"
+
+
+def _batches(said: NetworkPrediction) -> list[str]:
+    most = said.largest_stable_lr_with_batches
+    if most is None:
+        return []
+    told = "unknown" if math.isnan(most) else f"{most:.4g}, {'above' if most > said.lr else 'below'} this lr"
+    return [f"With batches of {said.batch}: {told}; all else is told of training on all samples."]
 
 
 def _momentum(said: NetworkPrediction) -> str:
