@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 _QUINTIC = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz steps that Muon's implementations make
 
 
+def _optax() -> Any:
+    try:
+        import optax
+    except ImportError:
+        raise InputError("Adam, AdamW and Optax need optax: pip install optax.") from None
+    return optax
+
+
 class Adam(Optimiser):
     """m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2, theta <- theta - lr m^ / (sqrt(v^) + eps), from m = v = 0.
 
@@ -56,9 +64,7 @@ class Adam(Optimiser):
         return False
 
     def _rule(self) -> "optax.GradientTransformation":
-        import optax
-
-        return optax.scale_by_adam(self.beta1, self.beta2, self.eps)
+        return _optax().scale_by_adam(self.beta1, self.beta2, self.eps)
 
     def past(self, weights: Any) -> Any:
         return self._rule().init(weights)
@@ -262,8 +268,7 @@ class Optax(Seeing):
         return self.alike
 
     def _rule(self) -> "optax.GradientTransformationExtraArgs":
-        import optax
-
+        optax = _optax()
         if callable(getattr(self.make, "update", None)):
             return optax.with_extra_args_support(self.make)
         try:
