@@ -538,3 +538,25 @@ def test_runs_on_a_cost_of_ones_own_go_on_too():
     begun = ln.simulate(problem, state, motion, steps=5)
     done = ln.simulate(problem, state, motion, steps=5, after=begun)
     assert jnp.array_equal(done["loss"], ln.simulate(problem, state, motion, steps=10)["loss"])
+
+
+def test_schedules_keep_single_precision():
+    (x, y), state = data(), ln.cast(network(), jnp.float32)
+    problem = ln.regression(x, y, average=True)
+    for motion in (ln.GradientDescent(optax.linear_schedule(0.05, 0.0, 50)), ln.Momentum(lambda k: jnp.asarray(0.01))):
+        run = ln.simulate(problem, state, motion, steps=50)
+        assert run.final.layers[0].dtype == jnp.float32
+        assert run["loss"][-1] < run["loss"][0]
+
+
+def test_networks_that_come_from_compressed_ones_are_compressed():
+    x, y = data()
+    problem = ln.regression(x, y, average=True)
+    small = ln.gaussian(KEY, problem, 100, 0.1)
+    phi = ln.propagator(problem)
+    for other in (ln.gauge(KEY, small, spread=2.0), small.carried(phi), small.compress()):
+        assert other.compressed
+    full = network((4, 20, 3))
+    assert full.compress().compressed
+    assert not full.compress().expand(full).compressed
+    assert not network((4, 2, 3)).compress().compressed  # nothing was cut

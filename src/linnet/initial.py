@@ -230,7 +230,7 @@ def gauge(key: Key[Array, ""], state: Weights, *, spread: float = 30.0) -> Weigh
         u, v, values = (np.asarray(x) for x in _basis(k, layers[i].shape[0]))
         s = np.exp(size * values)
         layers[i], layers[i + 1] = (u * s) @ (v.T @ layers[i]), (layers[i + 1] @ v) / s @ u.T
-    return Weights(layers)
+    return Weights(layers, compressed=state.compressed)
 
 
 @sampler("d")

@@ -33,8 +33,7 @@ class GradientDescent(Optimiser):
     def advance(self, problem: Problem, state: Any, past: Any, key: Key[Array, ""] | None) -> tuple[Any, Any]:
         if self.on_weights:
             return super().advance(problem, state, past, key)
-        assert not callable(self.lr)
-        return state.descend(problem, self.lr), past
+        return state.descend(problem, self.rate(state)), past
 
     def direction(self, gradient: Any, past: Any) -> tuple[Any, Any]:
         return gradient, past

@@ -137,15 +137,17 @@ class Optimiser(Seeing):
         """The direction of the step from the gradient and the past, and the next past."""
 
     def advance(self, problem: Problem, state: Any, past: Any, key: Key[Array, ""] | None) -> tuple[Any, Any]:
-        assert not callable(self.lr)
         weights = state.trained()
         gradient = self._decayed(self.gradient(problem, state, key), weights, decoupled=False)
         direction, past = self.direction(gradient, past)
         direction = self._decayed(direction, weights, decoupled=True)
         direction = direction if self.rates is None else direction.by_layer(self.rates)
-        lr = self.lr
-        new = jax.tree.map(lambda w, d: w - lr.astype(w.dtype) * d, weights, direction)
-        return eqx.combine(new, state), past
+        lr = self.rate(state)
+        return eqx.combine(jax.tree.map(lambda w, d: w - lr * d, weights, direction), state), past
+
+    def rate(self, state: Any) -> Float[Array, ""]:
+        """The step size of this step, in the precision of the state."""
+        return jnp.asarray(self.lr).astype(self.precision(state))
 
     def _decayed(self, direction: Any, weights: Any, *, decoupled: bool) -> Any:
         if self.decay is None or decoupled != self.decoupled:

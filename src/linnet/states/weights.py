@@ -150,7 +150,8 @@ class Weights(State):
         if phi.widths != (d_in, d_in + d_out, d_out):
             raise InputError(f"phi has widths {phi.widths}: it must have {(d_in, d_in + d_out, d_out)}.")
         stack = jnp.concatenate([self.layers[0], self.layers[1].T], axis=1)
-        return Weights((product(stack, phi.layers[0]), product(phi.layers[1], stack.T)))
+        layers = product(stack, phi.layers[0]), product(phi.layers[1], stack.T)
+        return Weights(layers, compressed=self.compressed)
 
     def project(self, basis: Float[Array, "r d_in"]) -> "Weights":
         """The network seen on the span of the samples (`Regression.project`): W_1 becomes W_1 basis^T."""
