@@ -62,11 +62,11 @@ def normal(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "..."]:
     return jax.random.normal(key, shape, dtype=jnp.float64)
 
 
-@sampler("rows", "columns")
 def haar(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
     """A uniformly distributed matrix with orthonormal columns (rows >= columns)."""
-    q, r = jnp.linalg.qr(jax.random.normal(key, (rows, columns)))
-    return q * jnp.sign(jnp.diagonal(r))
+    xp, (numbers,) = _check.known(normal(key, (rows, columns)))  # in JAX every shape would compile a factorisation
+    q, r = xp.linalg.qr(numbers)
+    return _check.floating(q * xp.sign(xp.diagonal(r)))
 
 
 def _symmetric(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "..."]:
