@@ -560,3 +560,28 @@ def test_networks_that_come_from_compressed_ones_are_compressed():
     assert full.compress().compressed
     assert not full.compress().expand(full).compressed
     assert not network((4, 2, 3)).compress().compressed  # nothing was cut
+
+
+def test_a_motion_may_make_its_states_anew():
+    """Weights that a user's step builds have no mark; those of a compressed start keep it."""
+
+    class Plain(ln.Stepping):
+        def time(self, clock):
+            return clock
+
+        def step(self, problem, state, memory, prepared, key):
+            moved = state.descend(problem, 0.1)
+            return ln.Weights(moved.layers), memory
+
+    problem = ln.factorisation(np.diag([2.0, 1.0]))
+    start = ln.gaussian(KEY, problem, 100, 0.01)
+    run = ln.simulate(problem, start, Plain(), steps=30)
+    assert run.final.compressed
+    assert jnp.array_equal(run["loss"], ln.simulate(problem, start, ln.GradientDescent(0.1), steps=30)["loss"])
+
+
+def test_the_speed_of_a_flow_does_not_move_samples():
+    x, y = data()
+    state = ln.ReluNetwork(np.ones((5, 4)), np.ones((3, 5)), x)
+    motion = ln.InertialFlow(1.0, speed=ln.ReluNetwork(np.ones((5, 4)), np.ones((3, 5)), x))
+    assert jnp.array_equal(ln.simulate(ln.factorisation(y.T), state, motion, time=0.01).final.inputs, x)

@@ -64,7 +64,7 @@ def normal(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "..."]:
 
 def haar(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
     """A uniformly distributed matrix with orthonormal columns (rows >= columns)."""
-    xp, (numbers,) = _check.known(normal(key, (rows, columns)))  # in JAX every shape would compile a factorisation
+    xp, (numbers,) = known(normal(key, (rows, columns)))  # in JAX every shape would compile a factorisation
     q, r = xp.linalg.qr(numbers)
     return _check.floating(q * xp.sign(xp.diagonal(r)))
 

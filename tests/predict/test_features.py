@@ -168,9 +168,14 @@ def test_the_largest_stable_step_of_a_small_start(factor):
 
 def test_the_largest_stable_step_knows_the_width():
     """About as many neurons as samples: the start's kernel has a top eigenvalue of nearly four times the mean one."""
-    # of 34 draws 32 diverge, and two are thrown about for ever at many times the loss of their start
-    given = {"samples": 10, "inputs": 10_000, "width": 11, "v0": 0.1, "sigma0": 300, "seed": 1}
+    given = {"samples": 10, "inputs": 10_000, "width": 11, "v0": 0.1, "sigma0": 300}
     wide = 2 * 10 * 11 / (300**2 * 1e4)  # of a wide network
+    for seed in range(4):  # nearly all draws diverge, a few are thrown about for ever far above their start
+        told = predict.gaussian_features(**given, lr=0.9 * wide, seed=seed)
+        run = told.measure()
+        assert not told.settles
+        assert run.status == "diverged" or run.loss.end > 2 * told.loss.start
+    given["seed"] = 1  # one that diverges
     told = predict.gaussian_features(**given, lr=0.9 * wide)
     run = told.measure()
     assert not told.settles

@@ -164,7 +164,8 @@ class InertialFlow(GradientFlow):
         still = jax.tree.map(jnp.zeros_like, state)
         if self.speed is None:
             return state, still
-        return state, jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(self.speed))
+        speed = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(self.speed))
+        return state, eqx.combine(speed.trained(), still)  # samples in a state do not move
 
     def whole(self, state: Any, rest: Any) -> Any:
         return state, rest

@@ -88,7 +88,9 @@ class _Loop:
     def move(self, state: Any, memory: Any, step: Any) -> tuple[Any, Any]:
         noise = None if self.task.key is None else jax.random.fold_in(self.task.key, step)
         new = self.motion.at(step).step(self.task.problem, state, memory, self.prepared, noise)
-        return jax.tree.map(lambda a, b: b.astype(a.dtype), (state, memory), new)
+        like, structure = jax.tree.flatten((state, memory))
+        leaves = zip(like, jax.tree.leaves(new), strict=True)  # a motion may make its states anew, without their marks
+        return jax.tree.unflatten(structure, [b.astype(a.dtype) for a, b in leaves])
 
     def leap(self, run: _Run) -> _Run:
         """Many steps with one look: what has grown by then is walked again from here, step by step."""
