@@ -351,25 +351,23 @@ def large_imbalance(size: str, lazy: Callable[..., Any] = balance.lazy, seed: Se
     matrices move by O(1/|lambda|); with fewer neurons the large one moves at order t whatever lambda is.
     """
     for d_out, d_in, width, sign in ((3, 4, 3, 1), (4, 3, 3, -1), (4, 4, 2, 1)):
-        full, errors = width == (d_out if sign > 0 else d_in), []
-        sizes = (1e2, 1e4)
-        for large in sizes:
+        full, errors, drifts = width == (d_out if sign > 0 else d_in), [], []
+        for large in (1e2, 1e4):
             target = np.random.default_rng(seed).normal(size=(d_out, d_in))
             problem = factorisation(target)
             start = lambda_balanced(jax.random.key(seed), problem, sign * large, width, scale=large**-0.5)
             times = np.array([0.3, 1.0, 3.0]) / large
             at = balance.flow(times, start, target)
-            case = {"d_out": d_out, "d_in": d_in, "width": width, "lam": sign * large}
             errors.append(float(np.max(np.abs(at.matrix - lazy(times, start, target)))))
-            yield at_most(errors[-1] * large, 50.0, what="error times |lambda|", **case)
-            if full:
-                drift = max(np.max(np.abs(x - y)) for x, y in zip(at[1:], observe.grams(start), strict=True))
-                yield at_most(drift * large, 50.0, what="drift of the Gram matrices times |lambda|", **case)
-            else:
-                late = balance.flow(3.0, start, target)
-                drift = max(np.max(np.abs(x - y)) for x, y in zip(late[1:], observe.grams(start), strict=True))
-                yield at_least(drift, 1.0, what="drift of the large Gram matrix at t = 3", **case)
-        yield at_most(errors[1] / errors[0], 0.02, what="error, at 1e4 over that at 1e2", width=width, sign=sign)
+            seen = at if full else balance.flow(3.0, start, target)
+            drifts.append(max(np.max(np.abs(x - y)) for x, y in zip(seen[1:], observe.grams(start), strict=True)))
+        case = {"d_out": d_out, "d_in": d_in, "width": width, "sign": sign}
+        yield at_most(errors[1] / errors[0], 0.02, what="error, at |lambda| = 1e4 over that at 1e2", **case)
+        drift = drifts[1] / drifts[0]
+        if full:
+            yield at_most(drift, 0.02, what="drift of the Gram matrices, the same ratio", **case)
+        else:
+            yield within(drift, 0.8, 1.25, what="drift of the large Gram matrix at t = 3, the same ratio", **case)
 
 
 def _saddle(start: Weights, target: Any) -> bool:
