@@ -285,10 +285,11 @@ def test_cross_entropy_by_mini_batches_is_pytorchs():
 
 def rows_of(batch, steps, n=10):
     """The samples that each step saw: labels are powers of two, and the first gradient tells which were there."""
-    problem = ln.regression(np.ones((n, 1)), 2.0 ** np.arange(n))
-    prepared, memory, out = batch.prepare(problem), batch.memory(problem), []
+    problem, state = ln.regression(np.ones((n, 1)), 2.0 ** np.arange(n)), ln.Weights((np.ones((1, 1)),))
+    prepared, memory, out = batch.prepare(problem, state), batch.memory(problem, state), []
     for k in range(steps):
-        seen, memory = batch.at(jnp.asarray(k)).seen(problem, prepared, memory, jax.random.fold_in(KEY, k))
+        samples, memory = batch.at(jnp.asarray(k)).seen(prepared, memory, jax.random.fold_in(KEY, k))
+        seen = state.seen(problem, *samples)[1]
         assert float(seen.scale) == pytest.approx(n / seen.samples)
         out.append(np.rint(np.log2(np.asarray(seen.labels)[0])).astype(int))
     return np.array(out)

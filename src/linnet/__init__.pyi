@@ -113,6 +113,9 @@ from linnet.motion import (
 from linnet.motion import (
     loss_below as loss_below,
 )
+from linnet.networks import conv as conv
+from linnet.networks import mlp as mlp
+from linnet.networks import unet as unet
 from linnet.outcome import Kept as Kept
 from linnet.outcome import Outcome as Outcome
 from linnet.outcome import Status as Status
@@ -142,6 +145,9 @@ from linnet.problems import (
 )
 from linnet.problems import (
     Samples as Samples,
+)
+from linnet.problems import (
+    Softmax as Softmax,
 )
 from linnet.problems import (
     Whitening as Whitening,
@@ -179,11 +185,15 @@ from linnet.problems import (
 from linnet.problems import (
     regression as regression,
 )
+from linnet.problems import (
+    supervised as supervised,
+)
 from linnet.record import Record as Record
 from linnet.record import at as at
 from linnet.record import every as every
 from linnet.record import linear as linear
 from linnet.record import logarithmic as logarithmic
+from linnet.record import pairs as pairs
 from linnet.simulation import cast as cast
 from linnet.simulation import simulate as simulate
 from linnet.states import (
@@ -203,6 +213,9 @@ from linnet.states import (
 )
 from linnet.states import (
     Modes as Modes,
+)
+from linnet.states import (
+    Network as Network,
 )
 from linnet.states import (
     Pair as Pair,

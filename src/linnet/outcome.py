@@ -40,7 +40,8 @@ class Outcome(NamedTuple):
     """What a motion hands back: records along the first axis, and where and how the run ended.
 
     `clock` has the step or time at which each record was taken; a run that has ended repeats its last record.
-    `memory` is what the motion needs to go on from `final`; `states` are those of the records, if they were asked for.
+    `memory` is what the motion needs to go on from `final`, `past` what the observables remembered before
+    their last look; `states` are those of the records, if they were asked for.
     """
 
     values: dict[str, Num[Array, "records ..."]]
@@ -49,5 +50,6 @@ class Outcome(NamedTuple):
     ended: Num[Array, ""]
     final: Any
     memory: Any
+    past: Any
     kept: dict[str, Kept]
     states: Any

@@ -133,6 +133,14 @@ class Problem(eqx.Module):
         """
         raise InputError(f"{type(self).__name__} has no samples: use regression or classification.")
 
+    def output_labels(self) -> Float[Array, "n ..."]:
+        """The labels as rows, for a cost on the outputs of a network, whose columns are samples."""
+        raise InputError(f"{type(self).__name__} is no cost on a network's outputs, sample by sample: use supervised.")
+
+    def with_output_labels(self, labels: Float[Array, "b ..."]) -> "Problem":
+        """The same cost on the outputs for so many samples with these labels, as `seen` weighs them."""
+        raise InputError(f"{type(self).__name__} is no cost on a network's outputs, sample by sample: use supervised.")
+
     def sampler(self) -> "Sampler":
         """The law of fresh samples; what all draws share is computed here, once."""
         raise InputError(f"{type(self).__name__} has no law for fresh samples: use regression.")
@@ -174,6 +182,12 @@ class Factorisation(Problem):
 
     def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.scale * (matrix - self.goal)
+
+    def output_labels(self) -> Float[Array, "n d_out"]:
+        return self.goal.T
+
+    def with_output_labels(self, labels: Float[Array, "b d_out"]) -> "Factorisation":
+        return Factorisation(labels.T, self.scale * (self.goal.shape[-1] / labels.shape[0]))
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
         return self.scale * jax.random.normal(key, self.shape, dtype=self.goal.dtype)
@@ -420,6 +434,12 @@ class Logistic(Problem):
     def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
         return -self.scale * self.labels * jax.nn.sigmoid(-self.labels * matrix)
 
+    def output_labels(self) -> Float[Array, "n d_out"]:
+        return self.labels.T
+
+    def with_output_labels(self, labels: Float[Array, "b d_out"]) -> "Logistic":
+        return Logistic(labels.T, self.scale * (self.labels.shape[-1] / labels.shape[0]))
+
 
 class Classification(Problem):
     """C(A) = scale sum_i [log sum_c exp(A x_i)_c - (A x_i)_{y_i}]: softmax cross-entropy of n samples, rows of X.
@@ -443,21 +463,15 @@ class Classification(Problem):
     def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b classes"]) -> "Classification":
         return Classification(inputs, labels, self.scale * (self.inputs.shape[0] / inputs.shape[0]))
 
-    def _margins(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, "n classes"]:
-        """(A x_i)_c - (A x_i)_{y_i}; minus infinity for the class itself."""
-        outputs = product(self.inputs, matrix.T)
-        own = jnp.sum(self.labels * outputs, axis=1, keepdims=True)
-        return jnp.where(self.labels > 0, -jnp.inf, outputs - own)
+    def _outputs(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, "n classes"]:
+        return product(self.inputs, matrix.T)
 
     def cost(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, ""]:
-        # log(1 + the others' shares), which keeps its digits where samples are fitted well
-        return self.scale * jnp.sum(jax.nn.softplus(jax.nn.logsumexp(self._margins(matrix), axis=1)))
+        return self.scale * _cross_entropy(self._outputs(matrix), self.labels)
 
     def gradient(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, "classes d_in"]:
         """scale (P - Y)^T X with the classes' probabilities P."""
-        margins = self._margins(matrix)
-        others = jnp.exp(margins - jax.nn.softplus(jax.nn.logsumexp(margins, axis=1, keepdims=True)))
-        residual = others - self.labels * jnp.sum(others, axis=1, keepdims=True)
+        residual = _softmax_residual(self._outputs(matrix), self.labels)
         return self.scale * transposed_product(residual, self.inputs)
 
     def project(self) -> "Projection[Classification]":
@@ -467,8 +481,64 @@ class Classification(Problem):
 
     def accuracy(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, ""]:
         """The share of samples whose largest output is their class; the first of equal outputs counts."""
-        guess = jnp.argmax(product(self.inputs, matrix.T), axis=1)
-        return jnp.mean(jnp.take_along_axis(self.labels, guess[:, None], axis=1))
+        return _accuracy(self._outputs(matrix), self.labels)
+
+
+class Softmax(Problem):
+    """C(F) = scale sum_i [log sum_c exp F_ci - F_{y_i i}]: softmax cross-entropy of a network's outputs F, classes x n.
+
+    `labels` holds the classes y_i as rows that are 1 in the place of the class and 0 elsewhere.
+    """
+
+    finite: ClassVar[bool] = True
+    labels: Float[Array, "n classes"] = eqx.field(converter=_check.floating)
+    scale: Float[Array, ""] = eqx.field(converter=_check.floating)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.labels.shape[1], self.labels.shape[0]
+
+    def output_labels(self) -> Float[Array, "n classes"]:
+        return self.labels
+
+    def with_output_labels(self, labels: Float[Array, "b classes"]) -> "Softmax":
+        return Softmax(labels, self.scale * (self.labels.shape[0] / labels.shape[0]))
+
+    def cost(self, matrix: Float[Array, "classes n"]) -> Float[Array, ""]:
+        return self.scale * _cross_entropy(matrix.T, self.labels)
+
+    def gradient(self, matrix: Float[Array, "classes n"]) -> Float[Array, "classes n"]:
+        """scale (P - Y)^T with the classes' probabilities P."""
+        return self.scale * _softmax_residual(matrix.T, self.labels).T
+
+    def accuracy(self, matrix: Float[Array, "classes n"]) -> Float[Array, ""]:
+        """The share of samples whose largest output is their class; the first of equal outputs counts."""
+        return _accuracy(matrix.T, self.labels)
+
+
+def _margins(outputs: Float[Array, "n classes"], labels: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
+    """Each output less that of the sample's own class; minus infinity for the class itself."""
+    own = jnp.sum(labels * outputs, axis=1, keepdims=True)
+    return jnp.where(labels > 0, -jnp.inf, outputs - own)
+
+
+def _cross_entropy(outputs: Float[Array, "n classes"], labels: Float[Array, "n classes"]) -> Float[Array, ""]:
+    # log(1 + the others' shares), which keeps its digits where samples are fitted well
+    return jnp.sum(jax.nn.softplus(jax.nn.logsumexp(_margins(outputs, labels), axis=1)))
+
+
+def _softmax_residual(
+    outputs: Float[Array, "n classes"], labels: Float[Array, "n classes"]
+) -> Float[Array, "n classes"]:
+    """P - Y."""
+    margins = _margins(outputs, labels)
+    others = jnp.exp(margins - jax.nn.softplus(jax.nn.logsumexp(margins, axis=1, keepdims=True)))
+    return others - labels * jnp.sum(others, axis=1, keepdims=True)
+
+
+def _accuracy(outputs: Float[Array, "n classes"], labels: Float[Array, "n classes"]) -> Float[Array, ""]:
+    guess = jnp.argmax(outputs, axis=1)
+    return jnp.mean(jnp.take_along_axis(labels, guess[:, None], axis=1))
 
 
 class PseudoHuber(Problem):
@@ -703,18 +773,58 @@ def classification(
     y = _check.double("labels", labels, ndim=1)
     if y.shape != x.shape[:1]:
         raise InputError(f"inputs have {x.shape[0]} rows and labels {y.shape[0]}: they must have one row a sample.")
-    if classes is None:
-        if _check.traced(y):
-            raise InputError("labels are traced, so their number is not known: give classes=...")
-        classes = max(2, math.floor(float(jnp.max(y))) + 1)
-    count = _check.integer("classes", classes, least=2)
-    if not _check.traced(y) and not bool(jnp.all((y == jnp.floor(y)) & (y >= 0) & (y < count))):
-        raise InputError(f"labels hold values other than 0, ..., {count - 1}: labels must be whole numbers of classes.")
-    _check.fits("classes", count, x.shape[0] * count, f"{x.shape[0]} samples of {count} classes")
-    rows = (y[:, None] == jnp.arange(count, dtype=y.dtype)).astype(x.dtype)
+    rows = _one_hot(y, classes).astype(x.dtype)
     scale = _check.floating(1.0 / x.shape[0] if _check.flag("average", average) else 1.0)
-    held_out = None if test is None else classification(*_pair(test), classes=count, average=True)
+    held_out = None if test is None else classification(*_pair(test), classes=rows.shape[1], average=True)
     return Classification(x, rows, scale, test=held_out)
+
+
+def _one_hot(labels: Float[Array, " n"], classes: int | None) -> Float[Array, "n classes"]:
+    """Rows that are 1 in the place of the class."""
+    if classes is None:
+        if _check.traced(labels):
+            raise InputError("labels are traced, so their number is not known: give classes=...")
+        classes = max(2, math.floor(float(jnp.max(labels))) + 1)
+    count = _check.integer("classes", classes, least=2)
+    if not _check.traced(labels) and not bool(
+        jnp.all((labels == jnp.floor(labels)) & (labels >= 0) & (labels < count))
+    ):
+        raise InputError(f"labels hold values other than 0, ..., {count - 1}: labels must be whole numbers of classes.")
+    _check.fits("classes", count, labels.shape[0] * count, f"{labels.shape[0]} samples of {count} classes")
+    return (labels[:, None] == jnp.arange(count, dtype=labels.dtype)).astype(labels.dtype)
+
+
+def supervised(
+    labels: Any, cost: str = "squares", *, average: str | None = None, classes: int | None = None
+) -> Factorisation | Logistic | Softmax:
+    """The cost of a network's outputs f_i on its samples (`Network`), one label a row.
+
+    - cost = "squares": sum |f_i - y_i|^2; "half squares": half of it. A label may have any shape, as outputs may.
+    - cost = "softmax": cross-entropy sum [log sum_c exp f_ic - f_{i y_i}] of classes 0, 1, 2, ... (`classes` of them).
+    - cost = "logistic": sum log(1 + exp(-y f)) over samples and outputs, labels +1 and -1.
+    - `average`: "entries" divides by the number of samples times outputs, "samples" by that of samples, "sum" by 1. By
+      default it is the mean that PyTorch takes: over entries (`MSELoss`, `BCEWithLogitsLoss`), over samples for
+      softmax (`CrossEntropyLoss`).
+    """
+    kind = _check.choice("cost", cost, ("squares", "half squares", "softmax", "logistic"))
+    if average is not None:
+        _check.choice("average", average, ("entries", "samples", "sum"))
+    if classes is not None and kind != "softmax":
+        raise InputError(f"classes = {_check.show(classes)} is not allowed with cost = {kind!r}: it is for softmax.")
+    if kind == "softmax":
+        y = _check.array("labels", labels, ndim=1)
+        rows = _one_hot(y, classes)
+        entries = rows.shape[0]  # a sample is one draw, whatever the number of classes
+    else:
+        y = _check.array("labels", labels, ndim=tuple(range(1, 9)))
+        rows, entries = y.reshape(y.shape[0], -1), y.size
+    over = {"entries": entries, "samples": rows.shape[0], "sum": 1}[average or "entries"]
+    scale = _check.floating(1.0 / over).astype(rows.dtype)
+    if kind == "softmax":
+        return Softmax(rows, scale)
+    if kind == "logistic":
+        return Logistic(_signs(rows).T, scale)
+    return Factorisation(rows.T, scale if kind == "half squares" else 2 * scale)
 
 
 def masked(target: Any, mask: Any, *, scale: float = 1.0, test: Problem | None = None) -> Masked:
@@ -728,10 +838,14 @@ def masked(target: Any, mask: Any, *, scale: float = 1.0, test: Problem | None =
 
 def logistic(labels: Any, *, scale: float = 1.0, test: Problem | None = None) -> Logistic:
     """Logistic cost on entries: C(A) = scale sum log(1 + exp(-Y A)), Y = +-1."""
-    y = _check.array("labels", labels, ndim=(1, 2))
-    if not _check.traced(y) and not bool(jnp.all(jnp.abs(y) == 1)):
-        raise InputError("labels hold values other than -1 and 1: logistic labels must be -1 or 1.")
+    y = _signs(_check.array("labels", labels, ndim=(1, 2)))
     return Logistic(y, _check.number("scale", scale, above=0), test=test)
+
+
+def _signs(labels: Float[Array, "..."]) -> Float[Array, "..."]:
+    if not _check.traced(labels) and not bool(jnp.all(jnp.abs(labels) == 1)):
+        raise InputError("labels hold values other than -1 and 1: logistic labels must be -1 or 1.")
+    return labels
 
 
 def pseudo_huber(target: Any, *, delta: float = 1.0, scale: float = 1.0, test: Problem | None = None) -> PseudoHuber:

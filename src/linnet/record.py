@@ -18,6 +18,10 @@ class Record(abc.ABC):
     def inner(self, horizon: float, discrete: bool) -> np.ndarray:
         """The points; they are rounded for discrete motions and clipped by `points`."""
 
+    def holds(self, step: Any) -> Any:
+        """Whether a step of a run is one of the points, whatever the horizon; may be traced."""
+        raise InputError(f"record = {self} is not allowed here: use every, pairs or at, whose steps are known before.")
+
     def points(self, horizon: float, discrete: bool) -> np.ndarray:
         """Sorted points from 0 to the horizon without repetitions, whole numbers if discrete."""
         raw = np.concatenate([[0.0], np.asarray(self.inner(horizon, discrete), dtype=float), [horizon]])
@@ -38,6 +42,26 @@ class Every(Record):
         _check.fits("interval", self.interval, 4 * count, f"a record at each of {count:.3g} points")
         return self.interval * np.arange(np.ceil(horizon / self.interval * (1 - 1e-12)))
 
+    def holds(self, step: Any) -> Any:
+        return step % self.interval == 0
+
+
+@dataclass(frozen=True)
+class Pairs(Record):
+    """Every `interval` steps, and the step after."""
+
+    interval: int
+
+    def inner(self, horizon: float, discrete: bool) -> np.ndarray:
+        if not discrete:
+            raise InputError("pairs is not allowed for a flow: it has no steps; use every.")
+        first = Every(self.interval).inner(horizon, discrete)
+        both = np.concatenate([first, first + 1])
+        return both[both <= horizon]
+
+    def holds(self, step: Any) -> Any:
+        return step % self.interval <= 1
+
 
 @dataclass(frozen=True)
 class At(Record):
@@ -52,6 +76,9 @@ class At(Record):
         if discrete and np.any(points != np.round(points)):
             raise InputError("record asks for fractions of a step: steps are whole numbers.")
         return points
+
+    def holds(self, step: Any) -> Any:
+        return (step == np.asarray(self.where)).any()
 
 
 @dataclass(frozen=True)
@@ -83,6 +110,14 @@ class Logarithmic(Record):
 def every(interval: float) -> Record:
     """Record every `interval` steps (or units of time)."""
     return Every(_check.real("interval", interval, above=0))
+
+
+def pairs(interval: int) -> Record:
+    """Record every `interval` steps, and the step after each: an orbit of period two has two sides.
+
+    At the edge of stability weights flip at every step, so that records at an even interval show one side alone.
+    """
+    return Pairs(_check.integer("interval", interval, least=2))
 
 
 def at(points: Sequence[float] | Any) -> Record:

@@ -12,11 +12,12 @@ from jaxtyping import Array, Int, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.problems import Problem
+from linnet.problems import Problem, Samples
+from linnet.states import State
 
 
 class Batches(eqx.Module):
-    """Which samples a step sees, as the problem that they make: a subclass gives `seen`."""
+    """Which samples a step sees: a subclass gives `seen`."""
 
     @property
     def random(self) -> bool:
@@ -27,21 +28,21 @@ class Batches(eqx.Module):
         """The batches as they are at this step; the same at all unless they have an order."""
         return self
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problem: Problem, state: State) -> None:
         """Refuses a problem that has not what it shows."""
         return
 
-    def prepare(self, problem: Problem) -> Any:
+    def prepare(self, problem: Problem, state: State) -> Any:
         """What all steps share."""
         return None
 
-    def memory(self, problem: Problem) -> Any:
+    def memory(self, problem: Problem, state: State) -> Any:
         """What one step leaves for the next."""
         return None
 
     @abc.abstractmethod
-    def seen(self, problem: Problem, prepared: Any, memory: Any, key: Key[Array, ""] | None) -> tuple[Problem, Any]:
-        """The problem that the step sees, and the next memory."""
+    def seen(self, prepared: Any, memory: Any, key: Key[Array, ""] | None) -> tuple[Samples, Any]:
+        """The samples that the step sees, and the next memory."""
 
 
 class MiniBatch(Batches):
@@ -80,25 +81,25 @@ class MiniBatch(Batches):
     def at(self, step: Int[Array, ""]) -> "MiniBatch":
         return eqx.tree_at(lambda batch: batch.now, self, step, is_leaf=lambda x: x is None)
 
-    def check(self, problem: Problem) -> None:
-        n = jax.eval_shape(problem.sampled).inputs.shape[0]
+    def check(self, problem: Problem, state: State) -> None:
+        n = jax.eval_shape(state.sampled, problem).inputs.shape[0]
         if self.order is None and self.draw != "replacement" and self.size > n:
             raise InputError(f"size = {self.size} is not allowed: there are {n} samples.")
         if self.order is not None and not _check.traced(self.order) and int(self.order.max()) >= n:
             raise InputError(f"order names sample {int(self.order.max())}: there are {n} samples, from 0 on.")
 
-    def prepare(self, problem: Problem) -> Any:
-        return problem.sampled()
+    def prepare(self, problem: Problem, state: State) -> Any:
+        return state.sampled(problem)
 
-    def memory(self, problem: Problem) -> Any:
+    def memory(self, problem: Problem, state: State) -> Any:
         """The order of this pass."""
         if self.order is not None or self.draw != "shuffled":
             return None
-        return jnp.arange(jax.eval_shape(problem.sampled).inputs.shape[0], dtype=jnp.int32)
+        return jnp.arange(jax.eval_shape(state.sampled, problem).inputs.shape[0], dtype=jnp.int32)
 
-    def seen(self, problem: Problem, prepared: Any, memory: Any, key: Key[Array, ""] | None) -> tuple[Problem, Any]:
+    def seen(self, prepared: Any, memory: Any, key: Key[Array, ""] | None) -> tuple[Samples, Any]:
         rows, memory = self._rows(prepared.inputs.shape[0], memory, key)
-        return problem.seen(prepared.inputs[rows], prepared.labels[rows]), memory
+        return Samples(prepared.inputs[rows], prepared.labels[rows]), memory
 
     def _rows(self, n: int, memory: Any, key: Key[Array, ""] | None) -> tuple[Int[Array, " size"], Any]:
         if self.order is not None:
@@ -131,16 +132,16 @@ class Online(Batches):
             raise InputError(f"draw = {_check.show(draw)} is not allowed: draw must be a function of (key, size).")
         self.draw = draw
 
-    def check(self, problem: Problem) -> None:
-        self.prepare(problem)
+    def check(self, problem: Problem, state: State) -> None:
+        self.prepare(problem, state)
 
-    def prepare(self, problem: Problem) -> Any:
+    def prepare(self, problem: Problem, state: State) -> Any:
         return problem.sampler() if self.draw is None else None
 
-    def seen(self, problem: Problem, prepared: Any, memory: Any, key: Key[Array, ""] | None) -> tuple[Problem, Any]:
+    def seen(self, prepared: Any, memory: Any, key: Key[Array, ""] | None) -> tuple[Samples, Any]:
         assert key is not None
         if self.draw is None:
-            return problem.seen(*prepared.draw(key, self.size)), memory
+            return prepared.draw(key, self.size), memory
         with _check.traceable("draw"):
             inputs, labels = self.draw(key, self.size)
-        return problem.seen(jnp.asarray(inputs), jnp.asarray(labels)), memory
+        return Samples(jnp.asarray(inputs), jnp.asarray(labels)), memory

@@ -72,37 +72,36 @@ class GradientFlow(Motion):
 
     def memory(self, problem: Problem, state: Any) -> Any:
         """Where the solver's next step ends with the state of its controller, and the solver's own state."""
-        term, zero, begin = self.term(problem), jnp.zeros(()), self.begin(state)
+        term, zero, begin = self.term(problem, state), jnp.zeros(()), self.begin(state)
         order = self.solver.error_order(term)
         pace = self._controller(state).init(term, zero, zero, begin, None, None, self.solver.func, order)
         inside = self.solver.init(term, zero, zero, begin, None)
         return jax.tree.map(jnp.asarray, (pace, inside, self.rest(begin)))
 
-    def term(self, problem: Problem) -> Any:
-        """The right side of the equation, for diffrax."""
-        return diffrax.ODETerm(lambda t, y, args: self.derivative(problem, y))
+    def term(self, problem: Problem, like: State) -> Any:
+        """The right side of the equation, for diffrax; `like` has what does not move."""
+        return diffrax.ODETerm(lambda t, y, args: self.derivative(problem, y, like))
 
-    def derivative(self, problem: Problem, y: Any) -> Any:
+    def derivative(self, problem: Problem, y: Any, like: State) -> Any:
         """dtheta/dt."""
-        moved = y.velocity(problem)
+        moved = eqx.combine(y, like).velocity(problem).trained()
         if self.decay is not None:
             decay = self.decay
-            pulled = jax.tree.map(lambda v, w: v - decay * w, moved.trained(), y.trained())
-            moved = eqx.combine(pulled, moved)
+            moved = jax.tree.map(lambda v, w: v - decay * w, moved, y)
         return moved if self.rates is None else moved.by_layer(self.rates)
 
-    # what is integrated is the state, and in a subclass more: a pair of functions leads there, and one back
+    # what moves of the state is integrated, and in a subclass more: a pair of functions leads there, and one back
 
     def begin(self, state: Any) -> Any:
         """What is integrated, at the start."""
-        return state
+        return state.trained()
 
     def whole(self, state: Any, rest: Any) -> Any:
         """What is integrated, from a state and the rest of it."""
-        return state
+        return state.trained()
 
     def state(self, y: Any) -> Any:
-        """The state in what is integrated."""
+        """What moves of the state in what is integrated."""
         return y
 
     def rest(self, y: Any) -> Any:
@@ -155,20 +154,20 @@ class InertialFlow(GradientFlow):
         if self.speed is not None and (type(self.speed) is not type(state) or shapes != wanted):
             raise InputError(f"speed is a {type(self.speed).__name__} of shapes {shapes}: it must be like the state.")
 
-    def derivative(self, problem: Problem, y: Any) -> Any:
+    def derivative(self, problem: Problem, y: Any, like: State) -> Any:
         state, speed = y
-        force = super().derivative(problem, state)
+        force = super().derivative(problem, state, like)
         return speed, jax.tree.map(lambda f, v: f - self.friction * v, force, speed)
 
     def begin(self, state: Any) -> Any:
-        still = jax.tree.map(jnp.zeros_like, state)
+        weights = state.trained()
         if self.speed is None:
-            return state, still
+            return weights, jax.tree.map(jnp.zeros_like, weights)
         speed = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(self.speed))
-        return state, eqx.combine(speed.trained(), still)  # samples in a state do not move
+        return weights, speed.trained()
 
     def whole(self, state: Any, rest: Any) -> Any:
-        return state, rest
+        return state.trained(), rest
 
     def state(self, y: Any) -> Any:
         return y[0]
@@ -193,10 +192,14 @@ class _Loop:
     """The loop of one run. Steps and their sizes are diffrax's; with its loop the program is three times as large."""
 
     def __init__(self, motion: GradientFlow, task: Task):
-        self.motion, self.task, self.term = motion, task, motion.term(task.problem)
+        self.motion, self.task, self.term = motion, task, motion.term(task.problem, task.start)
         self.controller: Any = motion._controller(task.start)
         self.solver = _ready(motion.solver, self.controller, reverse=bool(task.reverse))
         self.order = self.solver.error_order(self.term)
+
+    def state(self, y: Any) -> Any:
+        """The state in what is integrated."""
+        return eqx.combine(self.motion.state(y), self.task.start)
 
     def step(self, run: _Run, goal: Array) -> _Run:
         """One step of the solver, kept or refused, no further than to the next point."""
@@ -218,9 +221,9 @@ class _Loop:
     def halted(self, run: _Run, path: Any) -> _Run:
         """The run after a step, ended where it has diverged or where its condition holds."""
         task = self.task
-        spoilt = task.spoilt(self.motion.state(run.state))
+        spoilt = task.spoilt(self.state(run.state))
         if task.stop is not None and (level := self.level()) is None:
-            halt = jnp.asarray(task.stop(self.motion.state(run.state), task.problem), dtype=bool)
+            halt = jnp.asarray(task.stop(self.state(run.state), task.problem), dtype=bool)
             run = run._replace(code=jnp.where(halt, Status.CONVERGED.code, run.code))
         elif task.stop is not None:
             value = level(run.state)
@@ -233,11 +236,12 @@ class _Loop:
     def level(self) -> Any:
         """The real number whose fall through zero ends the run inside a step, if its condition has one."""
         level = getattr(self.task.stop, "level", None)
-        return None if level is None else lambda y: level(self.motion.state(y), self.task.problem)
+        return None if level is None else lambda y: level(self.state(y), self.task.problem)
 
-    def record(self, y: Any) -> tuple[dict[str, Array], Any]:
-        state = self.motion.state(y)
-        return self.task.look(state, self.task.memory), state if self.task.states or self.task.keeps else None
+    def record(self, y: Any, time: Array, past: Any) -> tuple[tuple[dict[str, Array], Any], Any]:
+        state = self.state(y)
+        values, past = self.task.look(state, self.task.memory, time, past)
+        return (values, state if self.task.states or self.task.keeps else None), past
 
     def going(self, run: _Run, goal: Array) -> Array:
         return (run.time < goal) & (run.code < 0) & (run.steps < self.motion.max_steps)
@@ -255,12 +259,14 @@ class _Loop:
     def look(self, carry: tuple[_Run, Any], point: tuple[Array, Array]) -> Any:
         """Goes to the next point and looks there; a run that has ended is not looked at again."""
         index, goal = point
-        run, last = carry
+        run, (last, past, before) = carry
         moving = self.going(run, goal) | (index == 0)
         run = self.travel(run, goal)
         self.task.tell(index + 1)
-        seen = jax.lax.cond(moving, lambda: self.record(run.state), lambda: last)
-        return (run, seen), seen
+        seen = jax.lax.cond(
+            moving, lambda: (*self.record(run.state, run.time, past), past), lambda: (last, past, before)
+        )
+        return (run, seen), seen[0]
 
     def start(self) -> _Run:
         task = self.task
@@ -281,10 +287,12 @@ class _Loop:
     def outcome(self) -> Outcome:
         task, points = self.task, self.task.points
         begin = self.start()
-        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(self.record, begin.state))
+        shapes, _ = jax.eval_shape(self.record, begin.state, begin.time, task.past)
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         body = jax.checkpoint(self.look, prevent_cse=False) if task.reverse else self.look
         indices = jnp.arange(points.shape[0])
-        (run, _), (values, states) = jax.lax.scan(body, (begin, blank), (indices, points))
+        carry = (begin, (blank, task.past, task.past))
+        (run, (_, _, past)), (values, states) = jax.lax.scan(body, carry, (indices, points))
         code = jnp.where(run.time < points[-1], Status.STALLED.code, Status.HORIZON.code)
         code = jnp.where(run.code >= 0, run.code, code)
         # a run that stops ends inside a step: what the solver knows of the step's end is of no use then
@@ -294,8 +302,8 @@ class _Loop:
         clock = jnp.minimum(points, run.time)
         kept = _extremes(task, values, states, clock)
         memory = (run.pace, inside, self.motion.rest(run.state))
-        final = self.motion.state(run.state)
-        return Outcome(values, clock, code, run.time, final, memory, kept, states if task.states else None)
+        final = self.state(run.state)
+        return Outcome(values, clock, code, run.time, final, memory, past, kept, states if task.states else None)
 
 
 def _ready(solver: Any, controller: diffrax.PIDController, *, reverse: bool) -> Any:

@@ -19,7 +19,8 @@ class Task(NamedTuple):
     - `state` and `memory`: where the run begins; `start`: where it began before it was ever cut.
     - `points`: the steps or times to look at, in order, from where the run begins to its horizon; the last one may be
       repeated. `dense`: no two of them are more than a step apart.
-    - `look(state, memory)`: the values to record. `states`: whether to record the states too.
+    - `look(state, memory, clock, past)`: the values to record, and what observables remember of that look; `past`: what
+      they remember where the run begins. `states`: whether to record the states too.
     - `stop`: a condition of (state, problem), or None. `spoilt(state)`: whether the run has diverged; `leaps`: whether
       steps may be made without asking that.
     - `keeps`: ("lowest" or "highest", name) for each state to keep; `kept`: those kept before the run was cut.
@@ -33,7 +34,8 @@ class Task(NamedTuple):
     memory: Any
     points: Num[Array, " records"]
     dense: bool
-    look: Callable[[Any, Any], dict[str, Array]]
+    look: Callable[[Any, Any, Any, Any], tuple[dict[str, Array], Any]]
+    past: Any
     states: bool
     stop: Callable[[Any, Any], Any] | None
     spoilt: Callable[[Any], Array]

@@ -40,7 +40,7 @@ class Seeing(Stepping):
 
     def check(self, problem: Problem, state: State) -> None:
         if self.batch is not None:
-            self.batch.check(problem)
+            self.batch.check(problem, state)
 
     def at(self, step: Int[Array, ""]) -> "Seeing":
         if self.batch is None:
@@ -48,14 +48,14 @@ class Seeing(Stepping):
         return eqx.tree_at(lambda motion: motion.batch, self, self.batch.at(step))
 
     def prepare(self, problem: Problem, state: State) -> Any:
-        return None if self.batch is None else self.batch.prepare(problem)
+        return None if self.batch is None else self.batch.prepare(problem, state)
 
     def past(self, weights: Any) -> Any:
         """What it remembers of earlier gradients, at the start."""
         return None
 
     def memory(self, problem: Problem, state: State) -> Any:
-        drawn = None if self.batch is None else self.batch.memory(problem)
+        drawn = None if self.batch is None else self.batch.memory(problem, state)
         past = self.past(state.trained())
         return None if drawn is None and past is None else (past, drawn)
 
@@ -63,11 +63,14 @@ class Seeing(Stepping):
         self, problem: Problem, state: Any, memory: Any, prepared: Any, key: Key[Array, ""] | None
     ) -> tuple[Any, Any]:
         past, drawn = (None, None) if memory is None else memory
+        view = state
         if self.batch is not None:
             own = None if key is None else jax.random.fold_in(key, 1)  # beside the noise of the motion itself
-            problem, drawn = self.batch.seen(problem, prepared, drawn, own)
-        state, past = self.advance(problem, state, past, key)
-        return state, None if memory is None else (past, drawn)
+            samples, drawn = self.batch.seen(prepared, drawn, own)
+            view, problem = state.seen(problem, *samples)
+        moved, past = self.advance(problem, view, past, key)
+        moved = moved if view is state else eqx.combine(moved.trained(), state)  # which keeps all its samples
+        return moved, None if memory is None else (past, drawn)
 
     @abc.abstractmethod
     def advance(self, problem: Problem, state: Any, past: Any, key: Key[Array, ""] | None) -> tuple[Any, Any]:

@@ -70,12 +70,17 @@ class _Run(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The last record, and what is kept of all of them."""
+    """The last record, what is kept of all of them, and what observables remember: now, and before that record.
+
+    A run that goes on looks at its last point again, with what was remembered before.
+    """
 
     step: Array
     values: dict[str, Array]
     state: Any
     kept: dict[str, Kept]
+    past: Any
+    before: Any
 
 
 class _Loop:
@@ -117,7 +122,7 @@ class _Loop:
         return jnp.asarray(self.task.stop(state, self.task.problem), dtype=bool)
 
     def see(self, run: _Run, last: _Seen) -> _Seen:
-        values = self.task.look(run.state, run.memory)
+        values, past = self.task.look(run.state, run.memory, run.step, last.past)
         kept = {}
         for how, name in self.task.keeps:
             title, value = f"{how} {name}", values[name]
@@ -125,7 +130,7 @@ class _Loop:
             better = value < old.value if how == "lowest" else value > old.value
             new = Kept(run.state, run.step, value)
             kept[title] = jax.tree.map(lambda a, b, better=better: jnp.where(better, a, b), new, old)
-        return _Seen(run.step, values, run.state if self.task.states else None, kept)
+        return _Seen(run.step, values, run.state if self.task.states else None, kept, past, last.past)
 
     def travel(self, run: _Run, goal: Array) -> _Run:
         """Goes to the next point, or to where the run ends."""
@@ -174,12 +179,13 @@ class _Loop:
     def blank(self) -> _Seen:
         """Nothing seen yet."""
         task = self.task
-        values = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(task.look, task.state, task.memory))
+        shapes, _ = jax.eval_shape(task.look, task.state, task.memory, task.points[0], task.past)
+        values = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         worst = {"lowest": jnp.inf, "highest": -jnp.inf}
         kept = dict(task.kept)
         for how, name in task.keeps:
             kept.setdefault(f"{how} {name}", Kept(task.state, task.points[0], jnp.full_like(values[name], worst[how])))
-        return _Seen(task.points[0], values, task.state if task.states else None, kept)
+        return _Seen(task.points[0], values, task.state if task.states else None, kept, task.past, task.past)
 
     def outcome(self) -> Outcome:
         task, points = self.task, self.task.points
@@ -201,7 +207,7 @@ class _Loop:
         code = jnp.where(code < 0, Status.HORIZON.code, code)
         ended = jnp.where(code == Status.DIVERGED.code, run.step + 1, run.step)  # the step that could not be taken
         taken, values, states = records
-        return Outcome(values, taken, code, ended, run.state, run.memory, seen.kept, states)
+        return Outcome(values, taken, code, ended, run.state, run.memory, seen.before, seen.kept, states)
 
 
 def _going(run: _Run, goal: Array) -> Array:

@@ -8,6 +8,7 @@ from linnet.observe.hessian import (
     aligned_blocks,
     aligned_sharpness,
     aligned_spectrum,
+    curvature,
     gauss_newton_product,
     gauss_newton_sharpness,
     hessian_density,
@@ -46,7 +47,7 @@ from linnet.observe.layers import (
     subspace_distance,
 )
 from linnet.observe.noise import gradient_noise, gradient_noise_top
-from linnet.observe.observable import Observable, observable
+from linnet.observe.observable import Observable, When, observable
 from linnet.observe.spectra import (
     accuracy,
     closure_error,
@@ -64,11 +65,13 @@ from linnet.observe.spectra import (
     test_accuracy,
     test_error,
 )
+from linnet.observe.way import on, only, path
 
 __all__ = [
     "Kind",
     "Observable",
     "Point",
+    "When",
     "accuracy",
     "adaptive_sharpness",
     "aligned_blocks",
@@ -76,6 +79,7 @@ __all__ = [
     "aligned_spectrum",
     "classify",
     "closure_error",
+    "curvature",
     "effective_rank",
     "gauss_newton_product",
     "gauss_newton_sharpness",
@@ -106,7 +110,10 @@ __all__ = [
     "named",
     "observable",
     "of_shadow",
+    "on",
+    "only",
     "output_gram",
+    "path",
     "preconditioned_sharpness",
     "refined_distance",
     "refined_kernel",

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from linnet import _check
 from linnet._check import InputError
@@ -21,15 +21,14 @@ DENSE_HESSIAN = 3000  # parameters up to which the Hessian is formed as a matrix
 DENSE_SHARPNESS = 150  # below this a dense eigenproblem is cheaper than Lanczos
 
 
-def _moving(direction: Any) -> Any:
-    """A direction without what training does not move."""
-    return eqx.combine(direction.trained(), jax.tree.map(jnp.zeros_like, direction))
+def _along(function: Callable[[Any], Any], state: State, direction: Any) -> tuple[Any, Any]:
+    """A function of the state and its derivative along a direction of what training moves."""
+    return jax.jvp(lambda weights: function(eqx.combine(weights, state)), (state.trained(),), (direction.trained(),))
 
 
-def _flat(state: Any) -> tuple[Array, Callable[[Array], Any]]:
-    """What moves of a state as one vector, and the way from such a vector to a direction."""
-    flat, back = ravel_pytree(state.trained())
-    return flat, lambda v: eqx.combine(back(v), jax.tree.map(jnp.zeros_like, state))
+def _flat(state: Any) -> Array:
+    """What moves of a state as one vector."""
+    return ravel_pytree(state.trained())[0]
 
 
 _Product = Callable[[State, Problem, Any], Any]
@@ -43,8 +42,7 @@ def _weights(state: State) -> None:
 def hessian_product(state: State, problem: Problem, direction: Any) -> Any:
     """The Hessian of the cost in the state's coordinates applied to a direction (a state), exactly."""
     _weights(state)
-    forward = jax.jvp(lambda s: s.velocity(problem), (state,), (_moving(direction),))[1]
-    return jax.tree.map(jnp.negative, forward)
+    return jax.tree.map(jnp.negative, _along(lambda s: s.velocity(problem), state, direction)[1])
 
 
 def gauss_newton_product(state: State, problem: Problem, direction: Any) -> Any:
@@ -53,7 +51,7 @@ def gauss_newton_product(state: State, problem: Problem, direction: Any) -> Any:
     The Hessian is this part, whose eigenvalues are not negative where C is convex, and `residual_product`.
     """
     _weights(state)
-    matrix, moved = jax.jvp(lambda s: s.matrix, (state,), (_moving(direction),))
+    matrix, moved = _along(lambda s: s.matrix, state, direction)
     return state.change(problem.curvature(matrix, moved))
 
 
@@ -61,13 +59,17 @@ def residual_product(state: State, problem: Problem, direction: Any) -> Any:
     """The residual part of the Hessian, sum_ij G_ij d^2 A_ij / dtheta^2 with G = dC/dA, applied to a direction."""
     _weights(state)
     gradient = problem.gradient(state.matrix)
-    return jax.jvp(lambda s: s.change(gradient), (state,), (_moving(direction),))[1]
+    return _along(lambda s: s.change(gradient), state, direction)[1]
 
 
 def _acting(state: State, problem: Problem, product: _Product) -> tuple[Array, Callable[[Array], Array]]:
     """The state as a vector, and a part of its Hessian as a map of such vectors."""
-    flat, back = _flat(state)
-    return flat, lambda v: _flat(product(state, problem, back(v)))[0]
+    _weights(state)
+    flat, back = ravel_pytree(state.trained())
+    if product is hessian_product and state.whole:  # what all products share is computed once
+        force = jax.linearize(lambda weights: eqx.combine(back(weights), state).velocity(problem).trained(), flat)[1]
+        return flat, lambda v: -ravel_pytree(force(v))[0]
+    return flat, lambda v: _flat(product(state, problem, back(v)))
 
 
 def _matrix(flat: Float[Array, " parameters"], act: Callable[[Array], Array]) -> Float[Array, "parameters parameters"]:
@@ -78,7 +80,7 @@ def _matrix(flat: Float[Array, " parameters"], act: Callable[[Array], Array]) ->
 def hessian_matrix(state: State, problem: Problem) -> Float[Array, "parameters parameters"]:
     """The dense Hessian, coordinates in the order of `jax.flatten_util.ravel_pytree(state)`.
 
-    The samples of a `ReluNetwork` do not move and are none of them.
+    What does not move, such as the samples of a `Network`, is none of them.
     """
     flat, act = _acting(state, problem, hessian_product)
     if flat.size > DENSE_HESSIAN:
@@ -165,6 +167,132 @@ def _lanczos(
 def sharpness(state: State, problem: Problem) -> Float[Array, ""]:
     """Sharpness: the largest eigenvalue of the Hessian"""
     return top_hessian().function(state, problem)[0]
+
+
+_CURVATURE = (
+    ("top", (), "Largest eigenvalue of the Hessian"),
+    ("error", (), "Bound on the distance of an eigenvalue from `top`: the residual of its vector"),
+    ("bottom", (), "Smallest eigenvalue that the same products see, a bound of the true one from above"),
+    ("gauss_newton", (), "Share of the Gauss-Newton part in the largest eigenvalue"),
+    ("gradient", (), "Share of the squared gradient along the top eigenvector"),
+    ("products", (), "Hessian products that it took"),
+)
+
+
+@lru_cache
+def curvature(tol: float = 2e-3, matvecs: int = 60) -> Observable:
+    """The two ends of the Hessian, with an error bound, for networks of many parameters.
+
+    Lanczos with full orthogonalisation, begun where the last look ended (its three highest Ritz vectors, so that an
+    eigenvalue which overtakes is seen) and ended as soon as the residual |H v - top v| is below `tol` times the top, or
+    after `matvecs` products; `error` is that residual, and there is an eigenvalue so near. It costs 5 to 15 Hessian
+    products where the last look was not long ago and 15 to 60 at the first, each about two gradients, and one forward
+    derivative for the share of the Gauss-Newton part, <J v, C'' J v> / top. Its parts are `curvature_top`, `_error`,
+    `_bottom`, `_gauss_newton`, `_gradient` and `_products`.
+    """
+    tolerance = _check.real("tol", tol, above=0, below=1)
+    most = _check.integer("matvecs", matvecs, least=2)
+
+    def past(problem: Problem, start: State) -> Float[Array, " parameters"]:
+        # a fixed generic start: curvature must not depend on a seed
+        flat = _flat(start)
+        return jax.random.normal(jax.random.key(0), flat.shape, dtype=flat.dtype)
+
+    def function(state: State, problem: Problem, when: Any, past: Float[Array, " parameters"]) -> Any:
+        """The two ends of the Hessian"""
+        flat, act = _acting(state, problem, hessian_product)
+        found = top_of(act, past, min(most, flat.size), tolerance)
+        vector = ravel_pytree(state.trained())[1](found.vector)
+        matrix, moved = _along(lambda s: s.matrix, state, eqx.combine(vector, state))
+        gradient = _flat(state.velocity(problem))
+        square = jnp.sum(gradient**2)
+        seen = {
+            "top": found.top,
+            "error": found.error,
+            "bottom": found.bottom,
+            "gauss_newton": jnp.sum(moved * problem.curvature(matrix, moved)) / found.top,
+            "gradient": jnp.sum(gradient * found.vector) ** 2 / jnp.where(square > 0, square, 1.0),
+            "products": found.products.astype(flat.dtype),
+        }
+        return seen, found.next
+
+    return Observable("curvature", function, (), past=past, parts=_CURVATURE)
+
+
+class Top(NamedTuple):
+    """The ends of a symmetric map as Lanczos sees them, and where to begin next time."""
+
+    top: Float[Array, ""]
+    error: Float[Array, ""]
+    bottom: Float[Array, ""]
+    vector: Float[Array, " parameters"]
+    next: Float[Array, " parameters"]
+    products: Int[Array, ""]
+
+
+class _Krylov(NamedTuple):
+    basis: Float[Array, "m parameters"]
+    matrix: Float[Array, "m m"]
+    rest: Float[Array, " parameters"]  # what the last product has outside of the basis
+    size: Int[Array, ""]
+    error: Float[Array, ""]
+
+
+def top_of(product: Callable[[Array], Array], first: Float[Array, " parameters"], matvecs: int, tol: float) -> Top:
+    """The largest eigenvalue of a symmetric map with its vector, until its residual is below tol times its size.
+
+    Each new vector is made orthogonal to all earlier ones twice; unused rows of the small matrix hold nothing.
+    """
+    tiny, rounding = (float(x) for x in (np.finfo(first.dtype).tiny, 10 * np.finfo(first.dtype).eps))
+
+    def ritz(matrix: Float[Array, "m m"], size: Array) -> tuple[Array, Array]:
+        used = jnp.arange(matvecs) < size
+        floor = -3 * jnp.max(jnp.abs(matrix)) - 1  # below every value, and apart from all
+        return jnp.linalg.eigh(matrix + jnp.diag(jnp.where(used, 0.0, floor)))
+
+    def apart(vector: Array, basis: Array, size: Array) -> Array:
+        def one(i: Array, left: Array) -> Array:
+            return left - jnp.sum(basis[i] * left) * basis[i]
+
+        return jax.lax.fori_loop(0, 2 * size, lambda i, left: one(i % size, left), vector)
+
+    def step(now: _Krylov) -> _Krylov:
+        norm = jnp.linalg.norm(now.rest)
+        vector = now.rest / jnp.maximum(norm, tiny)
+        j = now.size
+        basis = now.basis.at[j].set(vector)
+        image = product(vector)
+        coupling = jnp.where(j > 0, norm, 0.0)
+        matrix = now.matrix.at[j, j].set(jnp.sum(image * vector))
+        matrix = matrix.at[j, jnp.maximum(j - 1, 0)].add(coupling).at[jnp.maximum(j - 1, 0), j].add(coupling)
+        rest = apart(image, basis, j + 1)
+        values, vectors = ritz(matrix, j + 1)
+        scale = jnp.max(jnp.abs(values) * (jnp.arange(matvecs) >= matvecs - j - 1))
+        error = jnp.linalg.norm(rest) * jnp.abs(vectors[j, -1])
+        ended = jnp.linalg.norm(rest) <= rounding * scale  # nothing is left outside
+        relative = jnp.where(ended, 0.0, error / jnp.maximum(jnp.abs(values[-1]), tiny))
+        return _Krylov(basis, matrix, rest, j + 1, relative)
+
+    begin = _Krylov(
+        jnp.zeros((matvecs, first.size), first.dtype),
+        jnp.zeros((matvecs, matvecs), first.dtype),
+        first,
+        jnp.zeros((), jnp.int32),
+        jnp.full((), jnp.inf, first.dtype),
+    )
+    end = jax.lax.while_loop(lambda now: (now.size < matvecs) & (now.error > tol), step, begin)
+    values, vectors = ritz(end.matrix, end.size)
+    share = jnp.arange(matvecs) >= matvecs - jnp.minimum(end.size, 3)
+    weights = jnp.where(share, 10.0 ** (np.arange(matvecs) - matvecs + 1), 0.0)  # 1, 0.1, 0.01 from the highest on
+    highest = vectors[:, -1] @ end.basis
+    return Top(
+        top=values[-1],
+        error=end.error * jnp.abs(values[-1]),
+        bottom=values[matvecs - end.size],
+        vector=highest / jnp.linalg.norm(highest),
+        next=(vectors @ weights.astype(first.dtype)) @ end.basis,
+        products=end.size,
+    )
 
 
 @observable()

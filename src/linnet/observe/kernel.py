@@ -17,7 +17,7 @@ from linnet._check import InputError, known
 from linnet.linalg import below_and_above
 from linnet.observe.observable import Observable, observable
 from linnet.problems import Problem, Regression
-from linnet.states import ReluNetwork, State, Weights
+from linnet.states import Network, ReluNetwork, State, Weights
 
 DENSE_KERNEL = 4096  # entries of A up to which Theta is formed as a matrix
 
@@ -28,7 +28,7 @@ def kernel_matrix(state: State) -> Float[Array, "entries entries"]:
     entries = state.matrix.size
     if entries > DENSE_KERNEL:
         raise InputError(f"A has {entries} entries: the dense tangent kernel is for at most {DENSE_KERNEL}.")
-    basis = jnp.eye(entries).reshape(entries, *shape)
+    basis = jnp.eye(entries, dtype=state.matrix.dtype).reshape(entries, *shape)
     return jax.vmap(state.tangent)(basis).reshape(entries, entries).T
 
 
@@ -85,11 +85,14 @@ def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
     """Tangent kernel of the predictions on the samples, in their order, normalisation included
 
     Two layers and one output in width w: (1/w^2) (|v|^2 K + X W_1^T W_1 X^T) with K = X X^T (feature learning, section
-    3.4). Several outputs: samples of the first one, then of the next. A `ReluNetwork` predicts samples itself:
-    (D D^T) o K + H H^T with H = relu(X W_1^T) and D = v where a neuron is active, without an output scale.
+    3.4). Several outputs: samples of the first one, then of the next. A `Network` predicts samples itself, without an
+    output scale: J J^T. Of a `ReluNetwork` it is (D D^T) o K + H H^T with H = relu(X W_1^T) and D = v where a neuron
+    is active.
     """
     if isinstance(state, ReluNetwork):
         return _relu_kernel(state)
+    if isinstance(state, Network):
+        return kernel_matrix(state)
     problem = _regression(problem)
     return _kernel_on(problem.sampled().inputs, state, problem)
 
@@ -187,9 +190,10 @@ def refined_distance(sigma0: Any) -> Observable:
 @observable()
 def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
     """Tangent kernel on samples in the direction of the labels, y^T Theta y"""
+    if isinstance(state, Network):  # |J^T y|^2
+        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(state.change(problem.target).trained())]
+        return jnp.sum(jnp.stack(squares))
     (first, v), feature = _one_output(state), _feature(state, problem)
-    if isinstance(state, ReluNetwork):
-        return problem.target[0] @ _relu_kernel(state) @ problem.target[0]
     scale = _regression(problem).output_scale
     return scale**2 * (jnp.sum(v**2) * jnp.sum(feature**2) + jnp.sum((first @ feature) ** 2))
 
@@ -216,7 +220,7 @@ def _regression(problem: Problem) -> Regression:
 
 def _one_output(state: State) -> tuple[Float[Array, "w d_in"], Float[Array, " w"]]:
     """W_1 and v."""
-    layers = state.layers if isinstance(state, Weights | ReluNetwork) else ()
+    layers = state.layers if isinstance(state, Weights | Network) else ()
     if len(layers) != 2 or layers[1].shape[0] != 1:
         raise InputError(f"state = {type(state).__name__} is not allowed: use two layers with one output.")
     return layers[0], layers[1][0]
@@ -227,7 +231,13 @@ def _scaled(state: State) -> tuple[State, Float[Array, ""]]:
     first, v = _one_output(state)
     largest = jnp.maximum(jnp.max(jnp.abs(first)), jnp.max(jnp.abs(v)))
     unit = jnp.where(largest > 0, largest, 1.0)
-    return eqx.tree_at(lambda s: s.layers, state, (first / unit, v[None] / unit)), unit
+    scaled = (first / unit, v[None] / unit)
+    layered = state.with_layers(scaled) if isinstance(state, Network) else eqx.tree_at(_layers, state, scaled)
+    return layered, unit
+
+
+def _layers(state: Any) -> Any:
+    return state.layers
 
 
 def _feature(state: State, problem: Problem) -> Float[Array, " d_in"]:

@@ -11,7 +11,7 @@ from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
 from linnet.observe.spectra import target_bases
 from linnet.problems import Problem
-from linnet.states import EndToEnd, Modes, State, Weights
+from linnet.states import EndToEnd, Modes, Network, State, Weights
 
 
 def grams(state: State) -> tuple[Float[Array, "d_in d_in"], Float[Array, "d_out d_out"]]:
@@ -39,12 +39,12 @@ def output_gram(state: State, problem: Problem) -> Float[Array, "d_out d_out"]:
 @observable("junction")
 def imbalance(state: State, problem: Problem) -> Float[Array, " junctions"]:
     """Frobenius norm of W_l W_l^T - W_{l+1}^T W_{l+1} at each junction of layers"""
-    if isinstance(state, Weights) and state.depth > 1:
+    if isinstance(state, Weights | Network):
         return jnp.stack([jnp.linalg.norm(defect) for defect in state.imbalance()])
     if isinstance(state, Modes):
         above, below = state.values[1:], state.values[:-1]
         return jnp.linalg.norm((above - below) * (above + below), axis=1)
-    raise InputError(f"{type(state).__name__} has no layers to be balanced: use Weights of two or more, or Modes.")
+    raise InputError(f"{type(state).__name__} has no layers to be balanced: use Weights, Modes or Network.")
 
 
 @observable("index")

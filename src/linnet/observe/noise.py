@@ -6,6 +6,7 @@ formed: what acts on the samples is the tangent kernel J J^T, and the layers of 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,13 @@ from linnet.linalg import below_and_above
 from linnet.observe.hessian import eigenvalues
 from linnet.observe.observable import observable
 from linnet.problems import Problem, Samples
-from linnet.states import State, Weights
+from linnet.states import Network, State, Weights
 
 _TOGETHER = 64  # samples whose forces are formed at once
 
 
 def _samples(problem: Problem, start: State) -> Samples:
-    return problem.sampled()
+    return start.sampled(problem)
 
 
 def _outputs(inputs: Float[Array, "n d_in"], matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "n *d_out"]:
@@ -47,6 +48,10 @@ def _spread(
 @observable(preparation=_samples)
 def gradient_noise(state: State, problem: Problem, samples: Samples) -> Float[Array, ""]:
     """Trace of the covariance of the samples' gradients, mean |g_i - g|^2 with the mean g the gradient of the cost"""
+    if isinstance(state, Network):
+        mean = state.velocity(problem).trained()
+        squares = _each(state, problem, samples, lambda g: _total(jax.tree.map(lambda a, b: (a - b) ** 2, g, mean)))
+        return jnp.mean(squares)
     errors, inputs = _errors(state, problem, samples), samples.inputs
     if not isinstance(state, Weights):  # |J^T F|^2 = <F, J J^T F>
         return _spread(errors, inputs, lambda force: jnp.sum(force * state.tangent(force)))
@@ -70,6 +75,8 @@ def _short(factor: Float[Array, "m k"]) -> Float[Array, "r k"]:
 @observable(preparation=_samples)
 def gradient_noise_top(state: State, problem: Problem, samples: Samples) -> Float[Array, ""]:
     """Largest eigenvalue of the covariance of the samples' gradients, whose mean is the gradient of the cost"""
+    if isinstance(state, Network):
+        return _network_top(state, problem, samples)
     errors, inputs = _errors(state, problem, samples), samples.inputs
     n = inputs.shape[0]
 
@@ -80,3 +87,40 @@ def gradient_noise_top(state: State, problem: Problem, samples: Samples) -> Floa
         return (told - jnp.mean(told)) / n
 
     return eigenvalues(product, jnp.zeros(n, dtype=inputs.dtype))[0]
+
+
+# Networks: their samples' gradients have no short form, and are made some at a time
+
+
+def _each(state: Network, problem: Problem, samples: Samples, function: Callable[[Any], Array]) -> Float[Array, " n"]:
+    """A function of each sample's -g_i, scaled so that their mean is that of the cost."""
+
+    def one(sample: Samples) -> Array:
+        view, own = state.seen(problem, sample.inputs[None], sample.labels[None])
+        return function(view.velocity(own).trained())
+
+    return jax.lax.map(one, samples, batch_size=_TOGETHER)
+
+
+def _total(tree: Any) -> Float[Array, ""]:
+    return jnp.sum(jnp.stack([jnp.sum(leaf) for leaf in jax.tree.leaves(tree)]))
+
+
+def _network_top(state: Network, problem: Problem, samples: Samples) -> Float[Array, ""]:
+    """By products with the matrix of all <g_i - g, g_j - g> / n, of which each passes twice through the samples."""
+    n = samples.inputs.shape[0]
+
+    def product(t: Float[Array, " n"]) -> Float[Array, " n"]:
+        centred = t - jnp.mean(t)
+
+        def weigh(total: Any, given: Any) -> tuple[Any, None]:
+            sample, weight = given
+            view, own = state.seen(problem, sample.inputs[None], sample.labels[None])
+            return jax.tree.map(lambda a, g: a + weight * g, total, view.velocity(own).trained()), None
+
+        zero = jax.tree.map(jnp.zeros_like, state.trained())
+        sums = jax.lax.scan(weigh, zero, (samples, centred))[0]
+        told = _each(state, problem, samples, lambda g: _total(jax.tree.map(jnp.multiply, g, sums)))
+        return (told - jnp.mean(told)) / n
+
+    return eigenvalues(product, jnp.zeros(n, dtype=samples.inputs.dtype))[0]

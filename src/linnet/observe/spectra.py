@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from linnet import _check, linalg
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
-from linnet.problems import Classification, Problem
-from linnet.states import Modes, Pair, ReluNetwork, State, Weights
+from linnet.problems import Classification, Problem, Softmax
+from linnet.states import Modes, Network, Pair, State, Weights
 
 
 @observable()
@@ -51,8 +51,8 @@ def test_accuracy(state: State, problem: Problem) -> Float[Array, ""]:
     return _classes(problem.test).accuracy(state.matrix)
 
 
-def _classes(problem: Problem) -> Classification:
-    if not isinstance(problem, Classification):
+def _classes(problem: Problem) -> Classification | Softmax:
+    if not isinstance(problem, Classification | Softmax):
         raise InputError(f"problem = {type(problem).__name__} is not allowed: accuracy needs a classification.")
     return problem
 
@@ -168,8 +168,10 @@ def effective_rank(state: State, problem: Problem) -> Float[Array, ""]:
 
 
 def _layers(state: State, what: str) -> tuple[Array, ...]:
-    if isinstance(state, Weights | ReluNetwork):
+    if isinstance(state, Weights | Network):
         return state.layers
     if isinstance(state, Modes):
         return tuple(state.values)
-    raise InputError(f"{what} need a state with layers: {type(state).__name__} has none; use Weights or Modes.")
+    raise InputError(
+        f"{what} need a state with layers: {type(state).__name__} has none; use Weights, Modes or Network."
+    )

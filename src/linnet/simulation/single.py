@@ -18,7 +18,7 @@ from linnet import _check, observe
 from linnet._check import InputError
 from linnet._compiler import hurried, inside
 from linnet.motion import Motion, Task
-from linnet.observe import Observable
+from linnet.observe import Observable, When
 from linnet.outcome import Kept
 from linnet.problems import Problem
 from linnet.record import At, Record, linear
@@ -101,6 +101,7 @@ class _Before(NamedTuple):
     state: Any
     memory: Any
     clock: Any
+    past: Any
     kept: dict[str, Kept]
 
 
@@ -123,12 +124,22 @@ class _Order(eqx.Module):
     states: bool
     reverse: int
 
-    def look(self, state: Any, memory: Any) -> dict[str, Array]:
-        """What is recorded of a state."""
-        return {
-            name: jnp.asarray(see.look(state, self.problem, self.prepared[name], self.motion, memory))
-            for name, see in self.looks.items()
-        }
+    def look(self, state: Any, memory: Any, clock: Any, past: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+        """What is recorded of a state, and what the observables remember of it."""
+        values: dict[str, Any] = {}
+        kept: dict[str, Any] = {}
+        for name, see in self.looks.items():
+            moment = When(clock, self.motion, memory)
+            seen, new = see.look(state, self.problem, self.prepared[name], moment, past.get(name))
+            values |= {f"{name}_{part}": seen[part] for part, *_ in see.parts} if see.parts else {name: seen}
+            if see.past is not None:
+                kept[name] = new
+        return {name: jnp.asarray(value) for name, value in values.items()}, kept
+
+    def past(self) -> dict[str, Any]:
+        """What the observables remember before their first look."""
+        looks = self.looks.items()
+        return {name: see.begin(self.problem, self.state) for name, see in looks if see.past is not None}
 
     def row(self) -> int:
         """The bytes of a record; asked once for each set of shapes, because asking costs a millisecond."""
@@ -140,7 +151,8 @@ class _Order(eqx.Module):
             if len(_row_bytes) >= 1000:
                 _row_bytes.clear()
             memory = eqx.filter_eval_shape(self.motion.memory, self.problem, self.state)
-            seen = (jax.eval_shape(self.look, self.state, memory), self.state if self.states else None)
+            values, _ = eqx.filter_eval_shape(self.look, self.state, memory, self.points[0], self.past())
+            seen = (values, self.state if self.states else None)
             _row_bytes[known] = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
         return _row_bytes[known]
 
@@ -211,6 +223,7 @@ def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
             points=order.points,
             dense=order.dense,
             look=order.look,
+            past=order.past() | ({} if before is None else before.past or {}),
             states=order.states,
             stop=order.stop,
             spoilt=spoilt,
@@ -231,9 +244,10 @@ def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
         code=out.code,
         ended=out.ended,
         final=out.final,
-        labels=tuple(Label(name, see.dims, see.text) for name, see in order.looks.items()),
+        labels=tuple(Label(*label) for name, see in order.looks.items() for label in see.labels(name)),
         kept=out.kept,
         memory=out.memory,
+        past=out.past,
         states=out.states,
     )
 
@@ -259,7 +273,8 @@ def _array(numbers: Any) -> Array:
 
 
 def _largest(state: Any) -> Array:
-    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array))]))
+    moving = jax.tree.leaves(eqx.filter(state.trained(), eqx.is_array))
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in moving]))
 
 
 def _in_order(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
@@ -354,7 +369,7 @@ def _before(
     if (after.steps is None) != (motion.unit == "time"):
         raise InputError(f"after is not a run of this motion: {type(motion).__name__} runs in {motion.unit}.")
     for what, here, there in (
-        ("observe", set(looks), set(after.values)),
+        ("observe", {label for name, look in looks.items() for label, *_ in look.labels(name)}, set(after.values)),
         ("keep", {f"{how} {name}" for how, name in keeps}, set(after.kept)),
         ("keep", {"states"} if states else set(), set() if after.states is None else {"states"}),
     ):
@@ -368,7 +383,7 @@ def _before(
         raise InputError(f"after does not have the memory of {type(motion).__name__}: give the motion that it had.")
     clock = after.times if after.steps is None else after.steps
     last = clock[-1] if _check.traced(clock) else np.asarray(clock)[-1]
-    return _Before(after.final, after.memory, last, after.kept)
+    return _Before(after.final, after.memory, last, after.past, after.kept)
 
 
 def _listed(names: set[str]) -> str:
@@ -397,11 +412,17 @@ def _keeps(
             )
         memory = eqx.filter_eval_shape(motion.memory, problem, state)
         see = looks[name]
-        seen = jax.eval_shape(lambda s, m, see=see: jnp.asarray(see.look(s, problem, None, motion, m)), state, memory)
-        if seen.shape != ():
+        seen = eqx.filter_eval_shape(lambda s, m, see=see: _value(see, s, problem, motion, m), state, memory)
+        if see.parts or jnp.shape(seen) != ():
             raise InputError(f"keep = {title!r} is not allowed: {name} is not one number.")
         out.append((how, name))
     return tuple(out), "states" in titles
+
+
+def _value(look: Observable, state: Any, problem: Problem, motion: Motion, memory: Any) -> Any:
+    """What an observable sees at the start."""
+    moment = When(jnp.zeros((), jnp.int64), motion, memory)
+    return look.look(state, problem, look.prepare(problem, state), moment, look.begin(problem, state))[0]
 
 
 def observables(given: Any) -> dict[str, Observable]:

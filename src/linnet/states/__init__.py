@@ -3,9 +3,9 @@
 from linnet.states.end_to_end import Balanced, Closure, EndToEnd, Lazy, Mixed
 from linnet.states.mirror import ScalarMirror, SpectralMirror
 from linnet.states.modes import Modes
+from linnet.states.network import Network, ReluNetwork
 from linnet.states.pair import Pair
 from linnet.states.rank_one import RankOne
-from linnet.states.relu import ReluNetwork
 from linnet.states.state import State
 from linnet.states.weights import Weights
 
@@ -16,6 +16,7 @@ __all__ = [
     "Lazy",
     "Mixed",
     "Modes",
+    "Network",
     "Pair",
     "RankOne",
     "ReluNetwork",

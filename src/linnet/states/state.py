@@ -9,7 +9,7 @@ import jax
 from jaxtyping import Array, Float
 
 from linnet._check import InputError
-from linnet.problems import Problem
+from linnet.problems import Problem, Samples
 
 
 class State(eqx.Module):
@@ -49,30 +49,54 @@ class State(eqx.Module):
         """The part that training moves, with None in place of the rest."""
         if not self.still:
             return self
-        return eqx.tree_at(lambda s: [getattr(s, name) for name in self.still], self, [None] * len(self.still))
+        where, nothing = lambda s: [getattr(s, name) for name in self.still], [None] * len(self.still)
+        return eqx.tree_at(where, self, nothing, is_leaf=lambda x: x is None)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all samples are computed at once, so that derivatives may keep what they need of them."""
+        return True
+
+    def sampled(self, problem: Problem) -> Samples:
+        """Samples and labels, row by row: the problem's, unless the samples are part of the state."""
+        return problem.sampled()
+
+    def seen(
+        self, problem: Problem, inputs: Float[Array, "b ..."], labels: Float[Array, "b ..."]
+    ) -> tuple[Self, Problem]:
+        """The state and the problem on these samples alone, rows as `sampled` gives them (`Problem.seen`)."""
+        return self, problem.seen(inputs, labels)
 
     def by_layer(self, factors: Sequence[Any] | Float[Array, " depth"]) -> Self:
         """The state with each layer multiplied by its factor, the first layer first."""
-        raise InputError(f"{type(self).__name__} has no layers: rates by layer need Weights, Modes or ReluNetwork.")
+        raise InputError(f"{type(self).__name__} has no layers: rates by layer need Weights, Modes or Network.")
 
     def tangent(self, gradient: Float[Array, "..."]) -> Float[Array, "..."]:
         """Theta(G) = J J^T G, the tangent kernel applied to a gradient: dA/dt = -Theta(G) under gradient flow."""
-        return jax.jvp(lambda state: state.matrix, (self,), (self.change(gradient),))[1]
+        moved = self.change(gradient).trained()
+        return jax.jvp(lambda weights: eqx.combine(weights, self).matrix, (self.trained(),), (moved,))[1]
 
     def velocity(self, problem: Problem) -> Self:
         """The time derivative of the state under gradient flow on `problem`."""
         return self.change(-self._gradient(problem))
 
     def _gradient(self, problem: Problem) -> Float[Array, "..."]:
-        matrix = self.matrix
+        return self._asked(problem, self.matrix)
+
+    def _asked(self, problem: Problem, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
+        """dC/dA at this state's matrix."""
         if matrix.shape != problem.shape:  # a vector and a matrix would broadcast
             raise InputError(f"the state's matrix has shape {matrix.shape}: the problem has shape {problem.shape}.")
         return problem.gradient(matrix)
 
     def descend(self, problem: Problem, lr: Float[Array, ""] | float) -> Self:
         """The state after one gradient-descent step of all its coordinates: exact, all orders of lr in A."""
-        return self.push(-self._gradient(problem), lr)
+        return self._stepped(self.velocity(problem), lr)
 
     def push(self, force: Float[Array, "..."], step: Float[Array, ""] | float) -> Self:
         """The state moved by step * change(force)."""
-        return cast(Self, jax.tree.map(lambda x, v: x + step * v, self, self.change(force)))
+        return self._stepped(self.change(force), step)
+
+    def _stepped(self, change: Self, step: Float[Array, ""] | float) -> Self:
+        moved = jax.tree.map(lambda x, v: x + step * v, self.trained(), change.trained())
+        return cast(Self, eqx.combine(moved, self))

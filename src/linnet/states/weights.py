@@ -85,7 +85,7 @@ class Weights(State):
 
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
         """D_l = W_l W_l^T - W_{l+1}^T W_{l+1} for l = 1..L-1: the constants of every gradient flow."""
-        return tuple(product(below, below.T) - product(above.T, above) for below, above in pairwise(self.layers))
+        return imbalances(self.layers)
 
     def balance(self, *, tol: float = 1e-10) -> float | None:
         """lambda if these two layers are lambda-balanced, W_2^T W_2 - W_1 W_1^T = lambda I; None if they are not.
@@ -173,6 +173,14 @@ class Weights(State):
                 f"{basis.shape[1]} columns and the same neurons."
             )
         return Weights((frozen + (first - frozen @ basis.T) @ basis, *rest), compressed=start.compressed)
+
+
+def imbalances(layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
+    """W_l W_l^T - W_{l+1}^T W_{l+1} at each junction."""
+    if len(layers) < 2 or any(above.shape[1] != below.shape[0] for below, above in pairwise(layers)):
+        shapes = ", ".join(str(layer.shape) for layer in layers)
+        raise InputError(f"layers of shapes {shapes} do not follow each other: they have no balance.")
+    return tuple(product(below, below.T) - product(above.T, above) for below, above in pairwise(layers))
 
 
 def scaled_layers(layers: Sequence[Array], factors: Any) -> tuple[Array, ...]:

@@ -4,6 +4,7 @@
       .zattrs               "linnet": a JSON text with "format" 1, "checksum", the labels, and the trees of states
       final/layers.0 ...    the arrays of the final state, one for each leaf, named by its path
       memory/ kept/ states/ those of the motion's memory and of the states that were kept
+      past/                 those of what observables remember
       end/                  the status' number, and the step or time of the end
 
 A tree is null, {"array": path}, {"value": x}, {"tuple": [...]}, {"list": [...]}, {"dict": {...}}, or {"type": the
@@ -131,6 +132,7 @@ def _parts(run: Trajectory) -> dict[str, Any]:
     return {
         "final": run.final,
         "memory": run.memory,
+        "past": run.past,
         "kept": {title: tuple(kept) for title, kept in run.kept.items()},
         "states": run.states,
         "end": {"code": run.code, "ended": run.ended},

@@ -45,8 +45,8 @@ class Trajectory(eqx.Module):
 
     `status` is a `Status`: "horizon", "converged", "diverged" (`ended` is that step or time, and steps keep the last
     healthy state) or "stalled". After its end a run repeats its last record, at the step it was taken. `kept` and
-    `states` hold the states that `keep` asked for, `memory` what the motion needs to go on (`simulate(after=run)`).
-    Batches made with `jax.vmap` carry leading axes everywhere.
+    `states` hold the states that `keep` asked for, `memory` and `past` what the motion and the observables need to
+    go on (`simulate(after=run)`). Batches made with `jax.vmap` carry leading axes everywhere.
     """
 
     values: dict[str, Num[Array, "..."]]
@@ -59,6 +59,7 @@ class Trajectory(eqx.Module):
     kept: dict[str, Kept] = eqx.field(default_factory=dict)
     memory: Any = None
     states: Any = None
+    past: Any = None
 
     def __getitem__(self, name: str) -> Num[Array, "..."]:
         if name not in self.values:

@@ -1,0 +1,188 @@
+"""Networks that are not linear, drawn at random and ready to run: on Equinox, as states on their samples."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from linnet import _check
+from linnet._check import InputError
+from linnet._random import stream
+from linnet.states import Network
+
+Activation = Callable[[Array], Array]
+_ACTIVATIONS: dict[str, Activation] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "linear": lambda x: x,
+}
+
+
+def mlp(
+    key: Key[Array, ""],
+    inputs: Any,
+    widths: Sequence[int],
+    *,
+    activation: str | Activation = "relu",
+    scale: float = 1.0,
+    deviation: float | None = None,
+    bias: bool = False,
+    together: int | None = None,
+) -> Network:
+    """A multilayer perceptron on samples (rows): `widths` of its hidden layers, then the number of outputs.
+
+    Weights are scale N(0, 1/fan_in), or N(0, deviation^2) in all layers; biases, where asked for, begin at 0.
+    `activation`: "relu", "tanh", "gelu", "linear", or any function of an array.
+    """
+    x = _check.array("inputs", inputs, ndim=2)
+    sizes = [x.shape[1], *(_check.integer("a width", width, least=1) for width in widths)]
+    if len(sizes) < 2:
+        raise InputError("widths is empty: give the hidden widths, then the number of outputs.")
+    keys = jax.random.split(stream(_check.key("key", key), "mlp"), len(sizes) - 1)
+    between = eqx.nn.Lambda(_activation(activation))
+    parts: list[Any] = []
+    for own, (below, above) in zip(keys, pairwise(sizes), strict=True):
+        layer = eqx.nn.Linear(below, above, use_bias=_check.flag("bias", bias), key=own)
+        parts += [between] * bool(parts) + [_started(layer, own, _deviation(scale, deviation, below), x.dtype)]
+    return Network.of(eqx.nn.Sequential(parts), x, together=together)
+
+
+def conv(
+    key: Key[Array, ""],
+    inputs: Any,
+    channels: Sequence[int],
+    outputs: int,
+    *,
+    kernel: int = 3,
+    activation: str | Activation = "relu",
+    scale: float = math.sqrt(2.0),
+    bias: bool = True,
+    together: int | None = None,
+) -> Network:
+    """A convolutional network on images (samples x channels x height x width), and a linear layer on its last channels.
+
+    Each convolution is followed by the activation and by a mean over squares of two by two; `channels` of each. Weights
+    are scale N(0, 1/fan_in), biases begin at 0.
+    """
+    x = _check.array("inputs", inputs, ndim=4)
+    sizes = [x.shape[1], *(_check.integer("a number of channels", c, least=1) for c in channels)]
+    count, side = _check.integer("outputs", outputs, least=1), _check.integer("kernel", kernel, least=1)
+    height, width = x.shape[2:]
+    if height % 2 ** (len(sizes) - 1) or width % 2 ** (len(sizes) - 1):
+        raise InputError(f"images of {height} x {width} cannot be halved {len(sizes) - 1} times: give fewer channels.")
+    keys = jax.random.split(stream(_check.key("key", key), "conv"), len(sizes))
+    layers = [
+        _convolution(own, below, above, side, scale, _check.flag("bias", bias), x.dtype)
+        for own, (below, above) in zip(keys[1:], pairwise(sizes), strict=True)
+    ]
+    features = sizes[-1] * (height // 2 ** len(layers)) * (width // 2 ** len(layers))
+    last = eqx.nn.Linear(features, count, use_bias=bias, key=keys[0])
+    last = _started(last, keys[0], _deviation(scale, None, features), x.dtype)
+    return Network.of(_Convolutional(layers, last, _activation(activation)), x, together=together)
+
+
+def unet(
+    key: Key[Array, ""],
+    inputs: Any,
+    *,
+    channels: int = 8,
+    levels: int = 2,
+    outputs: int = 1,
+    slope: float = 0.1,
+    scale: float = math.sqrt(2.0),
+    together: int | None = None,
+) -> Network:
+    """A small UNet from images to images (samples x channels x height x width), without normalisation.
+
+    A convolution of 3 x 3; `levels` times a mean over two by two and a convolution; as many times the nearest
+    upsampling, the channels of that size from the way down, and a convolution; a convolution of 1 x 1. Leaky ReLU with
+    this `slope` after all but the last. Weights are scale N(0, 1/fan_in), biases begin at 0 and are trained.
+    """
+    x = _check.array("inputs", inputs, ndim=4)
+    wide, deep = _check.integer("channels", channels, least=1), _check.integer("levels", levels, least=1)
+    if x.shape[2] % 2**deep or x.shape[3] % 2**deep:
+        raise InputError(f"images of {x.shape[2]} x {x.shape[3]} cannot be halved {deep} times: give fewer levels.")
+    keys = iter(jax.random.split(stream(_check.key("key", key), "unet"), 2 * deep + 2))
+
+    def layer(below: int, above: int, side: int) -> eqx.nn.Conv2d:
+        return _convolution(next(keys), below, above, side, scale, True, x.dtype)
+
+    down = [layer(x.shape[1], wide, 3), *(layer(wide, wide, 3) for _ in range(deep))]
+    up = [layer(2 * wide, wide, 3) for _ in range(deep)]
+    last = layer(wide, _check.integer("outputs", outputs, least=1), 1)
+    return Network.of(_UNet(down, up, last, _check.real("slope", slope)), x, together=together)
+
+
+class _Convolutional(eqx.Module):
+    layers: list[eqx.nn.Conv2d]
+    last: eqx.nn.Linear
+    activation: Activation
+
+    def __call__(self, x: Float[Array, "c h w"]) -> Float[Array, " outputs"]:
+        for layer in self.layers:
+            x = _halved(self.activation(layer(x)))
+        return self.last(x.ravel())
+
+
+class _UNet(eqx.Module):
+    down: list[eqx.nn.Conv2d]
+    up: list[eqx.nn.Conv2d]
+    last: eqx.nn.Conv2d
+    slope: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "c h w"]) -> Float[Array, "outputs h w"]:
+        skips = []
+        for i, layer in enumerate(self.down):
+            if i:
+                skips.append(x)
+                x = _halved(x)
+            x = jax.nn.leaky_relu(layer(x), self.slope)
+        for layer in self.up:
+            x = jnp.concatenate([_doubled(x), skips.pop()])
+            x = jax.nn.leaky_relu(layer(x), self.slope)
+        return self.last(x)
+
+
+def _halved(x: Float[Array, "c h w"]) -> Float[Array, "c half_h half_w"]:
+    """Means over squares of two by two."""
+    c, h, w = x.shape
+    return x.reshape(c, h // 2, 2, w // 2, 2).mean(axis=(2, 4))
+
+
+def _doubled(x: Float[Array, "c h w"]) -> Float[Array, "c twice_h twice_w"]:
+    """Each pixel four times."""
+    return jnp.repeat(jnp.repeat(x, 2, axis=1), 2, axis=2)
+
+
+def _activation(given: str | Activation) -> Activation:
+    if callable(given):
+        return given
+    return _ACTIVATIONS[_check.choice("activation", given, tuple(_ACTIVATIONS))]
+
+
+def _deviation(scale: Any, deviation: Any, fan_in: int) -> Array:
+    if deviation is not None:
+        return _check.number("deviation", deviation, least=0)
+    return _check.number("scale", scale, least=0) / math.sqrt(fan_in)
+
+
+def _convolution(
+    key: Key[Array, ""], below: int, above: int, side: int, scale: Any, bias: bool, dtype: Any
+) -> eqx.nn.Conv2d:
+    layer = eqx.nn.Conv2d(below, above, side, padding="SAME", use_bias=bias, key=key)
+    return _started(layer, key, _deviation(scale, None, below * side * side), dtype)
+
+
+def _started(layer: Any, key: Key[Array, ""], deviation: Array, dtype: Any) -> Any:
+    """The layer with Gaussian weights and biases of 0."""
+    weight = (deviation * jax.random.normal(key, layer.weight.shape)).astype(dtype)
+    layer = eqx.tree_at(lambda one: one.weight, layer, weight)
+    if layer.bias is None:
+        return layer
+    return eqx.tree_at(lambda one: one.bias, layer, jnp.zeros(layer.bias.shape, dtype))

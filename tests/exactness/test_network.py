@@ -1,0 +1,260 @@
+"""Networks on the same road: linear ones against `Weights`, others against the same training written out."""
+
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import linnet as ln
+
+KEY = jax.random.key(0)
+
+
+def linear(layers, x):
+    for layer in layers:
+        x = x @ layer.T
+    return x
+
+
+def both(rng, widths=(4, 6, 3), n=9, scale=1.0, together=None):
+    """A linear network as a function of its samples and as weights, each with the same cost."""
+    layers = tuple(scale * rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(widths))
+    x, y = rng.normal(size=(n, widths[0])), rng.normal(size=(n, widths[-1]))
+    network = ln.Network(linear, layers, x, together=together)
+    return (network, ln.supervised(y, "half squares", average="sum")), (ln.Weights(layers), ln.regression(x, y))
+
+
+MOTIONS = {
+    "descent": ln.GradientDescent(0.003),
+    "momentum": ln.Momentum(0.003, 0.8, decay=0.1),
+    "nesterov": ln.Momentum(0.003, 0.8, nesterov=True, rates=(1.0, 0.5)),
+    "batches": ln.GradientDescent(0.001, batch=4),
+    "shuffled adam": ln.Adam(0.003, batch=ln.MiniBatch(3, draw="replacement")),
+}
+
+
+@pytest.mark.parametrize("together", [None, 4])
+@pytest.mark.parametrize("name", MOTIONS)
+def test_a_linear_network_moves_as_its_weights(name, together):
+    runs = [
+        ln.simulate(problem, state, MOTIONS[name], steps=60, key=KEY)
+        for state, problem in both(np.random.default_rng(1), together=together)
+    ]
+    np.testing.assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-11)
+    for one, other in zip(runs[0].final.layers, runs[1].final.layers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_a_linear_network_flows_as_its_weights():
+    for motion in (ln.GradientFlow(), ln.InertialFlow(2.0), ln.GradientFlow(decay=0.2, rates=(1.0, 2.0))):
+        runs = [ln.simulate(problem, state, motion, time=0.5) for state, problem in both(np.random.default_rng(2))]
+        np.testing.assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-9)
+
+
+LOOKS = {
+    "loss": 1e-12,
+    "sharpness": 1e-10,
+    "gauss_newton_sharpness": 1e-10,
+    "residual_extremes": 1e-10,
+    "hessian_spectrum": 1e-10,
+    "gradient_noise": 1e-10,
+    "gradient_noise_top": 1e-10,
+    "imbalance": 1e-10,
+    "sample_kernel": 1e-10,
+}
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    widths=st.sampled_from([(4, 6, 3), (3, 2, 5), (2, 4, 4, 2)]),
+    n=st.sampled_from([2, 9]),
+    scale=st.sampled_from([1e-3, 1.0]),
+    together=st.sampled_from([None, 4]),
+)
+def test_a_linear_network_looks_like_its_weights(seed, widths, n, scale, together):
+    (network, outputs), (weights, data) = both(np.random.default_rng(seed), widths, n, scale, together)
+    for name, rtol in LOOKS.items():
+        look = getattr(ln.observe, name)
+        one, other = (np.asarray(look(*pair)) for pair in ((network, outputs), (weights, data)))
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-11 * np.max(np.abs(other)), err_msg=name)
+    values = ln.observe.layer_singular_values(2)
+    np.testing.assert_allclose(values(network, outputs), values(weights, data), rtol=1e-10)
+
+
+def test_both_ends_of_the_hessian_with_their_error():
+    (network, outputs), (weights, data) = both(np.random.default_rng(3), (5, 8, 4), 12)
+    exact = np.asarray(ln.observe.hessian_spectrum(weights, data))
+    seen = {name: float(value) for name, value in ln.observe.curvature(1e-4)(network, outputs).items()}
+    assert exact[0] - seen["error"] <= seen["top"] <= exact[0] * (1 + 1e-12)
+    assert seen["error"] <= 1e-4 * seen["top"]
+    assert seen["bottom"] >= exact[-1] * (1 + 1e-12)
+    sharp = ln.observe.curvature(1e-9)(network, outputs)
+    values, vectors = np.linalg.eigh(ln.observe.hessian_matrix(weights, data))
+    gradient = -np.asarray(jax.flatten_util.ravel_pytree(weights.velocity(data))[0])
+    np.testing.assert_allclose(sharp["top"], values[-1], rtol=1e-12)
+    share = (gradient @ vectors[:, -1]) ** 2 / (gradient @ gradient)
+    np.testing.assert_allclose(sharp["gradient"], share, rtol=1e-5)
+    back = jax.flatten_util.ravel_pytree(weights)[1]
+    newton = ln.observe.gauss_newton_product(weights, data, back(jnp.asarray(vectors[:, -1])))
+    along = vectors[:, -1] @ np.asarray(jax.flatten_util.ravel_pytree(newton)[0])
+    np.testing.assert_allclose(sharp["gauss_newton"], along / values[-1], rtol=1e-5)
+
+
+def test_curvature_begins_where_the_last_look_ended():
+    (network, outputs), _ = both(np.random.default_rng(4), (8, 20, 6), 30)
+    looks = ["loss", ln.observe.only(ln.observe.curvature(1e-5), ln.pairs(20))]
+    run = ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=100, observe=looks)
+    seen = np.isfinite(run["curvature_top"])
+    assert list(np.flatnonzero(seen)) == [0, 1, 20, 21, 40, 41, 60, 61, 80, 81, 100]
+    products = np.asarray(run["curvature_products"])[seen]
+    assert max(products[1::2]) < products[0]  # the second of a pair has a start next to its end
+    dense = ln.simulate(
+        outputs, network, ln.GradientDescent(1e-3), steps=100, record=ln.pairs(20), observe=["hessian_spectrum"]
+    )
+    np.testing.assert_allclose(run["curvature_top"][seen], dense["hessian_spectrum"][:, 0], rtol=1e-9)
+
+
+def test_what_observables_remember_survives_a_cut():
+    (network, outputs), _ = both(np.random.default_rng(5))
+    given = {"observe": [ln.observe.path, ln.observe.curvature(1e-3)], "record": ln.every(1)}
+    motion = ln.GradientDescent(1e-3)
+    whole = ln.simulate(outputs, network, motion, steps=12, **given)
+    cut = ln.simulate(outputs, network, motion, steps=5, **given)
+    cut = ln.simulate(outputs, network, motion, steps=7, after=cut, **given)
+    for name in whole.values:
+        np.testing.assert_array_equal(cut[name], whole[name], err_msg=name)
+
+
+def test_two_steps_tell_flip_and_curvature():
+    (network, outputs), _ = both(np.random.default_rng(6))
+    lr, gradients, state = 2e-3, [], network
+    for _ in range(4):
+        gradients.append(-np.asarray(jax.flatten_util.ravel_pytree(state.velocity(outputs).trained())[0]))
+        state = state.descend(outputs, lr)
+    run = ln.simulate(outputs, network, ln.GradientDescent(lr), steps=3, observe=["path"])
+    assert np.isnan(run["path_flip"][0])
+    for k in range(1, 4):
+        a, b = gradients[k - 1], gradients[k]
+        cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        np.testing.assert_allclose(run["path_flip"][k], cosine, rtol=1e-10)
+        np.testing.assert_allclose(run["path_sharpness"][k], (a - b) @ a / (lr * a @ a), rtol=1e-9)
+    sparse = ln.simulate(outputs, network, ln.GradientDescent(lr), steps=9, observe=["path"], record=ln.every(3))
+    assert np.all(np.isnan(sparse["path_flip"]))  # no two records are a step apart
+
+
+def test_what_is_frozen_stays():
+    x = np.random.default_rng(7).normal(size=(6, 3))
+    module = eqx.nn.MLP(3, 2, 5, 1, key=KEY)
+    only_last = eqx.tree_at(lambda m: m.layers[-1], jax.tree.map(lambda _: False, module), replace=True)
+    network = ln.Network.of(module, x, trained=only_last)
+    run = ln.simulate(ln.supervised(np.ones((6, 2))), network, ln.Momentum(0.1), steps=20)
+    after = run.final.module
+    np.testing.assert_array_equal(after.layers[0].weight, module.layers[0].weight)
+    assert np.all(np.asarray(after.layers[1].weight) != np.asarray(module.layers[1].weight))
+    assert np.asarray(jax.flatten_util.ravel_pytree(network.trained())[0]).size == 2 * 5 + 2
+    assert float(run["loss"][-1]) < float(run["loss"][0])
+
+
+def test_other_samples_are_looked_at():
+    (network, outputs), _ = both(np.random.default_rng(8))
+    x, y = np.random.default_rng(9).normal(size=(5, 4)), np.random.default_rng(10).normal(size=(5, 3))
+    look = ln.observe.on("loss", x, ln.supervised(y))
+    run = ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=10, observe={"test": look})
+    final = linear(run.final.layers, x)
+    np.testing.assert_allclose(run["test"][-1], np.mean((np.asarray(final) - y) ** 2), rtol=1e-12)
+
+
+def student(rng, n=10, d_in=5, width=20, d_out=1, scale=0.5):
+    x, y = rng.normal(size=(n, d_in)) / np.sqrt(n), rng.normal(size=(n, d_out)) / np.sqrt(n)
+    w1, w2 = scale * rng.normal(size=(width, d_in)), scale * rng.normal(size=(d_out, width))
+    return x, y, w1, w2
+
+
+@pytest.mark.parametrize("d_out", [1, 3])
+def test_descent_of_a_relu_network(d_out):
+    x, y, w1, w2 = student(np.random.default_rng(d_out), d_out=d_out)
+    problem, lr, steps = ln.factorisation(y.T), 0.05, 500
+    looks = {"loss": ln.observe.loss, "s": ln.observe.layer_singular_values(1)}
+    run = ln.simulate(problem, ln.ReluNetwork(w1, w2, x), ln.GradientDescent(lr), steps=steps, observe=looks)
+    for _ in range(steps):
+        hidden = np.maximum(x @ w1.T, 0)
+        error = hidden @ w2.T - y
+        w1, w2 = w1 - lr * ((error @ w2) * (hidden > 0)).T @ x, w2 - lr * error.T @ hidden
+    np.testing.assert_allclose(run.final.layers[0], w1, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(run.final.layers[1], w2, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(run.final.inputs, x)
+    np.testing.assert_allclose(run["s"][-1], np.linalg.svd(w1, compute_uv=False), rtol=1e-10)
+    assert run["loss"][-1] < 0.5 * run["loss"][0]
+
+
+def test_its_change_is_the_gradient_and_its_tangent_the_kernel():
+    x, y, w1, w2 = student(np.random.default_rng(5), d_out=2)
+    state, problem = ln.ReluNetwork(w1, w2, x), ln.factorisation(y.T)
+    gradient = jax.grad(lambda s: problem.cost(s.matrix))(state)
+    change = state.change(-problem.gradient(state.matrix))
+    for one, other in zip(gradient.layers, change.layers, strict=True):
+        np.testing.assert_allclose(-one, other, rtol=1e-12, atol=1e-15)
+    # coarse: a fine solver creeps over every kink
+    flow = ln.simulate(problem, state, ln.GradientFlow(rtol=1e-5), time=1.0)
+    assert flow.status == "horizon"
+    assert np.all(np.diff(np.asarray(flow["loss"])) <= 0)
+
+
+def test_shapes_are_checked():
+    x, _, w1, w2 = student(np.random.default_rng(0))
+    with pytest.raises(ln.InputError, match="second has 19 columns: it must have one for each of the 20 neurons"):
+        ln.ReluNetwork(w1, w2[:, 1:], x)
+    with pytest.raises(ln.InputError, match="inputs have 4 columns: they must have d_in = 5"):
+        ln.ReluNetwork(w1, w2, x[:, 1:])
+    with pytest.raises(ln.InputError, match="first has shape"):
+        ln.ReluNetwork(w1[0], w2, x)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ((3, (np.ones((2, 3)),), np.ones((4, 3))), "function = 3 is not allowed: it must be a function"),
+        ((linear, (np.ones((2, 3)),), np.ones((4, 2))), "function cannot be called on these parameters and inputs"),
+        ((linear, (np.full((2, 3), np.nan),), np.ones((4, 3))), r"parameters\[0\] holds 6 NaN or infinite entries"),
+        ((linear, (np.ones((2, 3)),), np.full((4, 3), np.inf)), "inputs holds 12 NaN or infinite"),
+        ((linear, (np.ones((2, 3), dtype=int),), np.ones((4, 3))), "parameters have nothing that moves"),
+        ((linear, (np.ones((2, 3), dtype=complex),), np.ones((4, 3))), "complex values"),
+        ((linear, ("text",), np.ones((4, 3))), r"parameters\[0\] = 'text' is not allowed"),
+        ((lambda p, x: (x @ p[0].T).sum(), (np.ones((2, 3)),), np.ones((4, 3))), "a row for each of 4 samples"),
+        ((lambda p, x: x @ p[0].T > 0, (np.ones((2, 3)),), np.ones((4, 3))), "must return real numbers"),
+    ],
+)
+def test_networks_are_checked(given, sentence):
+    with pytest.raises(ln.InputError, match=sentence):
+        ln.Network(*given)
+
+
+def test_costs_on_outputs_have_every_normalisation():
+    rng = np.random.default_rng(11)
+    f, y, kinds = rng.normal(size=(5, 3)), rng.normal(size=(5, 3)), rng.integers(3, size=5)
+    network = ln.Network(lambda p, x: p[0], (f,), np.zeros((5, 1)))
+    square = np.sum((f - y) ** 2)
+    for cost, average, wanted in (
+        ("squares", None, square / 15),
+        ("squares", "samples", square / 5),
+        ("half squares", "samples", square / 10),
+        ("half squares", "sum", square / 2),
+    ):
+        value = ln.observe.loss(network, ln.supervised(y, cost, average=average))
+        np.testing.assert_allclose(value, wanted, rtol=1e-13)
+    entropy = np.mean(np.log(np.exp(f).sum(axis=1)) - f[np.arange(5), kinds])
+    problem = ln.supervised(kinds, "softmax", classes=3)
+    np.testing.assert_allclose(ln.observe.loss(network, problem), entropy, rtol=1e-13)
+    np.testing.assert_allclose(ln.observe.accuracy(network, problem), np.mean(f.argmax(axis=1) == kinds))
+    np.testing.assert_allclose(problem.gradient(network.matrix), jax.grad(problem.cost)(network.matrix), atol=1e-15)
+    signs = np.sign(y)
+    logistic = ln.observe.loss(network, ln.supervised(signs, "logistic"))
+    np.testing.assert_allclose(logistic, np.mean(np.log1p(np.exp(-signs * f))), rtol=1e-13)
+    with pytest.raises(ln.InputError, match="classes = 3 is not allowed with cost = 'squares'"):
+        ln.supervised(y, classes=3)
