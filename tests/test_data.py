@@ -1,20 +1,13 @@
 """Sets of images: their formats, where they are looked for, what was published, and the way here."""
 
-import gzip
-import hashlib
-import http.server
-import io
 import os
 import sys
-import tarfile
-import threading
 
 import numpy as np
 import pytest
-from pictures import idx, little
+from pictures import idx, little, publish, serving
 
 import linnet as ln
-from linnet.data.sets import Download, Published
 
 REAL = os.environ.get("LINNET_DATA")
 
@@ -220,32 +213,10 @@ def test_without_scikit_learn(monkeypatch):
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    """A set `mnist` of sixty images to train and none but the same to test, and a `cifar10`, as if they were published;
-    the bytes of every download.
+    """The bytes of every download of two made sets, a little `mnist` and a little `cifar10`, as if they were
+    published where nobody listens.
     """
-    little(tmp_path / "made")
-    little(tmp_path / "made", part="t10k")
-    contents, packed = {"train": {}, "test": {}}, {}
-    for part, word in (("train", "train"), ("test", "t10k")):
-        for name in (f"{word}-images-idx3-ubyte", f"{word}-labels-idx1-ubyte"):
-            content = (ln.data.sets.files.seen(tmp_path / "made", name)).read_bytes()
-            content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-            contents[part][name] = hashlib.md5(content).hexdigest()
-            packed[f"{name}.gz"] = gzip.compress(content, 3)
-    table = {name: bytes([k]) + bytes(3072) for k, name in enumerate(("data_batch_1.bin", "test_batch.bin"))}
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for name, content in table.items():
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    batches = {p: {n: hashlib.md5(table[n]).hexdigest()} for p, n in zip(contents, table, strict=True)}
-    tar = {"cifar-10-binary.tar.gz": archive.getvalue()}
-    for name, files, inside in (("mnist", packed, contents), ("cifar10", tar, batches)):
-        downloads = {n: Download(len(content), hashlib.md5(content).hexdigest()) for n, content in files.items()}
-        published = Published(f"a little {name}", 60, 60, "http://127.0.0.1:9/", downloads, inside)
-        monkeypatch.setitem(ln.data.SETS, name, published)
-    return packed | tar
+    return publish(tmp_path / "made", monkeypatch)
 
 
 def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, monkeypatch):
@@ -298,39 +269,9 @@ def test_no_home(monkeypatch):
 
 @pytest.fixture
 def server(made, monkeypatch):
-    """A server of the made downloads, and what it was asked for; tests change what it gives."""
-    asked = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            name = self.path.lstrip("/")
-            asked.append(name)
-            if name not in made:
-                self.send_error(404)
-                return
-            content = made[name]
-            self.send_response(200)
-            self.send_header("Content-Length", str(ln.data.SETS[owner(name)].downloads[name].size))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *words):
-            pass
-
-    def owner(name):
-        return "cifar10" if name.startswith("cifar") else "mnist"
-
-    there = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=there.serve_forever)
-    thread.start()
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    for name in ("mnist", "cifar10"):
-        address = f"http://127.0.0.1:{there.server_address[1]}/"
-        monkeypatch.setitem(ln.data.SETS, name, ln.data.SETS[name]._replace(address=address))
-    yield asked
-    there.shutdown()
-    thread.join()
-    there.server_close()
+    """A server of the made downloads; gives what it was asked for."""
+    with serving(made, monkeypatch) as asked:
+        yield asked
 
 
 def test_fetching(server, made, tmp_path):
