@@ -20,6 +20,7 @@ SMALLER = {
     "time=2000.0": "time=20.0",
     "lr=20.5": "lr=1.5",
     "1_180_000": "4_000",
+    'load("mnist").subset(5000': 'load("digits").subset(500',
 }
 
 

@@ -68,8 +68,9 @@ def through_the_door(tree):
 
 def test_import_is_light():
     loaded = python("import sys, linnet; print(' '.join(sys.modules))").split()
-    for heavy in ("jax", "matplotlib", "xarray", "zarr", "typer", "rich", "torch", "pandas"):
+    for heavy in ("jax", "matplotlib", "xarray", "zarr", "typer", "rich", "torch", "pandas", "pooch", "urllib.request"):
         assert heavy not in loaded
+    assert not {"pooch", "requests", "sklearn"} & {*python("import sys, linnet.data; print(*sys.modules)").split()}
     used = python(
         "import sys, linnet as ln; ln.simulate, ln.gaussian, ln.observe; print(' '.join(sys.modules))"
     ).split()
@@ -176,6 +177,7 @@ def test_the_reference_lists_every_public_name():
         if name not in (
             "__version__",
             "claims",
+            "data",
             "dynamics",
             "experiments",
             "observe",
@@ -191,6 +193,8 @@ def test_the_reference_lists_every_public_name():
             assert f"| `{name}` | {thing.text.replace('|', '&#124;')} |" in text
         elif name != "named":
             assert f".{name}\n" in text
+    for name in ln.data.__all__:
+        assert f"::: linnet.data.{name}\n" in text
     for name in ln.dynamics.__all__:
         if callable(getattr(ln.dynamics, name)) and name != "Map":
             assert f"::: linnet.dynamics.{name}\n" in text

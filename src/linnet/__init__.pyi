@@ -1,6 +1,7 @@
 """Everything public, in one place. Type checkers read this file; `__init__.py` loads from it on first use."""
 
 from linnet import claims as claims
+from linnet import data as data
 from linnet import dynamics as dynamics
 from linnet import experiments as experiments
 from linnet import observe as observe

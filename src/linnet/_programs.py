@@ -38,7 +38,7 @@ def cache_programs(folder: str | Path | None = None) -> Path | None:
         theirs = _told_to_jax()
         if theirs is not None:
             return theirs
-    base = Path(folder or wish) if folder or wish else _home()
+    base = Path(folder) if folder else cache_folder()
     place = None if base is None else base.absolute() / f"{_FOLDER}{_instructions()}"
     if place is None or not _usable(place):
         if folder is not None:
@@ -50,6 +50,12 @@ def cache_programs(folder: str | Path | None = None) -> Path | None:
     _hush()
     _trim_at_the_end(place.parent)
     return place
+
+
+def cache_folder() -> Path | None:
+    """The folder of LINNET_CACHE if that names one, else the user's cache folder; None without a home."""
+    wish = os.environ.get("LINNET_CACHE", "")
+    return _home() if wish in ("", "off") else Path(wish)
 
 
 def _told_to_jax() -> Path | None:

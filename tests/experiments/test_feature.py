@@ -1,17 +1,15 @@
-"""The figures of feature learning at toy size: they run, draw, and their acceptance can fail; files of images."""
+"""The figures of feature learning at toy size: they run, draw, and their acceptance can fail."""
 
-import gzip
-import struct
 import sys
 
 import jax
 import numpy as np
 import pytest
+from pictures import idx, little
 
 import linnet as ln
 from linnet import observe
 from linnet.cli import reproduce
-from linnet.experiments import images
 from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase, _keeps_sides, _kernels
 from linnet.reproduction import work
 from linnet.theory import feature
@@ -31,24 +29,10 @@ def broken(figure, data):
     return {name for name, finding in figure.accept(data).items() if not finding.holds}
 
 
-def idx(path, array):
-    head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    content = head + array.astype(np.uint8).tobytes()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
 @pytest.fixture
 def folder(tmp_path):
-    """A little MNIST: 5 x 5 images of three classes around three means."""
-    rng = np.random.default_rng(0)
-    there = tmp_path / "mnist"
-    there.mkdir()
-    classes = np.repeat([0, 1, 7], 20)
-    means = rng.integers(60, 200, size=(8, 25))
-    pixels = np.clip(means[classes] + 25 * rng.normal(size=(60, 25)), 0, 255).astype(np.uint8)
-    idx(there / "train-images-idx3-ubyte.gz", pixels.reshape(60, 5, 5))
-    idx(there / "train-labels-idx1-ubyte", classes)
-    return there, pixels, classes
+    little(tmp_path / "mnist")
+    return tmp_path / "mnist"
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
@@ -78,7 +62,7 @@ def test_phase_map(tmp_path):
 
 
 def test_images_in_three_stages(tmp_path, folder):
-    toy = {"images": "mnist", "folder": str(folder[0]), "pairs": ((0, 1),), "draws": 2, "n": 20, "width": 64}
+    toy = {"images": "mnist", "folder": str(folder), "pairs": ((0, 1),), "draws": 2, "n": 20, "width": 64}
     figure, data, findings = run(Fig2, tmp_path / "2", **toy)
     wrong = {n: str(f) for n, f in findings.items() if not f.holds}
     assert set(wrong) == {"runs"}  # two runs are no statistics
@@ -273,116 +257,3 @@ def test_slope_of_the_aligned_model_is_that_of_its_neurons():
         at = feature.Aligned(*(part[k] for part in path))
         rho, now = (np.asarray(part) for part in at.neurons(v, alpha, 4.0))
         assert float(at.slope(start, 0.3)) == pytest.approx(rho @ now / 2 / (now @ now), rel=1e-10, abs=1e-14)
-
-
-# Files of images -----------------------------------------------------------------------------------------------------
-
-
-def test_idx_files(folder):
-    there, pixels, classes = folder
-    found = images.load("mnist", there)
-    np.testing.assert_array_equal(found.pixels, pixels)
-    np.testing.assert_array_equal(found.classes, classes)
-    x, y = images.pair(found, (7, 0), 10, np.random.default_rng(0))
-    assert x.shape == (10, 25)
-    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-12)
-    # the first five are images of class 7, all different, up to one shift
-    apart = pixels[classes == 7].astype(float)
-    first = [row for row in apart if all(np.isclose(apart, row + z - x[0]).all(axis=1).any() for z in x[:5])]
-    assert len(first) == 1
-    assert len(np.unique(x, axis=0)) == 10
-    np.testing.assert_array_equal(y, [1.0] * 5 + [-1.0] * 5)
-    # test images where there are no others
-    (there / "train-labels-idx1-ubyte").rename(there / "t10k-labels.idx1-ubyte")
-    (there / "train-images-idx3-ubyte.gz").rename(there / "t10k-images-idx3-ubyte.gz")
-    np.testing.assert_array_equal(images.load("fashion", there).pixels, pixels)
-
-
-def test_cifar_files(tmp_path):
-    rng = np.random.default_rng(3)
-    table = rng.integers(0, 256, size=(6, 3073)).astype(np.uint8)
-    table[:, 0] %= 10
-    (tmp_path / "data_batch_1.bin").write_bytes(table[:4].tobytes())
-    (tmp_path / "data_batch_3.bin").write_bytes(table[4:].tobytes())
-    (tmp_path / "test_batch.bin").write_bytes(b"not looked at")
-    found = images.load("cifar10", tmp_path)
-    np.testing.assert_array_equal(found.pixels, table[:, 1:])
-    np.testing.assert_array_equal(found.classes, table[:, 0])
-
-
-def _cut(folder, name, content):
-    (folder / name).write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda f: (f / "train-labels-idx1-ubyte").unlink(), "needs train-images-idx3-ubyte and train-labels"),
-        (lambda f: _cut(f, "train-labels-idx1-ubyte", b"\x00\x00\x08"), "does not begin like an IDX file"),
-        (lambda f: _cut(f, "train-labels-idx1-ubyte", b"\x80\x04]q\x00." * 9), "does not begin like an IDX file"),
-        (lambda f: _cut(f, "train-images-idx3-ubyte.gz", b"no gzip"), "it is not a whole gzip file"),
-        (
-            lambda f: _cut(f, "train-images-idx3-ubyte.gz", (f / "train-images-idx3-ubyte.gz").read_bytes()[:-300]),
-            "it is not a whole gzip file",
-        ),
-        (
-            lambda f: _cut(f, "train-labels-idx1-ubyte", (f / "train-labels-idx1-ubyte").read_bytes()[:-3]),
-            "it announces 60 bytes and holds only 57",
-        ),
-        (
-            lambda f: _cut(f, "train-labels-idx1-ubyte", (f / "train-labels-idx1-ubyte").read_bytes() + b"x"),
-            "it announces 60 bytes and holds more",
-        ),
-        (
-            lambda f: _cut(f, "train-labels-idx1-ubyte", b"\x00\x00\x08\x01\xff\xff\xff\xff"),
-            "it announces an array of shape (4294967295,)",
-        ),
-        (lambda f: idx(f / "train-labels-idx1-ubyte", np.zeros(50)), "60 images and"),
-    ],
-)
-def test_bad_idx_files_are_one_sentence(change, words, folder):
-    change(folder[0])
-    with pytest.raises(ln.InputError) as error:
-        images.load("mnist", folder[0])
-    assert words in str(error.value)
-    assert str(error.value).endswith(".")
-
-
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        ({}, "it needs data_batch_1.bin (to 5) or test_batch.bin"),
-        ({"data_batch_1": b"\x80\x04"}, "unpickling runs code; it needs data_batch_1.bin"),
-        ({"test_batch.bin": b""}, "it has 0 bytes"),
-        ({"test_batch.bin": bytes(3073 * 2 - 1)}, "it has 6145 bytes, not a multiple of 3073"),
-        ({"data_batch_2.bin": b"\x0b" + bytes(3072)}, "an image of class 11"),
-    ],
-)
-def test_bad_cifar_files_are_one_sentence(files, words, tmp_path):
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ln.InputError) as error:
-        images.load("cifar10", tmp_path)
-    assert words in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda f: images.load("mnist"), "folder is missing"),
-        (lambda f: images.load("mnist", f / "nowhere"), "there is no such folder"),
-        (lambda f: images.load("digits", f), "not allowed with images = 'digits'"),
-        (lambda f: images.load("faces"), "images = 'faces'"),
-        (lambda f: images.pair(images.load("mnist", f), (0, 3), 4, None), "class 3 is not known: the images have 0, 1"),
-        (lambda f: images.pair(images.load("mnist", f), (0, 0), 4, None), "two different classes"),
-        (lambda f: images.pair(images.load("mnist", f), (0, 1), 5, None), "n must be even"),
-        (
-            lambda f: images.pair(images.load("mnist", f), (1, 0), 42, None),
-            "n = 42 is not allowed: it takes 21 images of class 1, and there are 20",
-        ),
-    ],
-)
-def test_other_mistakes_are_one_sentence(call, words, folder):
-    with pytest.raises(ln.InputError) as error:
-        call(folder[0])
-    assert words in str(error.value)

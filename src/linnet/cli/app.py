@@ -259,6 +259,50 @@ def sweep(
     raise typer.Exit(int(bool(result.get("damage"))))
 
 
+sets = typer.Typer()
+app.add_typer(sets, name="data")
+
+
+@sets.callback(invoke_without_command=True)
+def data_(context: typer.Context, as_json: Json = False) -> None:
+    """Published sets of images (MNIST, Fashion-MNIST, CIFAR-10, digits): where they are and whether they are whole.
+
+    They are looked for in the folder that the environment variable LINNET_DATA names, with folders mnist, fashion and
+    cifar10 in it, then in the user's cache.
+    """
+    if context.invoked_subcommand is None:
+        from linnet.cli import data as command
+
+        _tell(command.listed([], quiet=as_json), as_json)
+
+
+@sets.command("fetch")
+def fetch_(
+    names: Annotated[list[str], typer.Argument(help="mnist, fashion, cifar10.")],
+    as_json: Json = False,
+) -> None:
+    """Fetch sets from their published addresses, into LINNET_DATA's folder or else the user's cache.
+
+    Every file is checked by its checksum; what is there and whole is not fetched again. Needs `pip install pooch`.
+    """
+    from linnet.cli import data as command
+
+    _tell(command.fetch(names, quiet=as_json), as_json)
+
+
+@sets.command("check")
+def check_(
+    names: Annotated[list[str] | None, typer.Argument(help="Sets; default those that are on this machine.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read the files and compare them with the published checksums; exit with 1 if a set is not whole."""
+    from linnet.cli import data as command
+
+    result = command.listed(names or [], quiet=as_json)
+    _tell(result, as_json)
+    raise typer.Exit(command.exit_code(result, names or []))
+
+
 predict = typer.Typer(help="What theory says about a given network, before anyone trains it.", no_args_is_help=True)
 app.add_typer(predict, name="predict")
 

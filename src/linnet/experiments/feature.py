@@ -12,11 +12,11 @@ import numpy as np
 import xarray
 from pydantic import Field, model_validator
 
+from linnet import data as sets
 from linnet import observe
 from linnet._check import InputError
 from linnet.claims import Finding, at_least, at_most
 from linnet.curves import first_record
-from linnet.experiments import images as pictures
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.initial import readout
 from linnet.motion import GradientDescent
@@ -285,21 +285,15 @@ class _Pictures(Experiment):
         return self
 
     def missing(self) -> str | None:
-        if self.images != "digits":
-            return None
-        try:
-            pictures.load("digits")
-        except InputError as error:
-            return str(error)
-        return None
+        return sets.missing(self.images, folder=self.folder)
 
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of every run; the inputs in an orthonormal basis of their span, which changes nothing."""
-        found = pictures.load(self.images, None if self.folder is None else Path(self.folder))
+        found = sets.load(self.images, folder=self.folder)
         inputs, labels = [], []
         for i, classes in enumerate(self.pairs):
             for j in range(self.draws):
-                x, y = pictures.pair(found, classes, self.n, np.random.default_rng([self.seed, i, j]))
+                x, y = found.pair(classes, self.n, np.random.default_rng([self.seed, i, j]))
                 if not np.linalg.norm(y @ x) > 1e-13 * np.linalg.norm(x) * np.linalg.norm(y):
                     raise InputError(f"classes {classes} have the same mean image: there is no feature to learn.")
                 u, s, _ = np.linalg.svd(x, full_matrices=False)
