@@ -32,7 +32,7 @@ def unrounded() -> contextlib.AbstractContextManager[Any]:
     GPUs would round the factors to ten bits otherwise, of which curvature would keep none. A user's own choice of
     `jax_default_matmul_precision` stands.
     """
-    own = jax.config.jax_default_matmul_precision is not None
+    own = jax.config.values["jax_default_matmul_precision"] is not None
     return contextlib.nullcontext() if own else jax.default_matmul_precision("highest")
 
 
