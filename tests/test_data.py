@@ -220,8 +220,12 @@ def made(tmp_path, monkeypatch):
 
 
 def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, monkeypatch):
-    assert "get it with linnet data fetch mnist" in ln.data.missing("mnist")
-    assert repr(str(tmp_path / "cache" / "data" / "mnist")) in sentence(lambda: ln.data.load("mnist"))
+    base = tmp_path / "cache" / "data"
+    words = f"looked for in {str(base)!r}: linnet data fetch mnist gets it, or LINNET_DATA=FOLDER names a folder that"
+    assert words in ln.data.missing("mnist")
+    assert words in sentence(lambda: ln.data.load("mnist"))
+    assert "mnist, cifar10 are not on this machine" in ln.data.missing("mnist", "cifar10")
+    assert "linnet data fetch mnist cifar10 gets them" in ln.data.missing("mnist", "cifar10")
     little(tmp_path / "cache" / "data" / "mnist")
     assert ln.data.missing("mnist") is None
     assert len(ln.data.load("mnist")) == 60
@@ -231,7 +235,8 @@ def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, mo
     assert "t10k-images-idx3-ubyte' is missing: linnet data fetch mnist gets it" in told.trouble
     monkeypatch.setenv("LINNET_DATA", str(tmp_path / "own"))
     assert ln.data.status("mnist").folder == str(tmp_path / "cache" / "data" / "mnist")
-    assert repr(str(tmp_path / "own" / "mnist")) in ln.data.missing("mnist", part="test")
+    assert f"looked for in {str(tmp_path / 'own')!r} and {str(base)!r}: " in ln.data.missing("mnist", part="test")
+    assert ln.data.missing("mnist", "cifar10").startswith("cifar10 is not")
     little(tmp_path / "own" / "mnist")
     little(tmp_path / "own" / "mnist", part="t10k")
     told = ln.data.status("mnist")
