@@ -267,7 +267,9 @@ def _set_of_images(row: Sequence[Axes], data: xarray.Dataset, units: np.ndarray,
     row[0].axhline(float(first["floor"]), color=THEORY, lw=1, ls=":", label="its floor of one direction")
     row[0].set(title=f"{title}: {len(t1)} runs, $t_1$ from {t1.min()} to {t1.max()}", ylabel="$L / L(0)$", yscale="log")
     row[1].set(
-        title=f"floors from {floor.min():.2f} to {floor.max():.2f}", ylabel="slope of the neurons", ylim=(0, 1.05)
+        title=f"floors of one direction: {floor.min():.2f} to {floor.max():.2f}",
+        ylabel="slope of the neurons",
+        ylim=(0, 1.05),
     )
     row[2].set_ylabel("relative distance")
     if len(row) == 3:
