@@ -58,6 +58,8 @@ def test_pixels_and_classes_for_a_network():
     np.testing.assert_allclose(x[:, 0], np.sqrt(1.5) * np.array([-1, 0, 1]), atol=1e-15)
     np.testing.assert_array_equal(x[:, 1], 0)  # the same in all images
     np.testing.assert_allclose([x[:, 2].mean(), x[:, 2].var()], [0, 1], atol=1e-15)
+    test = ln.data.Images(np.array([[153, 8, 0]], dtype=np.uint8), np.array([1]), (1, 3)).standardised(over=images)
+    np.testing.assert_allclose(test[0, :2], [2 * np.sqrt(1.5), 0], rtol=1e-14)
     hot = images.one_hot()
     assert hot.shape == (3, 10)
     np.testing.assert_array_equal(np.argwhere(hot == 1), [[0, 9], [1, 0], [2, 9]])
@@ -85,6 +87,10 @@ def test_pairs_of_classes(folder):
         (lambda images: images.subset(0), "n = 0 is not allowed"),
         (lambda images: images.subset(2, seed=-1), "seed = -1 is not allowed"),
         (lambda images: ln.data.Images(images.pixels, images.classes, (5, 4)), "of 20 pixels (5 x 4)"),
+        (
+            lambda images: images.standardised(ln.data.Images(images.pixels, images.classes, (25,))),
+            "over has images of shape (25,): they must be of shape (5, 5)",
+        ),
         (lambda images: images.pair((0, 3), 4, None), "class 3 is not known: the images have 0, 1, 7"),
         (lambda images: images.pair((0, 0), 4, None), "two different classes"),
         (lambda images: images.pair((0, 1), 5, None), "n must be even"),
