@@ -1,5 +1,6 @@
 """Sets of images: their formats, where they are looked for, what was published, and the way here."""
 
+import gzip
 import os
 import sys
 
@@ -123,6 +124,8 @@ def test_cifar_files(tmp_path):
     table[:, 0] %= 10
     for name, rows in (("data_batch_1", table[:4]), ("data_batch_3", table[4:6]), ("test_batch", table[6:])):
         (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
+    (tmp_path / "data_batch_3.bin.gz").write_bytes(gzip.compress((tmp_path / "data_batch_3.bin").read_bytes()))
+    (tmp_path / "data_batch_3.bin").unlink()
     found = ln.data.load("cifar10", folder=tmp_path)
     np.testing.assert_array_equal(found.pixels, table[:6, 1:])
     np.testing.assert_array_equal(found.classes, table[:6, 0])
@@ -174,6 +177,7 @@ def test_bad_idx_files_are_one_sentence(change, words, folder):
         ({"data_batch_1.bin": b""}, "it has 0 bytes"),
         ({"data_batch_4.bin": bytes(3073 * 2 - 1)}, "it has 6145 bytes, not a multiple of 3073"),
         ({"data_batch_2.bin": b"\x0b" + bytes(3072)}, "an image of class 11"),
+        ({"data_batch_2.bin.gz": gzip.compress(bytes(3073))[:-9]}, "it is not a whole gzip file"),
     ],
 )
 def test_bad_cifar_files_are_one_sentence(files, words, tmp_path):

@@ -265,7 +265,7 @@ def _idx(folder: Path, part: str, name: str) -> Images:
 
 def _cifar(folder: Path, part: str) -> Images:
     wanted = list(SETS["cifar10"].contents[part])
-    there = [folder / file for file in wanted if (folder / file).is_file()]
+    there = [path for file in wanted if (path := files.seen(folder, file)) is not None]
     if not there:
         pickled = any((folder / Path(file).stem).exists() for file in wanted)
         seen = "holds the Python version, which is not opened because unpickling runs code; " if pickled else ""
