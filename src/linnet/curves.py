@@ -38,3 +38,19 @@ def crossing(
     low, high = np.log(clock[k - 1]), np.log(clock[k])
     inside = roots[(roots >= low - 1e-12) & (roots <= high + 1e-12)]
     return float(np.exp(inside[0])) if inside.size else float(clock[k])
+
+
+def powers(
+    curve: Float[np.ndarray, "*runs records"], smooth: int = 65
+) -> tuple[Float[np.ndarray, " frequencies"], Float[np.ndarray, "*runs frequencies"]]:
+    """How a curve that is recorded at every step oscillates: frequencies, per step from 0 to 1/2, and their shares.
+
+    The shares are those of the squared deviations from a running mean over `smooth` steps (odd), which takes off the
+    trend and half of that number at each end. A period of two is the frequency 1/2.
+    """
+    weights = np.ones(smooth) / smooth
+    trend = np.apply_along_axis(lambda row: np.convolve(row, weights, "valid"), -1, curve)
+    half = smooth // 2
+    rest = curve[..., half : curve.shape[-1] - half] - trend
+    power = np.abs(np.fft.rfft(rest - rest.mean(axis=-1, keepdims=True), axis=-1)) ** 2
+    return np.fft.rfftfreq(rest.shape[-1]), power / power.sum(axis=-1, keepdims=True)
