@@ -41,16 +41,16 @@ def crossing(
 
 
 def powers(
-    curve: Float[np.ndarray, "*runs records"], smooth: int = 65
-) -> tuple[Float[np.ndarray, " frequencies"], Float[np.ndarray, "*runs frequencies"]]:
-    """How a curve that is recorded at every step oscillates: frequencies, per step from 0 to 1/2, and their shares.
+    curves: Float[np.ndarray, "*curves steps"], smooth: int = 65
+) -> tuple[Float[np.ndarray, " frequencies"], Float[np.ndarray, " frequencies"]]:
+    """How curves that are recorded at every step oscillate: frequencies, per step from 0 to 1/2, and their shares.
 
-    The shares are those of the squared deviations from a running mean over `smooth` steps (odd), which takes off the
-    trend and half of that number at each end. A period of two is the frequency 1/2.
+    The shares are those of the squared deviations of all curves from their running means over `smooth` steps (odd),
+    which take off the trend and half of that number at each end. A period of two is the frequency 1/2.
     """
-    weights = np.ones(smooth) / smooth
-    trend = np.apply_along_axis(lambda row: np.convolve(row, weights, "valid"), -1, curve)
+    rows = np.reshape(np.asarray(curves, dtype=float), (-1, np.shape(curves)[-1]))
+    trend = np.array([np.convolve(row, np.ones(smooth) / smooth, "valid") for row in rows])
     half = smooth // 2
-    rest = curve[..., half : curve.shape[-1] - half] - trend
-    power = np.abs(np.fft.rfft(rest - rest.mean(axis=-1, keepdims=True), axis=-1)) ** 2
-    return np.fft.rfftfreq(rest.shape[-1]), power / power.sum(axis=-1, keepdims=True)
+    rest = rows[:, half : rows.shape[1] - half] - trend
+    power = np.sum(np.abs(np.fft.rfft(rest - rest.mean(axis=1, keepdims=True), axis=1)) ** 2, axis=0)
+    return np.fft.rfftfreq(rest.shape[1]), power / power.sum()
