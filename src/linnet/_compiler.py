@@ -7,23 +7,30 @@ from typing import Any
 import jax
 import numpy as np
 
+_PLAIN = {"xla_gpu_enable_triton_gemm": False}
 _OLDER = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
 
 @functools.cache
 def hurried(*, optimised: bool = True) -> dict[str, Any]:
-    """Options for `jax.jit` on a CPU, where this version of XLA knows them; elsewhere none.
+    """Options for `jax.jit`, where this version of XLA knows them.
 
-    XLA's older kernels, written in one piece, run as fast as the newer ones in our programs and compile in half the
-    time. Without optimisation that is a tenth, for what runs once.
+    On a CPU XLA's older kernels, written in one piece, run as fast as the newer ones in our programs and compile in
+    half the time. Without optimisation that is a tenth, for what runs once. On a GPU products are left to its library:
+    kernels of XLA's own are no faster here, and to try them out takes most of a minute for a network at the edge.
     """
-    told = {} if optimised else {"xla_backend_optimization_level": 0}
-    if jax.default_backend() != "cpu":
-        return {}
+    if jax.default_backend() == "cpu":
+        told: dict[str, Any] = {} if optimised else {"xla_backend_optimization_level": 0}
+        return {**told, **_known({**told, **_OLDER})}
+    return _known(_PLAIN) if jax.default_backend() == "gpu" else {}
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """These options, or none where XLA does not know one of them."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):
-        jax.jit(lambda: np.zeros(()), compiler_options={**told, **_OLDER})()
-        return {**told, **_OLDER}
-    return told
+        jax.jit(lambda: np.zeros(()), compiler_options=options)()
+        return options
+    return {}
 
 
 def unrounded() -> contextlib.AbstractContextManager[Any]:
