@@ -16,18 +16,15 @@ from pydantic import Field, model_validator
 
 from linnet import data as sets
 from linnet import observe
-from linnet._random import with_spectrum
 from linnet.claims import Finding, at_least, at_most, within
-from linnet.claims.networks import Window, window
+from linnet.claims.networks import Window, aligned_window, window
 from linnet.curves import first_record, powers
 from linnet.experiments.experiment import Experiment, Progress
-from linnet.initial import orthogonal
 from linnet.motion import GradientDescent
 from linnet.networks import mlp, reduced
-from linnet.problems import factorisation, supervised
+from linnet.problems import supervised
 from linnet.record import at, every, pairs
 from linnet.simulation import cast, simulate
-from linnet.theory import stability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,7 +106,7 @@ class Fig17(Experiment):
         return frequency, layers, loss
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        found = {}
+        found: dict[str, Finding] = {}
         for draw in range(self.draws):
             name = f"draw {draw + 1}: " if self.draws > 1 else ""
             found |= {name + what: finding for what, finding in self._bands(data.isel(draw=draw)).items()}
@@ -154,7 +151,7 @@ class Fig17(Experiment):
         return found
 
 
-# Singular values against rotations (figure 19) -------------------------------------------------------------------------
+# Singular values against rotations (figure 19) -----------------------------------------------------------------------
 
 
 class Case(NamedTuple):
@@ -240,17 +237,6 @@ class Fig19(Experiment):
         found = window(state, problem, case.lr, self.window)
         return found, float(observe.curvature()(state, problem)["top"]) * case.lr / 2
 
-    def _control(self, draw: int) -> tuple[Window, float]:
-        """The same of a linear network of three layers that begins aligned."""
-        spectrum = (10.0, 9.0, 6.0)
-        left, right, start = jax.random.split(jax.random.key(self.seed + draw), 3)
-        target = with_spectrum(left, right, np.pad(spectrum, (0, self.d - len(spectrum))), self.d)
-        problem = factorisation(target.matrix)
-        lr = self.beyond * 2 / float(stability.curvature(spectrum[0], 3))
-        state = orthogonal(start, problem, 0.01, 3)
-        run = simulate(problem, state, GradientDescent(lr), steps=3000, record=at([3000]))
-        return window(run.final, problem, lr, self.window), math.nan
-
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         names = [*(case.name for case in self.cases), CONTROL]
         total = self.draws * len(names)
@@ -258,7 +244,10 @@ class Fig19(Experiment):
         for draw in range(self.draws):
             for i in range(len(names)):
                 progress(draw * len(names) + i, total)
-                found = self._control(draw) if i == len(self.cases) else self._network(self.cases[i], draw)
+                if i == len(self.cases):
+                    found = aligned_window(self.seed + draw, self.window, self.d, self.beyond), math.nan
+                else:
+                    found = self._network(self.cases[i], draw)
                 for name, value in _told(*found).items():
                     rows.setdefault(name, []).append(value)
         progress(total, total)
@@ -288,7 +277,7 @@ class Fig19(Experiment):
         return carriers(data.isel(draw=0), [*(case.begin for case in self.cases), 3000])
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        found = {}
+        found: dict[str, Finding] = {}
         for draw in range(self.draws):
             for case in (*self.cases, None):
                 run = data.isel(draw=draw).sel(case=CONTROL if case is None else case.name)
