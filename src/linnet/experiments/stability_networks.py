@@ -98,7 +98,7 @@ class Fig17(Experiment):
     def _frequencies(run: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Frequencies, and the power of each layer's five largest singular values and of the log loss at them.
 
-        One value alone may drift as much as it flips: the largest of the second layer has 0.56 to 0.96 at period 2.
+        One value alone may drift as much as it flips: the largest of the second layer in one of four draws.
         """
         last = slice(-(WINDOW + SMOOTH - 1), None)
         frequency, loss = powers(np.log(run["loss"].values[last]), SMOOTH)
