@@ -61,14 +61,14 @@ class Fig17(Experiment):
 
     def _one(self, draw: int) -> dict[str, np.ndarray]:
         images = sets.load("mnist").subset(self.n, seed=self.seed + draw)
-        x = jnp.asarray(images.scaled(), jnp.float32)
+        x, y = (part.astype(np.float32) for part in (images.scaled(), images.one_hot()))
         key = jax.random.key(self.seed + draw)
-        network = mlp(key, x, (self.width, self.width, sets.CLASSES), deviation=self.deviation)
+        network = mlp(key, x, (self.width, self.width, y.shape[1]), deviation=self.deviation)
         looks = {"loss": observe.loss, "path": observe.path}
         looks["curvature"] = observe.only(observe.curvature(), pairs(self.interval))
         looks |= {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
-        problem = supervised(images.one_hot().astype(np.float32))
-        run = simulate(problem, network, GradientDescent(self.lr), steps=self.steps, record=every(1), observe=looks)
+        motion = GradientDescent(self.lr)
+        run = simulate(supervised(y), network, motion, steps=self.steps, record=every(1), observe=looks)
         return {
             "loss": np.asarray(run["loss"]),
             "flip": np.asarray(run["path_flip"]),
@@ -221,11 +221,12 @@ class Fig19(Experiment):
         """The window of a network, and its sharpness where it begins, over 2/lr."""
         images = sets.load(case.images).subset(case.n, seed=self.seed + draw)
         pixels = images.scaled() if case.images == "mnist" else images.standardised()
-        widths = (self.width, self.width, self.width, sets.CLASSES)
+        labels = images.one_hot()
+        widths = (self.width, self.width, self.width, labels.shape[1])
         network = mlp(jax.random.key(self.seed + draw), pixels, widths, scale=self.scale)
         if case.n < pixels.shape[1]:
             network, _ = reduced(network)
-        problem = supervised(images.one_hot())
+        problem = supervised(labels)
         run = simulate(
             cast(problem, jnp.float32),
             cast(network, jnp.float32),
