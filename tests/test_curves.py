@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from linnet.curves import crossing, first_record
+from linnet.curves import crossing, first_record, powers
 
 
 def test_the_first_record_of_each_run():
@@ -31,3 +31,16 @@ def test_what_is_there_from_the_beginning_and_what_never_comes():
     assert crossing(clock, curve, 0.6, "records") == 2.0
     assert crossing(clock, np.array([0.0, 0.4, 0.8, 1.0]), 0.2) == pytest.approx(0.5)  # on a line out of time 0
     assert crossing(clock, np.array([0.0, math.nan, 0.8, 1.0]), 0.2) == 2.0
+
+
+def test_the_clocks_of_a_curve():
+    step = np.arange(512 + 64)
+    trend, fast, slow = 1e-3 * step, (-1.0) ** step, np.sin(2 * np.pi * step / 64)
+    frequency, share = powers(trend + 2 * fast)
+    assert frequency[-1] == 0.5
+    assert len(frequency) == 257
+    assert share[-1] == pytest.approx(1.0, abs=1e-12)  # a line is taken off whole
+    assert 1 / frequency[np.argmax(powers(slow)[1])] == pytest.approx(64)
+    both = powers(np.stack([slow, 3 * fast]))[1]  # each with its own power: a sine has half of its squared height
+    assert both[-1] == pytest.approx(9 / (9 + 0.5), rel=5e-3)
+    assert both.sum() == pytest.approx(1.0)

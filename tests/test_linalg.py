@@ -3,13 +3,14 @@ from functools import reduce
 from itertools import pairwise
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet import _random
-from linnet.linalg import below_and_above, top_of_products
+from linnet.linalg import below_and_above, top_of_products, top_singular_values
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=6), st.integers(0, 99))
@@ -43,3 +44,23 @@ def test_a_matrix_of_given_spectrum_in_random_frames(key, shape, values):
     np.testing.assert_allclose(np.linalg.svd(matrix, compute_uv=False)[: len(values)], values, rtol=1e-12)
     assert np.linalg.matrix_rank(matrix) == len(values)
     np.testing.assert_allclose(u.T @ matrix @ v, np.diag(values), atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "rank"), [((40, 90), 40), ((60, 60), 60), ((7, 30), 7), ((50, 20), 3), ((5, 5), 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_few_of_the_largest_singular_values(shape, rank, dtype):
+    rng = np.random.default_rng(1)
+    a = (rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1]))).astype(dtype)
+    side, count = min(shape), min(4, rank)
+    block = np.linalg.qr(rng.normal(size=(side, min(13, side))))[0].astype(dtype)
+    values, again = top_singular_values(jnp.asarray(a), jnp.asarray(block), count)
+    expected = np.linalg.svd(a.astype(float), compute_uv=False)
+    assert values.dtype == dtype
+    np.testing.assert_allclose(values, expected[:count], rtol=2e-5, atol=1e-4 * expected[0] * (dtype == np.float32))
+    # from where it ended, near-by values need few rounds; from nowhere two are not enough
+    near = jnp.asarray(a + 1e-3 * rng.normal(size=shape).astype(dtype))
+    right = np.linalg.svd(np.asarray(near, float), compute_uv=False)[:count]
+    warm, cold = (top_singular_values(near, one, count, rounds=2)[0] for one in (again, jnp.asarray(block)))
+    np.testing.assert_allclose(warm, right, rtol=1e-4, atol=1e-4 * expected[0] * (dtype == np.float32))
+    if side > 30:
+        assert np.max(np.abs(cold / right - 1)) > 1e-2

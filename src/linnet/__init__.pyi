@@ -116,6 +116,7 @@ from linnet.motion import (
 )
 from linnet.networks import conv as conv
 from linnet.networks import mlp as mlp
+from linnet.networks import reduced as reduced
 from linnet.networks import unet as unet
 from linnet.outcome import Kept as Kept
 from linnet.outcome import Outcome as Outcome

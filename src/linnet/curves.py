@@ -53,4 +53,6 @@ def powers(
     half = smooth // 2
     rest = rows[:, half : rows.shape[1] - half] - trend
     power = np.sum(np.abs(np.fft.rfft(rest - rest.mean(axis=1, keepdims=True), axis=1)) ** 2, axis=0)
-    return np.fft.rfftfreq(rest.shape[1]), power / power.sum()
+    frequency = np.fft.rfftfreq(rest.shape[1])
+    power[frequency < 0.5] *= 2  # those between stand for their mirrors too
+    return frequency, power / power.sum()

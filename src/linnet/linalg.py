@@ -56,7 +56,7 @@ def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:
 def top_singular_values(
     a: Float[Array, "m n"], block: Float[Array, "side block"], count: int, tol: float = 1e-3, rounds: int = 200
 ) -> tuple[Float[Array, " count"], Float[Array, "side block"]]:
-    """The `count` largest singular values by subspace iteration from an orthonormal `block`, and the block to go on with.
+    """The `count` largest singular values by subspace iteration from an orthonormal `block`, and where it ends.
 
     `side` is the smaller of m and n. It ends when |A^T A v - s^2 v| <= tol s^2 for all of them, up to rounding, which
     leaves an error of the order of tol^2 in the values, or after so many rounds.
@@ -64,7 +64,7 @@ def top_singular_values(
     tall = a if a.shape[0] >= a.shape[1] else a.T
     rounding = 10 * float(np.finfo(a.dtype).eps)
 
-    def improve(now: tuple[Array, ...]) -> tuple[Array, ...]:
+    def improve(now: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         basis, _, _, turn = now
         image = tall.T @ (tall @ basis)
         squares, mixed = jnp.linalg.eigh(basis.T @ image)

@@ -41,6 +41,9 @@ def test_modes_are_signed_and_not_sorted():
 def test_layer_values_and_gaps():
     assert jnp.allclose(observe.layer_singular_values(1)(DEEP, None), np.linalg.svd(DEEP.layers[0])[1])
     assert jnp.allclose(observe.layer_singular_values(-1)(DEEP, None), np.linalg.svd(DEEP.layers[2])[1])
+    for layer, count in ((1, 2), (2, 1), (-1, 2)):
+        few = observe.layer_singular_values(layer, count)(DEEP, None)
+        assert jnp.allclose(few, np.linalg.svd(DEEP.layers[layer - (layer > 0)])[1][:count], rtol=1e-4)
     values = np.array([[1.0, 2.0, 3.0], [0.5, 0.0, 1.0], [2.0, -1.0, 1.0]])
     weights = ln.aligned(PROBLEM, values, key=jax.random.key(0))
     expected = values[:-1] ** 2 - values[-1] ** 2
@@ -152,9 +155,24 @@ def test_what_a_state_does_not_have_is_said():
     for see in (observe.imbalance, observe.layer_singular_values(1), observe.input_gram):
         with pytest.raises(ln.InputError):
             see(closed, PROBLEM)
+    with pytest.raises(ln.InputError, match="count = 99 is not allowed"):
+        observe.layer_singular_values(1, 99)(DEEP, PROBLEM)
     with pytest.raises(ln.InputError, match="two layers"):
         observe.hidden_alignment(DEEP, PROBLEM)
     with pytest.raises(ln.InputError, match="dense tangent kernel"):
         observe.kernel_matrix(ln.EndToEnd(np.eye(80), ln.Lazy(1.0)))
     with pytest.raises(ln.InputError, match="must be one of"):
         observe.named("zzz")
+
+
+def test_a_few_singular_values_are_followed_in_a_run():
+    key = jax.random.key(3)
+    network = ln.mlp(key, np.random.default_rng(3).normal(size=(30, 20)), (40, 40, 5), scale=0.5)
+    problem = ln.supervised(np.random.default_rng(4).normal(size=(30, 5)))
+    looks = {"all": observe.layer_singular_values(2), "few": observe.layer_singular_values(2, 4)}
+    run = ln.simulate(problem, network, ln.GradientDescent(0.5), steps=30, observe=looks)
+    assert run["few"].shape == (31, 4)
+    assert jnp.allclose(run["few"], run["all"][:, :4], rtol=2e-5)
+    half = ln.simulate(problem, network, ln.GradientDescent(0.5), steps=12, observe=looks)
+    both = ln.simulate(problem, network, ln.GradientDescent(0.5), steps=18, observe=looks, after=half)
+    assert jnp.array_equal(both["few"], run["few"])  # it remembers over a cut

@@ -360,6 +360,7 @@ def registry() -> dict[str, Claim | Erratum]:
     import linnet.claims.feature
     import linnet.claims.landscape
     import linnet.claims.mixed
+    import linnet.claims.networks
     import linnet.claims.optimisers
     import linnet.claims.spectral
     import linnet.claims.stability  # noqa: F401  (they register themselves)

@@ -1,16 +1,234 @@
 """Claims and errata about networks that are not linear, of the same paper as `claims/stability.py`.
 
-They run on made data, so that nothing need be fetched; the figures `stability/fig17` and `stability/fig19` have the same
-statements on published images. The loss is the mean of |f - y|^2 over samples and outputs.
+They run on made data, so that nothing need be fetched; the figures `stability/fig17` and `stability/fig19` have the
+same statements on published images. The loss is the mean of |f - y|^2 over samples and outputs.
 """
 
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from linnet import observe
-from linnet.problems import Problem
+from linnet._random import with_spectrum
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, erratum, within
+from linnet.curves import first_record, powers
+from linnet.initial import orthogonal
+from linnet.motion import GradientDescent
+from linnet.networks import mlp, reduced
+from linnet.problems import Problem, factorisation, supervised
+from linnet.record import at, every
+from linnet.simulation import simulate
+from linnet.states import Network
+from linnet.theory import stability
+
+# Made data ------------------------------------------------------------------------------------------------------------
+
+_CLASSES = 10
+
+
+def _made(seed: int, n: int = 200, d: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian classes with what makes images sharp: a mean that all share, and variances that fall as 1/j."""
+    rng = np.random.default_rng(seed)
+    size = 1 / np.sqrt(np.arange(1, d + 1))
+    means, kind = size * rng.normal(size=(_CLASSES, d)), rng.integers(_CLASSES, size=n)
+    x = (means[kind] + size * rng.normal(size=(n, d))) / np.linalg.norm(size)
+    x[:, 0] += 1
+    return x, np.eye(_CLASSES)[kind]
+
+
+def _network(seed: int, depth: int, width: int) -> tuple[Network, Problem]:
+    """A network with relu on made data."""
+    x, y = _made(seed)
+    widths = [width] * (depth - 1) + [_CLASSES]
+    return mlp(jax.random.key(seed), x, widths, scale=0.6), supervised(y)
+
+
+# Two clocks -----------------------------------------------------------------------------------------------------------
+
+_LAST = 128  # steps at whose end the sharpness is seen at every step
+
+
+class _Clocks(NamedTuple):
+    """A run of three layers at the edge: the loss and the layers' largest singular values at every step."""
+
+    loss: np.ndarray
+    values: np.ndarray
+    sharpness: np.ndarray
+
+
+@lru_cache
+def _clocks(seed: int, lr: float, steps: int = 1200) -> _Clocks:
+    network, problem = _network(seed, 3, 64)
+    looks = {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
+    looks |= {"loss": observe.loss, "curvature": observe.only(observe.curvature(), at(range(steps - _LAST, steps + 1)))}
+    run = simulate(problem, network, GradientDescent(lr), steps=steps, record=every(1), observe=looks)
+    values = np.concatenate([np.asarray(run[f"layer {i}"]).T for i in (1, 2, 3)])
+    return _Clocks(np.asarray(run["loss"]), values, np.asarray(run["curvature_top"])[-_LAST - 1 :])
+
+
+def _draws(seed: int, size: str) -> range:
+    return range(seed, seed + (2 if size == "quick" else 6))
+
+
+@claim("stability/C19", "statistical", "appendix B, figure 17: almost periodic, in part", broken={"lr": 2.0})
+def two_clocks(size: str, lr: float = 10.0, seed: Seed = 0) -> Iterator[Finding]:
+    """A network with relu at the edge has two clocks: its layers' singular values oscillate with period 2, the loss has
+    no such period but a slow one, of 30 to 200 steps here.
+
+    Three layers on made data; shares of the squared oscillation in the last 512 steps, less a running mean of 65.
+    """
+    for draw in _draws(seed, size):
+        run = _clocks(draw, lr)
+        last = slice(-(512 + 64), None)
+        frequency, values = powers(run.values[:, last])
+        loss = powers(np.log(run.loss[last]))[1]
+        fast, slow = frequency > 0.45, frequency < 0.1
+        yield at_least(values[fast].sum(), 0.6, seed=draw, what="singular values, share of period 2")
+        yield at_most(loss[fast].sum(), 0.1, seed=draw, what="log loss, share of period 2")
+        yield at_least(loss[slow].sum(), 0.85, seed=draw, what="log loss, share of more than 10 steps")
+        yield within(1 / frequency[np.argmax(loss)], 30, 200, seed=draw, what="log loss, strongest period")
+
+
+@claim("stability/C20", "statistical", "appendix B, figure 17, consequence", broken={"between": 2})
+def two_sides(size: str, between: int = 1, seed: Seed = 0) -> Iterator[Finding]:
+    """At the edge the sharpness alternates: records of two consecutive steps differ by percents, several times as much
+    as those two steps apart, so that an even interval between records shows one side of the orbit only.
+    """
+    for draw in _draws(seed, size):
+        sharpness = _clocks(draw, 10.0).sharpness
+        apart, same = (np.abs(sharpness[k:] - sharpness[:-k]) for k in (between, 2))
+        yield at_least(np.median(apart) / np.median(sharpness), 0.01, seed=draw, what="consecutive, relative gap")
+        yield at_least(np.median(apart) / np.median(same), 2.0, seed=draw, what="gap over that two steps apart")
+        up = sharpness[between:] > sharpness[:-between]
+        yield at_least(np.mean(up[1:] != up[:-1]), 0.8, seed=draw, what="share of steps at which it turns")
+
+
+# Fewer inputs ---------------------------------------------------------------------------------------------------------
+
+
+def _cut(network: Network) -> tuple[Network, Any]:
+    """Fewer inputs by leaving out the others."""
+    n = network.inputs.shape[0]
+    few = mlp(jax.random.key(0), network.inputs[:, :n], [layer.shape[0] for layer in network.layers])
+    return few.with_layers([network.layers[0][:, :n], *network.layers[1:]]), jnp.eye(network.inputs.shape[1])[:, :n]
+
+
+@claim("stability/C21", "exact", "figures 9 and 19, not in the paper", broken={"reduction": _cut})
+def fewer_inputs(
+    size: str, reduction: Callable[[Network], tuple[Network, Any]] = reduced, seed: Seed = 0
+) -> Iterator[Finding]:
+    """With n < d samples a network trains exactly like the one on n inputs, R^T with W_1 Q for X^T = Q R: the same
+    losses, a Hessian with the same eigenvalues but zeros, and no motion of W_1 outside of the samples' span.
+    """
+    rng = np.random.default_rng(seed)
+    for n, d in ((12, 30),) if size == "quick" else ((12, 30), (5, 40), (1, 20), (20, 60)):
+        problem = supervised(rng.normal(size=(n, 3)))
+        whole = mlp(jax.random.key(seed), rng.normal(size=(n, d)) / math.sqrt(d), (8, 8, 3))
+        fewer, basis = reduction(whole)
+        runs = [simulate(problem, one, GradientDescent(0.5), steps=300) for one in (whole, fewer)]
+        first, second = (np.asarray(run["loss"]) for run in runs)
+        yield at_most(np.max(np.abs(second - first)) / first[0], 1e-10, n=n, d=d, what="losses of 300 steps")
+        ends: list[Any] = [run.final for run in runs]
+        spectra = [np.asarray(observe.hessian_spectrum(end, problem)) for end in ends]
+        padded = np.sort(np.append(spectra[1], np.zeros(len(spectra[0]) - len(spectra[1]))))[::-1]
+        gap = np.max(np.abs(spectra[0] - padded)) / spectra[0][0]
+        yield at_most(gap, 1e-10, n=n, d=d, what="Hessian spectrum at the end")
+        back = whole.layers[0] + (ends[1].layers[0] - fewer.layers[0]) @ basis.T
+        yield at_most(
+            np.max(np.abs(ends[0].layers[0] - back)), 1e-10, n=n, d=d, what="the whole first layer at the end"
+        )
+
+
+# Adapters -------------------------------------------------------------------------------------------------------------
+
+
+def _adapted(parameters: Any, inputs: Any) -> Any:
+    """relu between layers W_l + A_l B_l^T."""
+    x = inputs
+    for i, (w, (a, b)) in enumerate(zip(parameters["layers"], parameters["adapters"], strict=True)):
+        x = (jax.nn.relu(x) if i else x) @ (w + a @ b.T).T
+    return x
+
+
+class _Adapters(NamedTuple):
+    """A frozen random network with adapters of rank r on all layers, and dL/dW_l of the network alone."""
+
+    state: Network
+    problem: Problem
+    gradients: list[np.ndarray]
+
+    @property
+    def edge(self) -> float:
+        """max_l |dL/dW_l|_2."""
+        return max(float(np.linalg.norm(g, 2)) for g in self.gradients)
+
+
+def _adapters(seed: int, alpha: float, rank: int = 4, widths: tuple[int, ...] = (40, 64, 64, 3)) -> _Adapters:
+    rng = np.random.default_rng(seed)
+    layers = [rng.normal(size=(up, down)) * math.sqrt(2 / down) for down, up in pairwise(widths)]
+    adapters = [tuple(alpha * rng.normal(size=(side, rank)) for side in layer.shape) for layer in layers]
+    x, y = rng.normal(size=(256, widths[0])), rng.normal(size=(256, widths[-1]))
+    problem = supervised(y, average="samples")
+    bare = Network(_adapted, {"layers": layers, "adapters": [(0 * a, 0 * b) for a, b in adapters]}, x)
+    inside = {"layers": True, "adapters": False}
+    alone = Network(_adapted, bare.parameters, x, trained=inside)
+    gradients = [-np.asarray(w) for w in jax.tree.leaves(alone.velocity(problem).parameters)]
+    trained = {"layers": False, "adapters": True}
+    state = Network(_adapted, {"layers": layers, "adapters": adapters}, x, trained=trained)
+    return _Adapters(state, problem, gradients)
+
+
+@claim("stability/C22", "exact", "appendix B, adapters, not in the paper", broken={"norm": "nuc"})
+def saddle_of_adapters(size: str, norm: Any = 2, seed: Seed = 0) -> Iterator[Finding]:
+    """At A = B = 0 the Hessian in the adapters of W_l + A_l B_l^T is [[0, G_l], [G_l^T, 0]] (x) I_r, G_l = dL/dW_l, and
+    blocks of different adapters vanish: the sharpness is max_l |G_l|_2, and the lowest eigenvalue is its mirror.
+
+    Exact at zero; at a start of 1e-3 within 0.5 %.
+    """
+    for draw in range(seed, seed + (1 if size == "quick" else 3)):
+        rank = 4
+        for alpha, allowed in ((0.0, 1e-12), (1e-3, 5e-3)):
+            made = _adapters(draw, alpha, rank)
+            edge = max(float(np.linalg.norm(g, norm)) for g in made.gradients)
+            found = np.asarray(observe.hessian_spectrum(made.state, made.problem))
+            case = {"seed": draw, "alpha": alpha}
+            yield at_most(abs(found[0] / edge - 1), allowed, what="sharpness", **case)
+            yield at_most(abs(found[-1] / edge + 1), allowed, what="lowest eigenvalue", **case)
+            if alpha == 0:
+                values = np.concatenate([np.linalg.svd(g, compute_uv=False) for g in made.gradients])
+                both = np.repeat(np.concatenate([values, -values]), rank)
+                right = np.sort(np.append(both, np.zeros(len(found) - len(both))))[::-1]
+                yield at_most(np.max(np.abs(found - right)) / found[0], 1e-12, what="whole spectrum", **case)
+
+
+@claim(
+    "stability/C23",
+    "asymptotic",
+    "appendix B, adapters, not in the paper",
+    broken={"rate": lambda x: -math.log1p(-x)},
+)
+def escape_of_adapters(size: str, rate: Callable[[float], float] = math.log1p, seed: Seed = 0) -> Iterator[Finding]:
+    """Plain descent leaves the saddle of adapters at the rate 1 + lr S(0) a step: the first step with 5 % less loss
+    times ln(1 + lr S(0)) is the same for all step sizes within 10 %.
+    """
+    for draw in range(seed, seed + (2 if size == "quick" else 5)):
+        made = _adapters(draw, 1e-3)
+        times = {}
+        for share in (0.03, 0.1, 0.3):
+            motion, steps = GradientDescent(share / made.edge), math.ceil(8 / math.log1p(share))
+            loss = np.asarray(simulate(made.problem, made.state, motion, steps=steps, record=every(1))["loss"])
+            left = int(first_record(loss <= 0.95 * loss[0]))
+            times[share] = left * rate(share) if left > 0 else math.nan
+        for share, clock in times.items():
+            yield within(clock / np.mean(list(times.values())), 0.95, 1.05, seed=draw, lr=f"{share} / S(0)")
+
 
 # Singular values against singular vectors -----------------------------------------------------------------------------
 
@@ -65,8 +283,8 @@ def window(state: Any, problem: Problem, lr: float, steps: int) -> Window:
     states, size = [state], np.asarray(lr, state.layers[0].dtype)
     for _ in range(steps):
         states.append(_descended(states[-1], problem, size))
-    excesses = [observe.excess(*states[i - 1 : i + 2], problem) for i in range(1, steps)]
-    changes = [observe.step_split(*states[i : i + 2], problem) for i in range(steps)]
+    excesses = [observe.excess(*three, problem) for three in zip(states, states[1:], states[2:], strict=False)]
+    changes = [observe.step_split(*two, problem) for two in pairwise(states)]
     excess, step = (np.array([split[:4] for split in splits], dtype=float).T for splits in (excesses, changes))
     return Window(
         loss=np.append(step[0], step[0, -1] + step[1, -1]),
@@ -81,3 +299,46 @@ def window(state: Any, problem: Problem, lr: float, steps: int) -> Window:
 @eqx.filter_jit
 def _descended(state: Any, problem: Problem, lr: Any) -> Any:
     return state.descend(problem, lr)
+
+
+_SPECTRUM, _BEYOND = (10.0, 9.0, 6.0), 1.03
+
+
+def aligned_window(seed: int, steps: int, d: int = 50, beyond: float = _BEYOND) -> Window:
+    """The window of a linear network of three layers that begins aligned, beyond its edge by this factor."""
+    left, right, start = jax.random.split(jax.random.key(seed), 3)
+    target = with_spectrum(left, right, np.pad(_SPECTRUM, (0, d - len(_SPECTRUM))), d)
+    problem = factorisation(target.matrix)
+    lr = beyond * 2 / float(stability.curvature(_SPECTRUM[0], 3))
+    run = simulate(problem, orthogonal(start, problem, 0.01, 3), GradientDescent(lr), steps=3000, record=at([3000]))
+    return window(run.final, problem, lr, steps)
+
+
+def _relu_window(seed: int, steps: int) -> Window:
+    """That of a network of four layers with relu on made data."""
+    network, problem = _network(seed, 4, 128)
+    run = simulate(problem, network, GradientDescent(8.0), steps=300, record=at([300]))
+    return window(run.final, problem, 8.0, steps)
+
+
+@erratum(
+    "stability/E26",
+    "error",
+    "appendix B, text on figure 19",
+    printed="with relu too, the oscillations of the loss are artifacts of jumps only in the top singular values",
+    corrected="rotations of the singular vectors carry them; singular values do in aligned linear networks",
+    broken={"network": aligned_window},
+)
+def rotations(size: str, network: Callable[[int, int], Window] = _relu_window, seed: Seed = 0) -> Iterator[Finding]:
+    """Of three consecutive steps the excess of the loss over that of their mean is split, in the singular frame of each
+    layer, into what the movement of singular values does alone and what the rotations do alone: four layers on made
+    data, and an aligned linear network as the control. On MNIST and CIFAR-10: figure `stability/fig19`.
+    """
+    for draw in _draws(seed, size):
+        found = network(draw, 40)
+        yield at_most(abs(found.values_share), 0.03, seed=draw, what="share of the values")
+        yield at_least(found.rotations_share, 0.75, seed=draw, what="share of the rotations")
+        yield as_printed(at_least(found.values_share, 0.5, seed=draw, what="share of the values"))
+    control = aligned_window(seed, 40, d=10)
+    yield within(control.values_share, 1 - 1e-6, 1 + 1e-6, control="aligned linear network", what="share of the values")
+    yield at_most(abs(control.rotations_share), 1e-6, control="aligned linear network", what="share of the rotations")
