@@ -1,5 +1,7 @@
 """What moves at the edge: singular values or singular vectors."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +21,7 @@ def relu(layers, x):
 def networks(rng, count, widths=(4, 6, 5, 3), n=8):
     """States of one network a small step apart, and the cost on its samples."""
     x, y = rng.normal(size=(n, widths[0])), rng.normal(size=(n, widths[-1]))
-    layers = [rng.normal(size=(b, a)) for a, b in zip(widths, widths[1:], strict=False)]
+    layers = [rng.normal(size=(b, a)) for a, b in pairwise(widths)]
     near = [tuple(w + 0.1 * rng.normal(size=w.shape) for w in layers) for _ in range(count)]
     return [ln.Network(relu, given, x) for given in near], ln.supervised(y), x, y
 
