@@ -33,8 +33,8 @@ def kernel_matrix(state: State) -> Float[Array, "entries entries"]:
 
 def _factors(state: Weights) -> list[tuple[Array, Array]]:
     """Theta(G) = sum_l L_l G R_l, L_l = (W_L..W_{l+1})(..)^T and R_l = (W_{l-1}..W_1)^T(..)."""
-    ends = (jnp.eye(state.widths[i], dtype=state.layers[i].dtype) for i in (0, -1))
-    below, above = below_and_above(state.layers, *ends)
+    d_in, d_out = (jnp.eye(state.widths[i], dtype=state.layers[i].dtype) for i in (0, -1))
+    below, above = below_and_above(state.layers, d_in, d_out)
     return [(q @ q.T, p.T @ p) for p, q in zip(below, above, strict=True)]
 
 
