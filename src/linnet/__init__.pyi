@@ -12,6 +12,9 @@ from linnet import theory as theory
 from linnet._check import InputError as InputError
 from linnet._programs import cache_programs as cache_programs
 from linnet._version import __version__ as __version__
+from linnet.curves import Catapults as Catapults
+from linnet.curves import catapults as catapults
+from linnet.curves import rises as rises
 from linnet.initial import (
     aligned as aligned,
 )

@@ -1,11 +1,14 @@
 """What is read off recorded curves."""
 
 import math
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy  # its parts load when they are first used
 from jaxtyping import Bool, Float, Int, Num
+
+from linnet import _check
+from linnet._check import InputError
 
 _NEAR = 8  # records on each side that a spline passes through: the flat ends of a run have nothing to say
 
@@ -56,3 +59,76 @@ def powers(
     frequency = np.fft.rfftfreq(rest.shape[1])
     power[frequency < 0.5] *= 2  # those between stand for their mirrors too
     return frequency, power / power.sum()
+
+
+def rises(loss: Any, last: int = 50) -> Float[np.ndarray, "*runs records"]:
+    """The share of the `last` steps before each record that went up, L_{t+1} > L_t, of a loss recorded at every step.
+
+    Of as many steps as there are near the start; NaN at the start itself and where the loss is not known. Full-batch
+    descent below its edge has 0, at the edge 0.2 to 0.5; with mini-batches a half means nothing. It costs no gradient.
+    """
+    curve = _curve("loss", loss)
+    count = _check.integer("last", last, least=1)
+    known = ~(np.isnan(curve[..., 1:]) | np.isnan(curve[..., :-1]))
+    up, seen = _sums(curve[..., 1:] > curve[..., :-1]), _sums(known)
+    before = np.maximum(np.arange(curve.shape[-1]) - count, 0)
+    total = seen - seen[..., before]
+    return np.where(total > 0, (up - up[..., before]) / np.maximum(total, 1), np.nan)
+
+
+class Catapults(NamedTuple):
+    """The two signs of a catapult, at each record, and the records that have both."""
+
+    jumps: Bool[np.ndarray, " records"]
+    """Where the loss stands well above the least of the steps just before."""
+    falls: Bool[np.ndarray, " records"]
+    """Where the sharpness has a peak that it is well below some steps later."""
+    events: Int[np.ndarray, " events"]
+    """Peaks of the sharpness with a jump of the loss no further from them: the catapults."""
+
+
+def catapults(
+    loss: Any, sharpness: Any, *, rise: float = 0.03, before: int = 5, fall: float = 0.1, later: int = 20
+) -> Catapults:
+    """Where a run was thrown out of a sharp valley: its loss jumps, and its sharpness is lower afterwards.
+
+    Both curves at every step, NaN where the sharpness was not looked at (`observe.only`). A jump is a loss of at least
+    1 + `rise` times the least of the `before` steps before. A fall is a peak of the sharpness (the largest of all
+    within `later` steps of it, on both sides, and not the first) that it is below by the share `fall` or more `later`
+    steps afterwards, at the first look from there on. It costs nothing; with mini-batches losses jump by sampling.
+    """
+    curve, sharp = _curve("loss", loss, ndim=1), _curve("sharpness", sharpness, ndim=1)
+    if curve.shape != sharp.shape:
+        raise InputError(f"sharpness has {sharp.size} records: it must have {curve.size}, as loss has.")
+    more, less = _check.real("rise", rise, above=0), _check.real("fall", fall, above=0, below=1)
+    near, far = _check.integer("before", before, least=1), _check.integer("later", later, least=1)
+    floor = np.where(np.isnan(curve), np.inf, curve)
+    lowest = [floor[max(t - near, 0) : t].min(initial=np.inf) for t in range(curve.size)]
+    jumps = curve >= (1 + more) * np.asarray(lowest)
+    jumps[0] = False
+    looked = np.flatnonzero(~np.isnan(sharp))
+    falls = np.zeros(curve.size, dtype=bool)
+    for t in looked[1:]:
+        afterwards = looked[looked >= t + far]
+        peak = sharp[t] >= np.nanmax(sharp[max(t - far, 0) : t + far + 1])
+        falls[t] = peak and afterwards.size > 0 and sharp[afterwards[0]] <= (1 - less) * sharp[t]
+    events = [t for t in np.flatnonzero(falls) if jumps[max(t - far, 0) : t + far + 1].any()]
+    return Catapults(jumps, falls, np.asarray(events, dtype=int))
+
+
+def _sums(flags: Bool[np.ndarray, "*runs steps"]) -> Int[np.ndarray, "*runs records"]:
+    """How many are true before each record."""
+    nothing = np.zeros((*flags.shape[:-1], 1), int)
+    return np.concatenate([nothing, np.cumsum(flags, axis=-1)], axis=-1)
+
+
+def _curve(name: str, given: Any, ndim: int | None = None) -> Float[np.ndarray, "*runs records"]:
+    """Recorded numbers; some may have been lost on the way."""
+    try:
+        curve = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} = {_check.show(given)} is not allowed: it must be recorded numbers.") from None
+    if curve.ndim == 0 or curve.shape[-1] == 0 or ndim not in (None, curve.ndim):
+        wanted = "a curve" if ndim == 1 else "a curve, or several,"
+        raise InputError(f"{name} has shape {curve.shape}: it must be {wanted} of at least one record.")
+    return curve

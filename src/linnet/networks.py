@@ -8,11 +8,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._random import stream
+from linnet._random import sampler, stream
 from linnet.states import Network
 
 Activation = Callable[[Array], Array]
@@ -44,13 +45,12 @@ def mlp(
     sizes = [x.shape[1], *(_check.integer("a width", width, least=1) for width in widths)]
     if len(sizes) < 2:
         raise InputError("widths is empty: give the hidden widths, then the number of outputs.")
-    keys = jax.random.split(stream(_check.key("key", key), "mlp"), len(sizes) - 1)
     between = eqx.nn.Lambda(_activation(activation))
-    parts: list[Any] = []
-    for own, (below, above) in zip(keys, pairwise(sizes), strict=True):
-        layer = eqx.nn.Linear(below, above, use_bias=_check.flag("bias", bias), key=own)
-        parts += [between] * bool(parts) + [_started(layer, own, _deviation(scale, deviation, below), x.dtype)]
-    return Network.of(eqx.nn.Sequential(parts), x, together=together)
+    biased = _check.flag("bias", bias)
+    layers = [_linear(below, above, biased) for below, above in pairwise(sizes)]
+    deviations = [_deviation(scale, deviation, below) for below in sizes[:-1]]
+    first, *others = _started(key, "mlp", layers, deviations, x.dtype)
+    return Network.of(eqx.nn.Sequential([first, *(p for o in others for p in (between, o))]), x, together=together)
 
 
 def conv(
@@ -76,14 +76,11 @@ def conv(
     height, width = x.shape[2:]
     if height % 2 ** (len(sizes) - 1) or width % 2 ** (len(sizes) - 1):
         raise InputError(f"images of {height} x {width} cannot be halved {len(sizes) - 1} times: give fewer channels.")
-    keys = jax.random.split(stream(_check.key("key", key), "conv"), len(sizes))
-    layers = [
-        _convolution(own, below, above, side, scale, _check.flag("bias", bias), x.dtype)
-        for own, (below, above) in zip(keys[1:], pairwise(sizes), strict=True)
-    ]
-    features = sizes[-1] * (height // 2 ** len(layers)) * (width // 2 ** len(layers))
-    last = eqx.nn.Linear(features, count, use_bias=bias, key=keys[0])
-    last = _started(last, keys[0], _deviation(scale, None, features), x.dtype)
+    biased = _check.flag("bias", bias)
+    features = sizes[-1] * (height // 2 ** (len(sizes) - 1)) * (width // 2 ** (len(sizes) - 1))
+    parts = [_linear(features, count, biased), *(_convolution(a, b, side, biased) for a, b in pairwise(sizes))]
+    deviations = [_deviation(scale, None, fan_in) for fan_in in (features, *(a * side**2 for a in sizes[:-1]))]
+    last, *layers = _started(key, "conv", parts, deviations, x.dtype)
     return Network.of(_Convolutional(layers, last, _activation(activation)), x, together=together)
 
 
@@ -108,15 +105,12 @@ def unet(
     wide, deep = _check.integer("channels", channels, least=1), _check.integer("levels", levels, least=1)
     if x.shape[2] % 2**deep or x.shape[3] % 2**deep:
         raise InputError(f"images of {x.shape[2]} x {x.shape[3]} cannot be halved {deep} times: give fewer levels.")
-    keys = iter(jax.random.split(stream(_check.key("key", key), "unet"), 2 * deep + 2))
-
-    def layer(below: int, above: int, side: int) -> eqx.nn.Conv2d:
-        return _convolution(next(keys), below, above, side, scale, True, x.dtype)
-
-    down = [layer(x.shape[1], wide, 3), *(layer(wide, wide, 3) for _ in range(deep))]
-    up = [layer(2 * wide, wide, 3) for _ in range(deep)]
-    last = layer(wide, _check.integer("outputs", outputs, least=1), 1)
-    return Network.of(_UNet(down, up, last, _check.real("slope", slope)), x, together=together)
+    sizes = [(x.shape[1], wide, 3), *[(wide, wide, 3)] * deep, *[(2 * wide, wide, 3)] * deep]
+    sizes.append((wide, _check.integer("outputs", outputs, least=1), 1))
+    deviations = [_deviation(scale, None, below * side**2) for below, _, side in sizes]
+    *layers, last = _started(key, "unet", [_convolution(*size, True) for size in sizes], deviations, x.dtype)
+    shape = _UNet(layers[: deep + 1], layers[deep + 1 :], last, _check.real("slope", slope))
+    return Network.of(shape, x, together=together)
 
 
 def reduced(network: Network) -> tuple[Network, Float[Array, "d k"]]:
@@ -193,17 +187,35 @@ def _deviation(scale: Any, deviation: Any, fan_in: int) -> Array:
     return _check.number("scale", scale, least=0) / math.sqrt(fan_in)
 
 
-def _convolution(
-    key: Key[Array, ""], below: int, above: int, side: int, scale: Any, bias: bool, dtype: Any
-) -> eqx.nn.Conv2d:
-    layer = eqx.nn.Conv2d(below, above, side, padding="SAME", use_bias=bias, key=key)
-    return _started(layer, key, _deviation(scale, None, below * side * side), dtype)
+def _linear(below: int, above: int, bias: bool) -> Any:
+    """A layer without its numbers: Equinox would draw some."""
+    return eqx.filter_eval_shape(lambda: eqx.nn.Linear(below, above, use_bias=bias, key=jax.random.key(0)))
 
 
-def _started(layer: Any, key: Key[Array, ""], deviation: Array, dtype: Any) -> Any:
-    """The layer with Gaussian weights and biases of 0."""
-    weight = (deviation * jax.random.normal(key, layer.weight.shape)).astype(dtype)
-    layer = eqx.tree_at(lambda one: one.weight, layer, weight)
-    if layer.bias is None:
-        return layer
-    return eqx.tree_at(lambda one: one.bias, layer, jnp.zeros(layer.bias.shape, dtype))
+def _convolution(below: int, above: int, side: int, bias: bool) -> Any:
+    return eqx.filter_eval_shape(
+        lambda: eqx.nn.Conv2d(below, above, side, padding="SAME", use_bias=bias, key=jax.random.key(0))
+    )
+
+
+def _started(key: Any, name: str, layers: list[Any], deviations: list[Array], dtype: Any) -> list[Any]:
+    """The layers with Gaussian weights of these deviations and biases of 0."""
+    shapes = tuple(layer.weight.shape for layer in layers)
+    weights = _weights(_check.key("key", key), deviations, name, shapes, jnp.dtype(dtype).name)
+    biases = [None if layer.bias is None else np.zeros(layer.bias.shape, dtype) for layer in layers]
+    given = zip(layers, weights, biases, strict=True)
+    return [eqx.tree_at(_numbers, layer, both, is_leaf=lambda x: x is None) for layer, *both in given]
+
+
+def _numbers(layer: Any) -> list[Any]:
+    return [layer.weight, layer.bias]
+
+
+@sampler("name", "shapes", "dtype")
+def _weights(
+    key: Key[Array, ""], deviations: list[Array], name: str, shapes: tuple[tuple[int, ...], ...], dtype: str
+) -> list[Array]:
+    """All weights of a network in one program."""
+    keys = jax.random.split(stream(key, name), len(shapes))
+    drawn = [jax.random.normal(own, shape) for own, shape in zip(keys, shapes, strict=True)]
+    return [(size * one).astype(dtype) for size, one in zip(deviations, drawn, strict=True)]

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import linnet as ln
+from linnet import observe
+from linnet._compiler import hurried
 
 KEY = jax.random.key(0)
 
@@ -56,35 +56,229 @@ def test_a_linear_network_flows_as_its_weights():
         np.testing.assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-9)
 
 
-LOOKS = {
-    "loss": 1e-12,
-    "sharpness": 1e-10,
-    "gauss_newton_sharpness": 1e-10,
-    "residual_extremes": 1e-10,
-    "hessian_spectrum": 1e-10,
-    "gradient_noise": 1e-10,
-    "gradient_noise_top": 1e-10,
-    "imbalance": 1e-10,
-    "sample_kernel": 1e-10,
+def by_layers(function):
+    """A function of a state and a problem that returns a state, as what moves of it in one vector."""
+    return lambda state, problem: jax.flatten_util.ravel_pytree(function(state, problem).trained())[0]
+
+
+def along(product):
+    """A Hessian product in the direction of the state itself."""
+    return by_layers(lambda state, problem: product(state, problem, state))
+
+
+def two(function):
+    """A function of consecutive states, a step of descent apart."""
+
+    def look(state, problem):
+        after = state.descend(problem, 1e-3)
+        given = (state, after, after.descend(problem, 1e-3)) if function is observe.excess else (state, after)
+        return jnp.concatenate([jnp.ravel(part) for part in jax.tree.leaves(function(*given, problem))])
+
+    return look
+
+
+def ends(state, problem):
+    """What `curvature` has converged to."""
+    seen = observe.curvature(1e-14)(state, problem)
+    return [seen[name] for name in ("top", "bottom", "gauss_newton", "gradient")]
+
+
+# what sees weights and cost alone: on any samples
+ANYWHERE = {
+    "balance_drift": observe.balance_drift,
+    "curvature": ends,
+    "excess": two(observe.excess),
+    "gauss_newton_product": along(observe.gauss_newton_product),
+    "gauss_newton_sharpness": observe.gauss_newton_sharpness,
+    "grams": lambda state, problem: jnp.concatenate([jnp.ravel(gram) for gram in observe.grams(state)]),
+    "hessian_density": observe.hessian_density(np.linspace(-3, 9, 7), 0.5, matvecs=100),
+    "hessian_matrix": observe.hessian_matrix,
+    "hessian_product": along(observe.hessian_product),
+    "hessian_spectrum": observe.hessian_spectrum,
+    "imbalance": observe.imbalance,
+    "input_gram": observe.input_gram,
+    "layer_alignment": observe.layer_alignment(1),
+    "layer_singular_values": observe.layer_singular_values(2),
+    "loss": observe.loss,
+    "only": observe.only(observe.sharpness, ln.every(1)),
+    "output_gram": observe.output_gram,
+    "path": observe.path,
+    "preconditioned_sharpness": observe.preconditioned_sharpness(2.0),
+    "residual_extremes": observe.residual_extremes,
+    "residual_product": along(observe.residual_product),
+    "sharpness": observe.sharpness,
+    "step_split": two(observe.step_split),
+    "subspace_distance": observe.subspace_distance(1),
+    "top_hessian": observe.top_hessian(2),
+    "value_shares": observe.value_shares,
 }
+# what needs samples, beside a regression
+SAMPLES = {
+    "gradient_noise": observe.gradient_noise,
+    "gradient_noise_top": observe.gradient_noise_top,
+    "sample_kernel": observe.sample_kernel,
+}
+# and two layers with one output
+ONE = {"label_kernel": observe.label_kernel, "slope": observe.slope, "target_distance": observe.target_distance}
+# what is about the matrix: on the unit vectors as samples, whose outputs are its columns
+MATRIX = {
+    "effective_rank": observe.effective_rank,
+    "kernel_drift": observe.kernel_drift,
+    "kernel_matrix": lambda state, problem: observe.kernel_matrix(state),
+    "kernel_spectrum": observe.kernel_spectrum,
+    "matrix": observe.matrix,
+    "misalignment": observe.misalignment(2),
+    "modes": observe.modes,
+    "rotated": observe.rotated,
+    "singular_values": observe.singular_values,
+    "stable_rank": observe.stable_rank,
+}
+# what has a test of its own below
+OWN = {"accuracy", "adaptive_sharpness", "closure_error", "losses", "of_shadow", "on", "test_accuracy", "test_error"}
+REFUSED = {
+    "aligned_blocks": (observe.aligned_blocks, "need Modes"),
+    "aligned_sharpness": (observe.aligned_sharpness, "need Modes"),
+    "aligned_spectrum": (observe.aligned_spectrum, "need Modes"),
+    "classify": (observe.classify, "points of the landscape are Weights"),
+    "hidden_alignment": (observe.hidden_alignment, "about the matrix of a linear network, a Network has none"),
+    "layer_gaps": (observe.layer_gaps, "need Modes on a diagonal problem, or Weights on a matrix problem"),
+    "layer_modes": (observe.layer_modes, "need Modes on a diagonal problem, or Weights on a matrix problem"),
+    "refined_distance": (observe.refined_distance(1.0), "the output scale of a regression, a Network has none"),
+}
+NO_STATES = {"kernel_cosine", "kernel_distance", "refined_kernel", "target_kernel"}  # functions of kernels
+WORDS = {"Kind", "Observable", "Point", "Split", "When", "named", "observable"}
 
 
-@settings(max_examples=10, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    widths=st.sampled_from([(4, 6, 3), (3, 2, 5), (2, 4, 4, 2)]),
-    n=st.sampled_from([2, 9]),
-    scale=st.sampled_from([1e-3, 1.0]),
-    together=st.sampled_from([None, 4]),
+def test_every_public_observable_is_in_a_table():
+    tables = [*ANYWHERE, *SAMPLES, *ONE, *MATRIX, *OWN, *REFUSED, *NO_STATES, *WORDS]
+    assert len(tables) == len(set(tables))
+    assert set(tables) == set(observe.__all__)
+
+
+def watching(looks):
+    """All of these looks in one program, of a state, where it started and a problem."""
+
+    def seen(state, start, problem):
+        prepared = {name: [look.prepare(problem, start)] for name, look in looks.items() if getattr(look, "prepare", 0)}
+        return {name: look(state, problem, *prepared.get(name, [])) for name, look in looks.items()}
+
+    return eqx.filter_jit(seen, compiler_options=hurried(optimised=False))
+
+
+def agree(seen, one, other):
+    """Two networks look the same at the start and after a step; near 0 in units of the largest."""
+    for lr in (0.0, 1e-2):
+        found, wanted = (seen(state.descend(problem, lr), state, problem) for state, problem in (one, other))
+        for name in wanted:
+            values, right = (jax.tree.leaves(of[name]) for of in (found, wanted))
+            size = max(np.max(np.abs(value)) for value in right)
+            for a, b in zip(values, right, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11 * size, err_msg=name)
+
+
+SHAPES = [((4, 6, 3), 9, None, 1.0), ((3, 2, 5), 2, 4, 0.1), ((2, 4, 4, 2), 9, 4, 1.0), ((3, 4, 1), 5, None, 0.5)]
+
+
+@pytest.mark.parametrize(("widths", "n", "together", "scale"), SHAPES)
+def test_a_linear_network_looks_like_its_weights(widths, n, together, scale):
+    looks = ANYWHERE | SAMPLES | (ONE if len(widths) == 3 and widths[-1] == 1 else {})
+    seen = watching(looks)
+    for seed in range(3):
+        agree(seen, *both(np.random.default_rng(seed), widths, n, scale, together))
+
+
+@pytest.mark.parametrize(("widths", "n", "together", "scale"), SHAPES[:3])
+def test_a_linear_network_on_unit_vectors_is_its_matrix(widths, n, together, scale):
+    seen = watching(MATRIX)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        (network, _), (weights, _) = both(rng, widths, scale=scale, together=together)
+        target = rng.normal(size=(widths[-1], widths[0]))
+        problem = ln.supervised(target.T, "half squares", average="sum")
+        agree(seen, (network.on(np.eye(widths[0])), problem), (weights, ln.factorisation(target)))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_no_sense_of_a_network_is_refused(name):
+    look, sentence = REFUSED[name]
+    (network, outputs), _ = both(np.random.default_rng(0), (4, 3, 1))
+    with pytest.raises(ln.InputError, match=sentence):
+        look(network, outputs)
+
+
+def test_optimisers_see_a_linear_network_as_its_weights():
+    looks = {"adaptive": observe.adaptive_sharpness, "curvature": observe.curvature(1e-11), "path": observe.path}
+    runs = [
+        ln.simulate(problem, state, ln.Adam(1e-2), steps=3, observe=looks)
+        for state, problem in both(np.random.default_rng(1))
+    ]
+    for name in ("adaptive", "curvature_top", "curvature_edge", "path_flip", "path_sharpness"):
+        np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-10, err_msg=name)
+    ratio = np.asarray(runs[0]["adaptive"]) * 1e-2 * (1 - 0.9) / (2 + 2 * 0.9)
+    assert np.isnan(runs[0]["curvature_edge"][0])  # no preconditioner before the first step
+    np.testing.assert_allclose(runs[0]["curvature_edge"][1:], ratio[1:], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("motion", "edge"),
+    [
+        (ln.GradientDescent(lambda k: 0.01 / (1 + k)), 0.01 / (1 + np.arange(4)) / 2),
+        (ln.GradientDescent(0.01, decay=3.0), 1 / (200 - 3)),
+        (ln.Momentum(0.01, 0.5), 0.01 / 3),
+        (ln.Momentum(0.01, 0.5, nesterov=True, decay=2.0, decoupled=True), 1 / (1.5 * (200 - 2) / 2)),
+        (ln.GradientDescent(0.01, rates=(1.0, 0.5)), np.nan),
+        (ln.Sign(0.01), np.nan),
+        (ln.Adam(0.01, decay=0.1), np.nan),
+    ],
 )
-def test_a_linear_network_looks_like_its_weights(seed, widths, n, scale, together):
-    (network, outputs), (weights, data) = both(np.random.default_rng(seed), widths, n, scale, together)
-    for name, rtol in LOOKS.items():
-        look = getattr(ln.observe, name)
-        one, other = (np.asarray(look(*pair)) for pair in ((network, outputs), (weights, data)))
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-11 * np.max(np.abs(other)), err_msg=name)
-    values = ln.observe.layer_singular_values(2)
-    np.testing.assert_allclose(values(network, outputs), values(weights, data), rtol=1e-10)
+def test_the_edge_is_that_of_the_motion(motion, edge):
+    (network, outputs), _ = both(np.random.default_rng(1))
+    run = ln.simulate(outputs, network, motion, steps=3, observe={"c": observe.curvature(1e-6)})
+    np.testing.assert_allclose(run["c_edge"], run["c_top"] * edge, rtol=1e-12)
+
+
+def test_shadows_and_tasks_of_a_linear_network():
+    rng = np.random.default_rng(2)
+    (network, _), (weights, _) = both(rng)
+    targets = rng.normal(size=(2, 3, 4))
+    pairs = [ln.Pair(state, ln.EndToEnd(weights.matrix, ln.Mixed(1.0))) for state in (network.on(np.eye(4)), weights)]
+    outputs, matrices = (
+        [ln.supervised(t.T, "half squares", average="sum") for t in targets],
+        map(ln.factorisation, targets),
+    )
+    runs = []
+    for pair, problems in zip(pairs, (outputs, list(matrices)), strict=True):
+        looks = {
+            "error": observe.closure_error,
+            "shadow": observe.of_shadow(observe.loss),
+            "losses": observe.losses(problems),
+        }
+        runs.append(ln.simulate(problems[0], pair, ln.GradientDescent(1e-2), steps=3, observe=looks))
+    for name in runs[0].values:
+        np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-10, atol=1e-16)
+
+
+def test_held_out_samples_of_a_linear_network():
+    rng = np.random.default_rng(3)
+    x, y, others, wanted = (rng.normal(size=shape) for shape in ((9, 4), (9, 3), (7, 4), (7, 3)))
+    (network, _), (weights, _) = both(rng)
+    cost = {"cost": "half squares", "average": "sum"}
+    held = observe.on("loss", others, ln.supervised(wanted, "half squares", average="samples"))
+    outputs = ln.supervised(y, **cost), {"test_error": held}
+    data = ln.regression(x, y, test=(others, wanted)), {"test_error": observe.test_error}
+    kinds, own = rng.integers(3, size=9), rng.integers(3, size=7)
+    held = observe.on("accuracy", others, ln.supervised(own, "softmax", classes=3, average="sum"))
+    names = ln.supervised(kinds, "softmax", classes=3, average="sum"), {"accuracy": observe.accuracy, "test": held}
+    classes = ln.classification(x, kinds, classes=3, test=(others, own))
+    classified = classes, {"accuracy": observe.accuracy, "test": observe.test_accuracy}
+    for one, other in ((outputs, data), (names, classified)):
+        given = (network.on(x), one), (weights, other)
+        runs = [
+            ln.simulate(problem, state, ln.GradientDescent(0.02), steps=30, observe={"loss": observe.loss} | looks)
+            for state, (problem, looks) in given
+        ]
+        for name in runs[1].values:
+            np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-10, err_msg=name)
 
 
 def test_both_ends_of_the_hessian_with_their_error():

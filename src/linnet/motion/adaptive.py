@@ -73,6 +73,10 @@ class Adam(Optimiser):
         with jax.numpy_dtype_promotion("standard"):  # which optax needs
             return self._rule().update(gradient, past)
 
+    def threshold(self, step: Any) -> Float[Array, ""] | None:
+        """That of averaged momentum, 2 (1 + beta1) / ((1 - beta1) lr); decay in the gradient is no number beside P."""
+        return None if self.decay is not None and not self.decoupled else self.bears(step, self.beta1, average=True)
+
     def preconditioner(self, memory: Any) -> Any:
         """sqrt(v^) + eps after the steps that made this memory: what divides m^, in the shape of the state."""
         past = memory[0]

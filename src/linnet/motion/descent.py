@@ -35,6 +35,10 @@ class GradientDescent(Optimiser):
             return super().advance(problem, state, past, key)
         return state.descend(problem, self.rate(state)), past
 
+    def threshold(self, step: Any) -> Float[Array, ""] | None:
+        """2/lr, less the decay."""
+        return self.bears(step)
+
     def direction(self, gradient: Any, past: Any) -> tuple[Any, Any]:
         return gradient, past
 
@@ -72,6 +76,10 @@ class Momentum(Optimiser):
 
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
         return super().time(clock) / (1 if self.average else 1 - self.beta)
+
+    def threshold(self, step: Any) -> Float[Array, ""] | None:
+        """2 (1 + beta)/lr for the heavy ball (`optimisers/C1` to C4)."""
+        return self.bears(step, self.beta, nesterov=self.nesterov, average=self.average)
 
     def past(self, weights: Any) -> Any:
         return jax.tree.map(jnp.zeros_like, weights)

@@ -81,6 +81,13 @@ class Motion(eqx.Module):
         """What divides the gradient in a step after this memory, a tree in the shape of the state; None: nothing."""
         return None
 
+    def threshold(self, step: Any) -> Float[Array, ""] | None:
+        """The curvature at which its steps stop being stable; None where that is not one number, or not known.
+
+        Of P^{-1/2} H P^{-1/2} where it divides by a preconditioner P.
+        """
+        return None
+
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
         """The time at these points of its clock."""
         return clock

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Key, Num
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.motion import edge
 from linnet.motion.batches import Batches, MiniBatch
 from linnet.motion.stepping import Stepping
 from linnet.problems import Problem
@@ -130,6 +131,15 @@ class Optimiser(Seeing):
             with _check.traceable("lr"):
                 now = eqx.tree_at(lambda motion: motion.lr, now, jnp.asarray(self.lr(step)))
         return now
+
+    def bears(
+        self, step: Any, beta: Any = 0.0, *, nesterov: bool = False, average: bool = False
+    ) -> Float[Array, ""] | None:
+        """The threshold of descent with this momentum, at the rate of this step; none where rates differ by layer."""
+        if self.rates is not None:
+            return None
+        now, decay = self.at(step), 0.0 if self.decay is None else self.decay
+        return edge.limit(now.lr, beta, decay, nesterov=nesterov, average=average, decoupled=self.decoupled)
 
     def gradient(self, problem: Problem, state: State, key: Key[Array, ""] | None) -> Any:
         """dC/dtheta of what the step sees."""

@@ -38,10 +38,12 @@ from linnet.observe.kernel import (
 )
 from linnet.observe.landscape import Kind, Point, classify
 from linnet.observe.layers import (
+    balance_drift,
     grams,
     hidden_alignment,
     imbalance,
     input_gram,
+    layer_alignment,
     misalignment,
     output_gram,
     rotated,
@@ -79,6 +81,7 @@ __all__ = [
     "aligned_blocks",
     "aligned_sharpness",
     "aligned_spectrum",
+    "balance_drift",
     "classify",
     "closure_error",
     "curvature",
@@ -102,6 +105,7 @@ __all__ = [
     "kernel_matrix",
     "kernel_spectrum",
     "label_kernel",
+    "layer_alignment",
     "layer_gaps",
     "layer_modes",
     "layer_singular_values",

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.observe.observable import Observable, observable
+from linnet.observe.observable import Observable, When, observable
 from linnet.problems import Factorisation, Problem
 from linnet.states import Modes, State, Weights
 
@@ -175,6 +175,7 @@ _CURVATURE = (
     ("bottom", (), "Smallest eigenvalue that the same products see, a bound of the true one from above"),
     ("gauss_newton", (), "Share of the Gauss-Newton part in the largest eigenvalue"),
     ("gradient", (), "Share of the squared gradient along the top eigenvector"),
+    ("edge", (), "Sharpness over the threshold of the motion's steps: unstable above 1"),
     ("products", (), "Hessian products that it took"),
 )
 
@@ -188,20 +189,31 @@ def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
     after `matvecs` products; `error` is that residual, and there is an eigenvalue so near. It costs 5 to 15 Hessian
     products where the last look was not long ago and 15 to 100 at the first, each about two gradients, and one forward
     derivative for the share of the Gauss-Newton part, <J v, C'' J v> / top. Its parts are `curvature_top`, `_error`,
-    `_bottom`, `_gauss_newton`, `_gradient` and `_products`.
+    `_bottom`, `_gauss_newton`, `_gradient`, `_edge` and `_products`.
+
+    `edge` is the sharpness over the threshold of the run's own motion: top lr/2 for descent, top lr/(2 + 2 beta) for
+    the heavy ball (`theory.optimisers.stability_limit`). Adam's is that of P^{-1/2} H P^{-1/2} with its preconditioner
+    P, which takes as many products again. NaN outside a run, without a threshold, and for Adam at its start.
     """
     tolerance = _check.real("tol", tol, above=0, below=1)
     most = _check.integer("matvecs", matvecs, least=2)
 
-    def past(problem: Problem, start: State) -> Float[Array, " parameters"]:
+    def past(problem: Problem, start: State) -> _Begin:
         # a fixed generic start: curvature must not depend on a seed
         flat = _flat(start)
-        return jax.random.normal(jax.random.key(0), flat.shape, dtype=flat.dtype)
+        first = jax.random.normal(jax.random.key(0), flat.shape, dtype=flat.dtype)
+        return _Begin(first, first)
 
-    def function(state: State, problem: Problem, when: Any, past: Float[Array, " parameters"]) -> Any:
-        """The two ends of the Hessian"""
+    def function(state: State, problem: Problem, when: When, past: _Begin) -> Any:
+        """The two ends of the Hessian, and how far they are from the edge"""
         flat, act = _acting(state, problem, hessian_product)
-        found = top_of(act, past, most, tolerance)
+        found = top_of(act, past.plain, most, tolerance)
+        threshold = None if when.motion is None else when.motion.threshold(when.clock)
+        divided = None if threshold is None else when.motion.preconditioner(when.memory)
+        scaled = found
+        if divided is not None:
+            root = _root(state, divided).astype(flat.dtype)
+            scaled = top_of(lambda v: root * act(root * v), past.scaled, most, tolerance)
         vector = ravel_pytree(state.trained())[1](found.vector)
         matrix, moved = _along(lambda s: s.matrix, state, eqx.combine(vector, state))
         gradient = _flat(state.velocity(problem))
@@ -212,11 +224,24 @@ def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
             "bottom": found.bottom,
             "gauss_newton": jnp.sum(moved * problem.curvature(matrix, moved)) / found.top,
             "gradient": jnp.sum(gradient * found.vector) ** 2 / jnp.where(square > 0, square, 1.0),
-            "products": found.products.astype(flat.dtype),
+            "edge": scaled.top / jnp.asarray(jnp.nan if threshold is None else threshold, flat.dtype),
+            "products": (found.products if divided is None else found.products + scaled.products).astype(flat.dtype),
         }
-        return seen, found.next
+        return seen, _Begin(_finite(found.next, past.plain), _finite(scaled.next, past.scaled))
 
     return Observable("curvature", function, (), past=past, parts=_CURVATURE)
+
+
+class _Begin(NamedTuple):
+    """Where Lanczos begins, for the Hessian and for the one that an optimiser's preconditioner makes of it."""
+
+    plain: Float[Array, " parameters"]
+    scaled: Float[Array, " parameters"]
+
+
+def _finite(new: Array, old: Array) -> Array:
+    """The new vector, unless numbers have been lost on the way: a run that recovers must not be blind for ever."""
+    return jnp.where(jnp.all(jnp.isfinite(new)), new, old)
 
 
 class Top(NamedTuple):
@@ -365,11 +390,16 @@ def adaptive_sharpness(state: State, problem: Problem, motion: Any, memory: Any)
 def top_preconditioned(state: State, problem: Problem, preconditioner: Any) -> Float[Array, ""]:
     """What `preconditioned_sharpness` sees, for a preconditioner that may be traced."""
     flat, act = _acting(state, problem, hessian_product)
+    root = _root(state, preconditioner).astype(flat.dtype)
+    return eigenvalues(lambda v: root * act(root * v), flat)[0]
+
+
+def _root(state: State, preconditioner: Any) -> Float[Array, " parameters"]:
+    """P^{-1/2}."""
     shapes, wanted = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, _parts(state)))
     if shapes not in ([()], wanted):
         raise InputError(f"preconditioner has arrays of shapes {shapes}: it must be one number or have {wanted}.")
-    root = jax.lax.rsqrt(ravel_pytree(_parts(preconditioner))[0]).astype(flat.dtype)
-    return eigenvalues(lambda v: root * act(root * v), flat)[0]
+    return jax.lax.rsqrt(ravel_pytree(_parts(preconditioner))[0])
 
 
 def _parts(state: Any) -> Any:

@@ -33,7 +33,8 @@ def kernel_matrix(state: State) -> Float[Array, "entries entries"]:
 
 def _factors(state: Weights) -> list[tuple[Array, Array]]:
     """Theta(G) = sum_l L_l G R_l, L_l = (W_L..W_{l+1})(..)^T and R_l = (W_{l-1}..W_1)^T(..)."""
-    below, above = below_and_above(state.layers, jnp.eye(state.widths[0]), jnp.eye(state.widths[-1]))
+    d_in, d_out = (jnp.eye(state.widths[i], dtype=state.layers[i].dtype) for i in (0, -1))
+    below, above = below_and_above(state.layers, d_in, d_out)
     return [(q @ q.T, p.T @ p) for p, q in zip(below, above, strict=True)]
 
 
@@ -156,9 +157,14 @@ def kernel_cosine(kernel: Any, other: Any) -> Float[Array, ""]:
 @observable()
 def target_distance(state: State, problem: Problem) -> Float[Array, ""]:
     """Relative spectral distance of the tangent kernel on samples from the target-aligned one of scale mean(v^2)/w"""
-    problem, (state, _) = _regression(problem), _scaled(state)
+    state, _ = _scaled(state)
+    square = jnp.sum(_one_output(state)[1] ** 2)
+    if isinstance(state, Network):
+        rows, labels = _rows(state), problem.output_labels()[:, 0]
+        return kernel_distance(sample_kernel.function(state, problem), target_kernel(rows @ rows.T, labels, square))
+    problem = _regression(problem)
     root, scale = problem.root, problem.output_scale
-    target = target_kernel(root @ root.T, problem.labels[0], scale**2 * jnp.sum(_one_output(state)[1] ** 2))
+    target = target_kernel(root @ root.T, problem.labels[0], scale**2 * square)
     return kernel_distance(_kernel_on(root, state, problem), target)
 
 
@@ -170,6 +176,10 @@ def refined_distance(sigma0: Any) -> Observable:
     size = _check.number("sigma0", sigma0, least=0)
 
     def distance(state: State, problem: Problem) -> Float[Array, ""]:
+        if isinstance(state, Network):
+            raise InputError(
+                "refined_distance needs the output scale of a regression, a Network has none: use Weights."
+            )
         problem, (state, unit) = _regression(problem), _scaled(state)
         first, v = _one_output(state)
         root, scale = problem.root, problem.output_scale
@@ -190,7 +200,7 @@ def refined_distance(sigma0: Any) -> Observable:
 def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
     """Tangent kernel on samples in the direction of the labels, y^T Theta y"""
     if isinstance(state, Network):  # |J^T y|^2
-        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(state.change(problem.target).trained())]
+        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(state.change(problem.output_labels().T).trained())]
         return jnp.sum(jnp.stack(squares))
     (first, v), feature = _one_output(state), _feature(state, problem)
     scale = _regression(problem).output_scale
@@ -240,9 +250,17 @@ def _scaled(state: State) -> tuple[State, Float[Array, ""]]:
 
 def _feature(state: State, problem: Problem) -> Float[Array, " d_in"]:
     """X^T y."""
-    if isinstance(state, ReluNetwork):
-        return problem.target[0] @ state.inputs
+    if isinstance(state, Network):
+        return problem.output_labels()[:, 0] @ _rows(state)
     return _regression(problem).cross[0]
+
+
+def _rows(state: Network) -> Float[Array, "n d_in"]:
+    """The samples that the first layer acts on."""
+    if state.inputs.ndim != 2 or state.inputs.shape[1] != state.layers[0].shape[1]:
+        shapes = f"{state.layers[0].shape} and samples of shape {state.inputs.shape[1:]}"
+        raise InputError(f"the network has a first layer of shape {shapes}: it must act on them.")
+    return state.inputs
 
 
 def _gram(gram: Any, labels: Any) -> tuple[Array, Array]:

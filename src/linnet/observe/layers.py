@@ -9,19 +9,25 @@ from jaxtyping import Array, Float
 from linnet import _check
 from linnet._check import InputError
 from linnet.observe.observable import Observable, observable
-from linnet.observe.spectra import target_bases
+from linnet.observe.spectra import layers_of, target_bases
 from linnet.problems import Problem
 from linnet.states import EndToEnd, Modes, Network, State, Weights
+from linnet.states.weights import junctions
 
 
 def grams(state: State) -> tuple[Float[Array, "d_in d_in"], Float[Array, "d_out d_out"]]:
-    """C1 = W_1^T W_1 and C2 = W_L W_L^T; for an `EndToEnd` state, as its closure sees them."""
-    if isinstance(state, Weights):
+    """C1 = W_1^T W_1 and C2 = W_L W_L^T; for an `EndToEnd` state, as its closure sees them.
+
+    Of a `Network` those of the first and the last of its `layers`.
+    """
+    if isinstance(state, Weights | Network):
         first, last = state.layers[0], state.layers[-1]
         return first.T @ first, last @ last.T
     if isinstance(state, EndToEnd) and state.matrix.ndim == 2:
         return state.closure.grams(state.matrix)
-    raise InputError(f"{type(state).__name__} has no Gram matrices here: use Weights, or EndToEnd with a matrix.")
+    raise InputError(
+        f"{type(state).__name__} has no Gram matrices here: use Weights, Network, or EndToEnd with a matrix."
+    )
 
 
 @observable("input", "input_")
@@ -54,6 +60,8 @@ def hidden_alignment(state: State, problem: Problem) -> Float[Array, " k"]:
     0 when lazy, 1 when the mode is balanced; 0 where the triplet vanishes.
     """
     c1, c2 = grams(state)
+    if isinstance(state, Network):
+        raise InputError("hidden alignment is about the matrix of a linear network, a Network has none: use Weights.")
     if isinstance(state, Weights) and state.depth != 2:
         raise InputError(f"hidden alignment is for two layers: this network has {state.depth}.")
     u, s, vt = jnp.linalg.svd(state.matrix, full_matrices=False)
@@ -96,20 +104,68 @@ def subspace_distance(rank: int) -> Observable:
 
     def function(state: State, problem: Problem) -> Float[Array, " junctions"]:
         """Distance of the top singular subspaces of neighbouring layers, signs fixed"""
-        if not isinstance(state, Weights) or state.depth < 2:
-            raise InputError("subspace distance needs Weights of two or more layers.")
-        if rank > min(state.widths):
-            raise InputError(f"rank = {rank} is not allowed: the narrowest width is {min(state.widths)}.")
-        triplets = [jnp.linalg.svd(w, full_matrices=False) for w in state.layers]
         out = []
-        for (u, _, _), (_, _, vt) in pairwise(triplets):
-            overlap = u[:, :rank].T @ vt[:rank].T
-            diagonal = jnp.diagonal(overlap)
-            overlap = overlap * jnp.where(diagonal < 0, -1.0, 1.0)
-            out.append(jnp.linalg.norm(overlap - jnp.eye(rank)))
+        for overlap in _overlaps(state, "rank", rank):
+            signed = overlap * jnp.where(jnp.diagonal(overlap) < 0, -1.0, 1.0)
+            out.append(jnp.linalg.norm(signed - jnp.eye(rank, dtype=signed.dtype)))
         return jnp.stack(out)
 
     return Observable(f"subspace_distance_{rank}", function, ("junction",))
+
+
+@lru_cache
+def layer_alignment(count: int) -> Observable:
+    """|V_k^T U_k|_F^2 / k at each junction: how much of what a layer says most the next one listens to most.
+
+    U_k spans the `count` = k top left singular vectors of W_l, V_k the top right ones of W_{l+1}: 1 if they are one
+    space, about k/width if they know nothing of each other. Take the number of outputs for k; a single vector jumps
+    where singular values cross. It costs an SVD of each layer, no gradient.
+    """
+    count = _check.integer("count", count, least=1)
+
+    def function(state: State, problem: Problem) -> Float[Array, " junctions"]:
+        """Share of the top left singular space of a layer in the top right one of the next"""
+        return jnp.stack([jnp.sum(overlap**2) / count for overlap in _overlaps(state, "count", count)])
+
+    return Observable(f"layer_alignment_{count}", function, ("junction",))
+
+
+def _overlaps(state: State, name: str, rank: int) -> list[Float[Array, "rank rank"]]:
+    """U_{l,r}^T V_{l+1,r} at each junction of layers."""
+    if not isinstance(state, Weights | Network):
+        raise InputError(f"{type(state).__name__} has no layers with singular vectors: use Weights or Network.")
+    junctions(state.layers)
+    narrowest = min(min(layer.shape) for layer in state.layers)
+    if rank > narrowest:
+        raise InputError(f"{name} = {rank} is not allowed: the narrowest width is {narrowest}.")
+    triplets = [jnp.linalg.svd(w, full_matrices=False) for w in state.layers]
+    return [u[:, :rank].T @ vt[:rank].T for (u, _, _), (_, _, vt) in pairwise(triplets)]
+
+
+def _start_layers(problem: Problem, start: State) -> tuple[Array, ...]:
+    return layers_of(start, "balance")
+
+
+@observable("junction", preparation=_start_layers)
+def balance_drift(state: State, problem: Problem, start: tuple[Array, ...]) -> Float[Array, " junctions"]:
+    """|B_l - B_l(0)|_F / |W_l W_l^T|_F with B_l = W_{l+1}^T W_{l+1} - W_l W_l^T, at each junction of layers
+
+    0 for ever under the gradient flow of a linear network, and for the diagonals where relu stands between; a finite
+    step breaks it. It costs a product of matrices for each layer, no gradient.
+    """
+    now = layers_of(state, "balance")
+    out = []
+    for (below, above), (below0, above0) in zip(junctions(now), junctions(start), strict=True):
+        drift = _gram_change(above.T, above0.T) - _gram_change(below, below0)
+        out.append(jnp.linalg.norm(drift) / jnp.linalg.norm(below @ below.T if below.ndim == 2 else below**2))
+    return jnp.stack(out)
+
+
+def _gram_change(new: Array, old: Array) -> Array:
+    """W W^T - V V^T of differences, so that a small drift keeps its digits; squares of the values of `Modes`."""
+    if new.ndim == 1:
+        return (new - old) * (new + old)
+    return (new - old) @ new.T + old @ (new - old).T
 
 
 @observable("output_mode", "input_mode", preparation=target_bases)

@@ -121,7 +121,7 @@ def layer_singular_values(layer: int, count: int | None = None) -> Observable:
     most = None if count is None else _check.integer("count", count, least=1)
 
     def of(state: State) -> Array:
-        layers = _layers(state, "layer singular values")
+        layers = layers_of(state, "layer singular values")
         if layer > len(layers):
             raise InputError(f"layer = {layer} is not allowed: the network has {len(layers)} layers.")
         found = layers[layer - 1 if layer > 0 else -1]
@@ -158,9 +158,9 @@ def layer_modes(state: State, problem: Problem, bases: tuple[Array, Array] | Non
     """
     if isinstance(state, Modes):
         return state.values
-    if bases is None:
+    if bases is None or isinstance(state, Network):
         raise InputError("layer modes need Modes on a diagonal problem, or Weights on a matrix problem.")
-    layers = _layers(state, "layer modes")
+    layers = layers_of(state, "layer modes")
     u, x = bases
     out = []
     for i, w in enumerate(layers):
@@ -194,7 +194,8 @@ def effective_rank(state: State, problem: Problem) -> Float[Array, ""]:
     return jnp.where(total > 0, jnp.exp(entropy), 0.0)
 
 
-def _layers(state: State, what: str) -> tuple[Array, ...]:
+def layers_of(state: State, what: str) -> tuple[Array, ...]:
+    """The layers of a state, the first one first; those of `Modes` are vectors."""
     if isinstance(state, Weights | Network):
         return state.layers
     if isinstance(state, Modes):

@@ -79,7 +79,7 @@ def run_one(
         stop,
         limit,
         key,
-        dense=gap <= 1,
+        dense=gap <= 1 and not _check.traced(points),  # a horizon that is traced may lie beyond them
         # a small limit, or the domain of a cost, may well be left and entered again between two looks
         leaps=problem.finite and not _check.traced(blowup) and float(blowup) >= 1e6,
         keeps=keeps,

@@ -181,10 +181,16 @@ class Weights(State):
 
 def imbalances(layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
     """W_l W_l^T - W_{l+1}^T W_{l+1} at each junction."""
-    if len(layers) < 2 or any(above.shape[1] != below.shape[0] for below, above in pairwise(layers)):
+    return tuple(product(below, below.T) - product(above.T, above) for below, above in junctions(layers))
+
+
+def junctions(layers: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Neighbouring layers, the lower one first; refused where the neurons of one are not the inputs of the next."""
+    pairs = list(pairwise(layers))
+    if not pairs or any(above.shape[-1] != below.shape[0] for below, above in pairs):
         shapes = ", ".join(str(layer.shape) for layer in layers)
-        raise InputError(f"layers of shapes {shapes} do not follow each other: they have no balance.")
-    return tuple(product(below, below.T) - product(above.T, above) for below, above in pairwise(layers))
+        raise InputError(f"layers of shapes {shapes} do not follow each other: they have no junctions.")
+    return pairs
 
 
 def scaled_layers(layers: Sequence[Array], factors: Any) -> tuple[Array, ...]:

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.motion import edge
 from linnet.observe.hessian import blocks_of_values
 from linnet.theory._formula import evaluate, scan
 
@@ -83,24 +84,16 @@ def _limit(formula: Any, given: dict[str, Array], nesterov: bool, average: bool,
     return evaluate(formula, *given.values(), **flags)
 
 
-def _share(beta: Array, nesterov: bool, average: bool) -> Array | float:
-    """n: how much of a curvature counts, of 2(1 + b)/eta."""
-    return (1 + 2 * beta if nesterov else 1.0) * (1 - beta if average else 1.0)
-
-
 def _largest_stable_lr(
     xp: Any, curvature: Array, beta: Array, decay: Array, *, nesterov: bool, average: bool, decoupled: bool
 ) -> Array:
-    share = _share(beta, nesterov, average)
-    counted = share * curvature + (1 + beta if decoupled else share) * decay
-    return xp.where(counted > 0, 2 * (1 + beta) / xp.where(counted > 0, counted, 1.0), math.inf)
+    share = edge.counted(beta, nesterov=nesterov, average=average)
+    total = share * curvature + (1 + beta if decoupled else share) * decay
+    return xp.where(total > 0, 2 * (1 + beta) / xp.where(total > 0, total, 1.0), math.inf)
 
 
-def _stability_limit(
-    _: Any, lr: Array, beta: Array, decay: Array, *, nesterov: bool, average: bool, decoupled: bool
-) -> Array:
-    share = _share(beta, nesterov, average)
-    return (1 + beta) * (2 / lr - decay) / share if decoupled else 2 * (1 + beta) / (share * lr) - decay
+def _stability_limit(_: Any, lr: Array, beta: Array, decay: Array, **flags: bool) -> Any:
+    return edge.limit(lr, beta, decay, **flags)
 
 
 def effective_decay(
