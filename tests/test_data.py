@@ -1,5 +1,6 @@
 """Sets of images: their formats, where they are looked for, what was published, and the way here."""
 
+import gzip
 import os
 import sys
 
@@ -58,6 +59,8 @@ def test_pixels_and_classes_for_a_network():
     np.testing.assert_allclose(x[:, 0], np.sqrt(1.5) * np.array([-1, 0, 1]), atol=1e-15)
     np.testing.assert_array_equal(x[:, 1], 0)  # the same in all images
     np.testing.assert_allclose([x[:, 2].mean(), x[:, 2].var()], [0, 1], atol=1e-15)
+    test = ln.data.Images(np.array([[153, 8, 0]], dtype=np.uint8), np.array([1]), (1, 3)).standardised(over=images)
+    np.testing.assert_allclose(test[0, :2], [2 * np.sqrt(1.5), 0], rtol=1e-14)
     hot = images.one_hot()
     assert hot.shape == (3, 10)
     np.testing.assert_array_equal(np.argwhere(hot == 1), [[0, 9], [1, 0], [2, 9]])
@@ -85,6 +88,10 @@ def test_pairs_of_classes(folder):
         (lambda images: images.subset(0), "n = 0 is not allowed"),
         (lambda images: images.subset(2, seed=-1), "seed = -1 is not allowed"),
         (lambda images: ln.data.Images(images.pixels, images.classes, (5, 4)), "of 20 pixels (5 x 4)"),
+        (
+            lambda images: images.standardised(ln.data.Images(images.pixels, images.classes, (25,))),
+            "over has images of shape (25,): they must be of shape (5, 5)",
+        ),
         (lambda images: images.pair((0, 3), 4, None), "class 3 is not known: the images have 0, 1, 7"),
         (lambda images: images.pair((0, 0), 4, None), "two different classes"),
         (lambda images: images.pair((0, 1), 5, None), "n must be even"),
@@ -117,6 +124,8 @@ def test_cifar_files(tmp_path):
     table[:, 0] %= 10
     for name, rows in (("data_batch_1", table[:4]), ("data_batch_3", table[4:6]), ("test_batch", table[6:])):
         (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
+    (tmp_path / "data_batch_3.bin.gz").write_bytes(gzip.compress((tmp_path / "data_batch_3.bin").read_bytes()))
+    (tmp_path / "data_batch_3.bin").unlink()
     found = ln.data.load("cifar10", folder=tmp_path)
     np.testing.assert_array_equal(found.pixels, table[:6, 1:])
     np.testing.assert_array_equal(found.classes, table[:6, 0])
@@ -168,6 +177,7 @@ def test_bad_idx_files_are_one_sentence(change, words, folder):
         ({"data_batch_1.bin": b""}, "it has 0 bytes"),
         ({"data_batch_4.bin": bytes(3073 * 2 - 1)}, "it has 6145 bytes, not a multiple of 3073"),
         ({"data_batch_2.bin": b"\x0b" + bytes(3072)}, "an image of class 11"),
+        ({"data_batch_2.bin.gz": gzip.compress(bytes(3073))[:-9]}, "it is not a whole gzip file"),
     ],
 )
 def test_bad_cifar_files_are_one_sentence(files, words, tmp_path):
@@ -220,8 +230,12 @@ def made(tmp_path, monkeypatch):
 
 
 def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, monkeypatch):
-    assert "get it with linnet data fetch mnist" in ln.data.missing("mnist")
-    assert repr(str(tmp_path / "cache" / "data" / "mnist")) in sentence(lambda: ln.data.load("mnist"))
+    base = tmp_path / "cache" / "data"
+    words = f"looked for in {str(base)!r}: linnet data fetch mnist gets it, or LINNET_DATA=FOLDER names a folder that"
+    assert words in ln.data.missing("mnist")
+    assert words in sentence(lambda: ln.data.load("mnist"))
+    assert "mnist, cifar10 are not on this machine" in ln.data.missing("mnist", "cifar10")
+    assert "linnet data fetch mnist cifar10 gets them" in ln.data.missing("mnist", "cifar10")
     little(tmp_path / "cache" / "data" / "mnist")
     assert ln.data.missing("mnist") is None
     assert len(ln.data.load("mnist")) == 60
@@ -231,7 +245,8 @@ def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, mo
     assert "t10k-images-idx3-ubyte' is missing: linnet data fetch mnist gets it" in told.trouble
     monkeypatch.setenv("LINNET_DATA", str(tmp_path / "own"))
     assert ln.data.status("mnist").folder == str(tmp_path / "cache" / "data" / "mnist")
-    assert repr(str(tmp_path / "own" / "mnist")) in ln.data.missing("mnist", part="test")
+    assert f"looked for in {str(tmp_path / 'own')!r} and {str(base)!r}: " in ln.data.missing("mnist", part="test")
+    assert ln.data.missing("mnist", "cifar10").startswith("cifar10 is not")
     little(tmp_path / "own" / "mnist")
     little(tmp_path / "own" / "mnist", part="t10k")
     told = ln.data.status("mnist")

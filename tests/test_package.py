@@ -15,6 +15,7 @@ CORE = (
     "_compiler",
     "_random",
     "linalg",
+    "data",
     "problems",
     "states",
     "initial",

@@ -26,6 +26,16 @@ def hurried(*, optimised: bool = True) -> dict[str, Any]:
     return told
 
 
+def unrounded() -> contextlib.AbstractContextManager[Any]:
+    """Where products of single-precision numbers are made in single precision, as PyTorch makes them.
+
+    GPUs would round the factors to ten bits otherwise, of which curvature would keep none. A user's own choice of
+    `jax_default_matmul_precision` stands.
+    """
+    own = jax.config.values["jax_default_matmul_precision"] is not None
+    return contextlib.nullcontext() if own else jax.default_matmul_precision("highest")
+
+
 def inside(value: Any) -> bool:
     """Whether JAX is tracing any part of `value`, or the function that we are in: its compiler has the options then."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((value, jax.device_put(0))))

@@ -50,11 +50,14 @@ def test_packages_with_claims_of_their_own_are_listed(typed, monkeypatch):
 
 
 def test_what_a_machine_lacks_is_asked_of_it_and_not_of_the_index(typed, monkeypatch):
-    assert json.loads(typed("show", "feature/fig2", "--json")[1])["missing"] is None
     kind = experiments.experiments()["feature/fig2"]
     monkeypatch.setattr(kind, "missing", lambda self: "no images.")
     assert json.loads(typed("show", "feature/fig2", "--json")[1])["missing"] == "no images."
     assert "no images." in typed("show", "feature/fig2")[1]
+    monkeypatch.setattr(kind, "missing", lambda self: None if self.images == ("digits",) else "no images.")
+    assert json.loads(typed("show", "feature/fig2", "--json")[1])["missing"] == "at paper size: no images."
+    monkeypatch.setattr(kind, "missing", lambda self: None)
+    assert json.loads(typed("show", "feature/fig2", "--json")[1])["missing"] is None
 
 
 def test_a_size_that_there_is_not_is_refused_without_a_run_too(typed):

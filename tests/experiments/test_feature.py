@@ -1,5 +1,6 @@
 """The figures of feature learning at toy size: they run, draw, and their acceptance can fail."""
 
+import os
 import sys
 
 import jax
@@ -65,10 +66,10 @@ def test_images_in_three_stages(tmp_path, folder):
     toy = {"images": "mnist", "folder": str(folder), "pairs": ((0, 1),), "draws": 2, "n": 20, "width": 64}
     figure, data, findings = run(Fig2, tmp_path / "2", **toy)
     wrong = {n: str(f) for n, f in findings.items() if not f.holds}
-    assert set(wrong) == {"runs"}  # two runs are no statistics
-    assert len(figure.draw(data).axes) == 6
+    assert set(wrong) == {"mnist: runs"}  # two runs are no statistics
+    assert len(figure.draw(data).axes) == 3
     # distances at t1 by hand, from the samples themselves
-    inputs, labels = figure.samples()
+    inputs, labels = figure.samples("mnist")
     x, y = inputs[0], labels[0]
     gram = x @ x.T
     gamma, phi = y @ gram @ y, y @ gram @ gram @ y
@@ -76,9 +77,19 @@ def test_images_in_three_stages(tmp_path, folder):
     assert len(broken(figure, data.assign(distance_t1=data["distance_t1"] + 1, slope=0.8 * data["slope"]))) >= 4
 
     figure, data, findings = run(Fig3, tmp_path / "3", **toy)
-    assert not findings["runs"].holds
-    assert findings["not the target-aligned kernel: distance from t1 on, smallest"].holds
-    assert len(figure.draw(data).axes) == 8
+    assert not findings["mnist: runs"].holds
+    assert findings["mnist: not the target-aligned kernel: distance from t1 on, smallest"].holds
+    assert len(figure.draw(data).axes) == 4
+    # the slope leaves before the loss is at the floor, the loss falls before the slope is there, the loss never falls
+    named = "mnist: runs that leave stage two above the floor of one direction (floors to 0.65)"
+    assert findings[named].holds
+    late = data["step"] > data["t1"] + 5
+    for wrong in (
+        {"slope": data["slope"].where(~late, 0.9 * data["slope"])},
+        {"loss": data["loss"].where(data["step"] == 0, 0.0)},
+        {"loss": 0 * data["loss"] + data["loss"][:, :1].values},
+    ):
+        assert figure.accept(data.assign(wrong))[named].measured == 2
     swapped = data.assign(sides_2t1=data["cosine_2t1"] - 0.1, cosine_2t1=data["sides_2t1"])
     assert len(broken(figure, swapped.assign(distance=0 * data["distance"]))) >= 4
     # the first steps in NumPy
@@ -107,25 +118,70 @@ def test_neurons_divide_sides_and_not_classes_that_overlap(tmp_path):
     idx(tmp_path / "train-labels-idx1-ubyte", classes)
     toy = {"images": "mnist", "folder": str(tmp_path), "pairs": ((0, 1),), "draws": 4, "n": 40, "width": 64}
     figure, data, findings = run(Fig3, tmp_path / "3", **toy)
-    assert {name for name, finding in findings.items() if not finding.holds} == {"runs"}
+    assert {name for name, finding in findings.items() if not finding.holds} == {"mnist: runs"}
     kept = data["kept"].values
     assert kept.any()
     assert not kept.all()
     assert np.min((data["masked_2t1"] - data["cosine_2t1"]).values[kept]) < -0.05
     # a kernel that is nearer to the whole one than to that with zeros, in one run where the sides stay, or in most
     worse = data.assign(sides_2t1=data["cosine_2t1"] - 0.1)
-    named = "zeros between sides less the whole kernel: cosine at 2 t1, "
+    named = "mnist: zeros between sides less the whole kernel: cosine at 2 t1, "
     one = data.assign(sides_2t1=data["sides_2t1"].where(np.arange(4) != np.flatnonzero(kept)[0], worse["sides_2t1"]))
-    assert broken(figure, one) == {"runs", f"{named}smallest (sides that stay)"}
-    assert broken(figure, worse.assign(kept=data["kept"] & False)) == {"runs", f"{named}median"}
+    assert broken(figure, one) == {"mnist: runs", f"{named}smallest (sides that stay)"}
+    assert broken(figure, worse.assign(kept=data["kept"] & False)) == {"mnist: runs", f"{named}median"}
 
 
 def test_digits(tmp_path):
     pytest.importorskip("sklearn")
     _, _, findings = run(Fig2, tmp_path, pairs=((0, 1),), draws=1, steps=120)
-    assert {name for name, finding in findings.items() if not finding.holds} == {"runs"}
+    assert {name for name, finding in findings.items() if not finding.holds} == {"digits: runs"}
     with pytest.raises(ln.InputError, match="n = 1000 is not allowed: it takes 500 images of class 0, and there are"):
-        Fig2.of_size("quick", {"n": 1000}).samples()
+        Fig2.of_size("quick", {"n": 1000}).samples("digits")
+
+
+def test_several_sets_side_by_side(tmp_path):
+    """A row for each set, of numbers that do not depend on the others; read back from the disk too."""
+    little(tmp_path / "mnist")
+    little(tmp_path / "fashion")
+    toy = {"folder": str(tmp_path), "pairs": ((0, 1), (1, 7)), "draws": 2, "n": 10, "width": 32, "steps": 100}
+    figure, data, findings = run(Fig2, tmp_path / "both", images="mnist, fashion", **toy)
+    assert figure.images == ("mnist", "fashion")
+    assert len(findings) == 2 * len({name.split(": ", 1)[1] for name in findings})
+    _, alone, _ = run(Fig2, tmp_path / "one", images="fashion", **toy)
+    np.testing.assert_array_equal(data["loss"][4:], alone["loss"])
+    np.testing.assert_array_equal(data["classes"][4:], alone["classes"])
+    kept, there = figure.data(tmp_path / "both", quiet)
+    assert there
+    assert figure.accept(kept) == findings
+    drawn = figure.draw(kept)
+    assert [axes.get_title() for axes in drawn.axes[::3]] == [
+        f"{name}: 4 runs, $t_1$ from {t1.min()} to {t1.max()}"
+        for name, t1 in (("MNIST", data["t1"].values[:4]), ("Fashion-MNIST", data["t1"].values[4:]))
+    ]
+    # one set goes wrong, and the other not
+    worse = data.assign(slope=data["slope"].where(data["images"] == "mnist", 0.5 * data["slope"]))
+    assert {name.split(":")[0] for name in broken(figure, worse) - broken(figure, data)} == {"fashion"}
+
+
+def test_without_data_the_cure_is_said(tmp_path, monkeypatch):
+    monkeypatch.delenv("LINNET_DATA", raising=False)
+    monkeypatch.setenv("LINNET_CACHE", str(tmp_path))
+    monkeypatch.setattr(work, "find", lambda ids: [Fig3])
+    out = reproduce.run([], "paper", tmp_path, [], claims=False, quiet=True)
+    assert out["experiments"] == []
+    (reason,) = (one["reason"] for one in out["skipped"])
+    assert "linnet data fetch mnist fashion cifar10 gets them" in reason
+    assert reason.endswith("; --set images=digits needs no files.")
+    assert Fig3.of_size("quick", {}).images == ("digits",)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("LINNET_DATA" not in os.environ, reason="LINNET_DATA names no folder with data sets")
+@pytest.mark.parametrize("kind", [Fig2, Fig3])
+def test_published_images(kind, tmp_path):
+    figure = kind.of_size("paper", {"draws": 5})
+    data, _ = figure.data(tmp_path, quiet)
+    assert broken(figure, data) == set()
 
 
 def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
@@ -145,9 +201,10 @@ def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
         (Phase, {"sizes": (1.0, 0.1)}, "must ascend"),
         (Fig2, {"n": 21}, "n = 21 must be even"),
         (Fig2, {"pairs": ((1, 1),)}, "two different classes"),
-        (Fig3, {"images": "cifar10"}, "folder = None must be given"),
-        (Fig3, {"folder": "here"}, "only for them"),
-        (Fig3, {"images": "faces"}, "images = 'faces' is not allowed"),
+        (Fig3, {"images": "digits", "folder": "here"}, "folder = 'here' must not be given with digits"),
+        (Fig3, {"images": ("mnist", "mnist")}, "must be different sets"),
+        (Fig3, {"images": ()}, "images = () is not allowed"),
+        (Fig3, {"images": "mnist,faces"}, "images.1 = 'faces' is not allowed: input should be 'digits', 'mnist'"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

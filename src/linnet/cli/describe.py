@@ -54,8 +54,10 @@ def judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict[
 
 
 def lacking(name: str) -> str | None:
-    """What this machine lacks for an experiment; None if nothing."""
-    return experiments()[name].of_size("quick", {}).missing()
+    """What this machine lacks for an experiment, at quick size or else at the paper's; None if nothing."""
+    kind = experiments()[name]
+    lacks = kind.of_size("paper", {}).missing()
+    return kind.of_size("quick", {}).missing() or (lacks and f"at paper size: {lacks}")
 
 
 def _entry(entry: Claim | Erratum) -> dict[str, Any]:

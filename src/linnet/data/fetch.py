@@ -2,7 +2,7 @@
 
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -36,9 +36,10 @@ def fetch(name: str, *, progress: Callable[[float, float], None] | None = None) 
         try:
             for file, names in wanted.items():
                 came = _download(_pooch(), name, file, pieces, meter)
+                if f"{names[0]}.gz" != file:
+                    _unpack(came, names)
                 for content in names:
-                    _put(came, content, place, known.files[content], known.address + file)
-                came.unlink(missing_ok=True)
+                    _put(pieces, content, place, known.files[content], known.address + file)
         finally:
             shutil.rmtree(pieces, ignore_errors=True)
     return place
@@ -51,21 +52,23 @@ def _lacking(place: Path, known: Published, file: str) -> list[str]:
     return [content for content in brought if not whole(place, content, known.files[content])]
 
 
-def _put(came: Path, content: str, place: Path, md5: str, address: str) -> None:
-    """Puts one file of what came in place: itself, or out of the archive by its name."""
-    if came.name == f"{content}.gz":
-        ready = came
-    else:
-        ready = came.with_name(content)
-        with tarfile.open(came) as archive:
-            member = next((part for part in archive if part.isfile() and Path(part.name).name == content), None)
-            inside = None if member is None else archive.extractfile(member)
-            if inside is None:
-                raise InputError(f"{address} is not what was published: {content} is not in it.")
-            with inside, ready.open("wb") as out:
-                shutil.copyfileobj(inside, out)
-    if not whole(ready.parent, content, md5):
-        raise InputError(f"{address} is not what was published: the MD5 of {content} in it is another.")
+def _unpack(archive: Path, names: Sequence[str]) -> None:
+    """Puts these files of an archive beside it, whatever folders they are in there."""
+    with tarfile.open(archive) as packed:
+        for part in packed:
+            file = archive.with_name(Path(part.name).name)
+            inside = packed.extractfile(part) if file.name in names and part.isfile() else None
+            if inside is not None:
+                with inside, file.open("wb") as out:
+                    shutil.copyfileobj(inside, out)
+
+
+def _put(pieces: Path, content: str, place: Path, md5: str, address: str) -> None:
+    """Puts one file of what came in place, if it is the published one."""
+    ready = files.seen(pieces, content)
+    if ready is None or not whole(pieces, content, md5):
+        why = f"{content} is not in it" if ready is None else f"the MD5 of {content} in it is another"
+        raise InputError(f"{address} is not what was published: {why}.")
     while (other := files.seen(place, content)) is not None:  # a damaged one, gzipped or not
         other.unlink()
     ready.replace(place / ready.name)

@@ -19,7 +19,7 @@ from linnet.data.images import CLASSES, Images
 
 _COLOURED = (3, 32, 32)  # an image of CIFAR-10
 _ROW = 1 + math.prod(_COLOURED)  # its class and its pixels
-_LARGEST = 2**31  # bytes of an IDX file's contents; the largest published one has 47 million
+_LARGEST = 2**31  # bytes of a file's contents; the largest published one has 47 million
 _PIECE = 2**20  # bytes that are looked at in one go
 
 
@@ -61,8 +61,9 @@ def cifar(paths: Sequence[Path]) -> Images:
     rows = []
     for path in paths:
         try:
-            bytes_ = np.frombuffer(path.read_bytes(), dtype=np.uint8)
-        except OSError as error:
+            with _opened(path) as file:
+                bytes_ = np.frombuffer(file.read(_LARGEST), dtype=np.uint8)
+        except (OSError, EOFError, zlib.error) as error:
             raise _unreadable(path, error) from None
         if not len(bytes_) or len(bytes_) % _ROW:
             raise damaged(path, f"it has {len(bytes_)} bytes, not a multiple of {_ROW}")

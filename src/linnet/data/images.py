@@ -47,11 +47,15 @@ class Images:
         """The pixels from 0 to 1."""
         return self.pixels / np.float64(self.brightest)
 
-    def standardised(self) -> Float64[np.ndarray, "n d"]:
-        """Each pixel with mean 0 and variance 1 over these images; one that is the same in all of them becomes 0."""
-        x = self.pixels - self.pixels.mean(axis=0, dtype=np.float64)
-        deviation = np.sqrt(np.mean(x**2, axis=0))
-        return x / np.where(deviation > 0, deviation, 1.0)
+    def standardised(self, over: "Images | None" = None) -> Float64[np.ndarray, "n d"]:
+        """Each pixel less its mean, over its standard deviation, both over these images or over others (those of the
+        training, where these are to test); 0 where it is the same in all of them.
+        """
+        those = self if over is None else over
+        if those.shape != self.shape:
+            raise InputError(f"over has images of shape {those.shape}: they must be of shape {self.shape}, as these.")
+        mean, deviation = (f(those.pixels, axis=0, dtype=np.float64) for f in (np.mean, np.std))
+        return (self.pixels - mean) * np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
 
     def one_hot(self) -> Float64[np.ndarray, "n classes"]:
         """A row for each image: 1 at its class, 0 elsewhere; ten columns, whichever classes are there."""

@@ -1,7 +1,7 @@
 """Which sets of images there are, where they are looked for, and whether what lies there is what was published."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,23 +143,26 @@ def load(name: str, *, part: str = "train", folder: str | Path | None = None) ->
         return _read(name, part, _own(name, Path(folder)))
     found = _found(name, part)
     if found is None:
-        raise InputError(_absent(name, part))
+        raise InputError(_absent([name], part))
     for file, md5 in SETS[name].contents[part].items():
         if (trouble := _trouble(found, file, md5, name)) is not None:
             raise InputError(trouble)
     return _read(name, part, found)
 
 
-def missing(name: str, *, part: str = "train", folder: str | Path | None = None) -> str | None:
-    """What this machine lacks for `load`, as a sentence with the cure; None if the files are there."""
-    _asked(name, part)
-    try:
-        if name == "digits" or folder is not None:
+def missing(*names: str, part: str = "train", folder: str | Path | None = None) -> str | None:
+    """What this machine lacks for `load` of these sets, as a sentence with the cure; None if the files are there."""
+    absent = []
+    for name in names:
+        _asked(name, part)
+        if name != "digits" and folder is None:
+            absent += [] if _found(name, part) else [name]
+            continue
+        try:
             load(name, part=part, folder=folder)
-    except InputError as error:
-        return str(error)
-    there = name == "digits" or folder is not None or _found(name, part) is not None
-    return None if there else _absent(name, part)
+        except InputError as error:
+            return str(error)
+    return _absent(absent, part) if absent else None
 
 
 def status(name: str) -> Status:
@@ -172,7 +175,7 @@ def status(name: str) -> Status:
         return Status(*told, None if lacks else "scikit-learn", lacks)
     found = next((place for place in _places(name) if any(files.seen(place, f) for f in known.files)), None)
     if found is None:
-        return Status(*told, None, _absent(name))
+        return Status(*told, None, _absent([name], "train"))
     troubles = (_trouble(found, file, md5, name) for file, md5 in known.files.items())
     return Status(*told, str(found), next((words for words in troubles if words is not None), None))
 
@@ -223,12 +226,14 @@ def _own(name: str, folder: Path) -> Path:
     return folder / name if (folder / name).is_dir() else folder
 
 
-def _absent(name: str, part: str | None = None) -> str:
-    where = " and ".join(repr(str(place)) for place in _places(name)) or "no folder"
-    what = name if part is None else f"{name} ({'training' if part == 'train' else part} images)"
+def _absent(names: Sequence[str], part: str) -> str:
+    where = " and ".join(repr(str(base.absolute())) for base in _bases()) or "no folder"
+    one = len(names) == 1
+    beside = ", ".join(f"{name}/{next(iter(SETS[name].contents[part]))}" for name in names)
     return (
-        f"{what} is not on this machine, looked for in {where}: get it with linnet data fetch {name}, or name a folder "
-        f"that has {name}/{next(iter(SETS[name].contents[part or 'train']))} and the others with LINNET_DATA=FOLDER."
+        f"{', '.join(names)}{' (test images)' * (part == 'test')} {'is' if one else 'are'} not on this machine, looked "
+        f"for in {where}: linnet data fetch {' '.join(names)} gets {'it' if one else 'them'}, or LINNET_DATA=FOLDER "
+        f"names a folder that has {beside} and the files beside."
     )
 
 
@@ -260,7 +265,7 @@ def _idx(folder: Path, part: str, name: str) -> Images:
 
 def _cifar(folder: Path, part: str) -> Images:
     wanted = list(SETS["cifar10"].contents[part])
-    there = [folder / file for file in wanted if (folder / file).is_file()]
+    there = [path for file in wanted if (path := files.seen(folder, file)) is not None]
     if not there:
         pickled = any((folder / Path(file).stem).exists() for file in wanted)
         seen = "holds the Python version, which is not opened because unpickling runs code; " if pickled else ""

@@ -3,6 +3,7 @@
 import difflib
 
 from linnet._check import InputError
+from linnet.observe.frames import Split, excess, step_split, value_shares
 from linnet.observe.hessian import (
     adaptive_sharpness,
     aligned_blocks,
@@ -71,6 +72,7 @@ __all__ = [
     "Kind",
     "Observable",
     "Point",
+    "Split",
     "When",
     "accuracy",
     "adaptive_sharpness",
@@ -81,6 +83,7 @@ __all__ = [
     "closure_error",
     "curvature",
     "effective_rank",
+    "excess",
     "gauss_newton_product",
     "gauss_newton_sharpness",
     "gradient_noise",
@@ -125,12 +128,14 @@ __all__ = [
     "singular_values",
     "slope",
     "stable_rank",
+    "step_split",
     "subspace_distance",
     "target_distance",
     "target_kernel",
     "test_accuracy",
     "test_error",
     "top_hessian",
+    "value_shares",
 ]
 
 

@@ -180,13 +180,13 @@ _CURVATURE = (
 
 
 @lru_cache
-def curvature(tol: float = 2e-3, matvecs: int = 60) -> Observable:
+def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
     """The two ends of the Hessian, with an error bound, for networks of many parameters.
 
     Lanczos with full orthogonalisation, begun where the last look ended (its three highest Ritz vectors, so that an
     eigenvalue which overtakes is seen) and ended as soon as the residual |H v - top v| is below `tol` times the top, or
     after `matvecs` products; `error` is that residual, and there is an eigenvalue so near. It costs 5 to 15 Hessian
-    products where the last look was not long ago and 15 to 60 at the first, each about two gradients, and one forward
+    products where the last look was not long ago and 15 to 100 at the first, each about two gradients, and one forward
     derivative for the share of the Gauss-Newton part, <J v, C'' J v> / top. Its parts are `curvature_top`, `_error`,
     `_bottom`, `_gauss_newton`, `_gradient` and `_products`.
     """
@@ -201,7 +201,7 @@ def curvature(tol: float = 2e-3, matvecs: int = 60) -> Observable:
     def function(state: State, problem: Problem, when: Any, past: Float[Array, " parameters"]) -> Any:
         """The two ends of the Hessian"""
         flat, act = _acting(state, problem, hessian_product)
-        found = top_of(act, past, min(most, flat.size), tolerance)
+        found = top_of(act, past, most, tolerance)
         vector = ravel_pytree(state.trained())[1](found.vector)
         matrix, moved = _along(lambda s: s.matrix, state, eqx.combine(vector, state))
         gradient = _flat(state.velocity(problem))
@@ -230,69 +230,89 @@ class Top(NamedTuple):
     products: Int[Array, ""]
 
 
+_SPACE = 24  # vectors that are kept: more cost their memory and their products with each new one
+
+
 class _Krylov(NamedTuple):
+    """A Krylov space, the map in its basis, and what the last product has outside of it."""
+
     basis: Float[Array, "m parameters"]
     matrix: Float[Array, "m m"]
-    rest: Float[Array, " parameters"]  # what the last product has outside of the basis
+    rest: Float[Array, " parameters"]
     size: Int[Array, ""]
-    error: Float[Array, ""]
+    error: Float[Array, ""]  # relative to the top
+    products: Int[Array, ""]
 
 
 def top_of(product: Callable[[Array], Array], first: Float[Array, " parameters"], matvecs: int, tol: float) -> Top:
     """The largest eigenvalue of a symmetric map with its vector, until its residual is below tol times its size.
 
-    Each new vector is made orthogonal to all earlier ones twice; unused rows of the small matrix hold nothing.
+    Each new vector is made orthogonal to all earlier ones twice. When there are too many of them the search begins
+    again at its best guess: 1, 0.1 and 0.01 of the three highest Ritz vectors.
     """
+    m = min(_SPACE, matvecs, first.size)
     tiny, rounding = (float(x) for x in (np.finfo(first.dtype).tiny, 10 * np.finfo(first.dtype).eps))
 
-    def ritz(matrix: Float[Array, "m m"], size: Array) -> tuple[Array, Array]:
-        used = jnp.arange(matvecs) < size
-        floor = -3 * jnp.max(jnp.abs(matrix)) - 1  # below every value, and apart from all
-        return jnp.linalg.eigh(matrix + jnp.diag(jnp.where(used, 0.0, floor)))
+    def ritz(now: _Krylov) -> tuple[Array, Array]:
+        used = jnp.arange(m) < now.size
+        floor = -3 * jnp.max(jnp.abs(now.matrix)) - 1  # below every value, and apart from all
+        return jnp.linalg.eigh(now.matrix + jnp.diag(jnp.where(used, 0.0, floor)))
 
-    def apart(vector: Array, basis: Array, size: Array) -> Array:
-        def one(i: Array, left: Array) -> Array:
-            return left - jnp.sum(basis[i] * left) * basis[i]
-
-        return jax.lax.fori_loop(0, 2 * size, lambda i, left: one(i % size, left), vector)
+    def guess(now: _Krylov) -> Float[Array, " parameters"]:
+        kept = np.arange(m) >= m - jnp.minimum(now.size, 3)
+        weights = jnp.where(kept, 10.0 ** (np.arange(m) - m + 1), 0.0).astype(first.dtype)
+        return (ritz(now)[1] @ weights) @ now.basis
 
     def step(now: _Krylov) -> _Krylov:
-        norm = jnp.linalg.norm(now.rest)
+        norm, j = jnp.linalg.norm(now.rest), now.size
         vector = now.rest / jnp.maximum(norm, tiny)
-        j = now.size
-        basis = now.basis.at[j].set(vector)
-        image = product(vector)
-        coupling = jnp.where(j > 0, norm, 0.0)
-        matrix = now.matrix.at[j, j].set(jnp.sum(image * vector))
-        matrix = matrix.at[j, jnp.maximum(j - 1, 0)].add(coupling).at[jnp.maximum(j - 1, 0), j].add(coupling)
-        rest = apart(image, basis, j + 1)
-        values, vectors = ritz(matrix, j + 1)
-        scale = jnp.max(jnp.abs(values) * (jnp.arange(matvecs) >= matvecs - j - 1))
-        error = jnp.linalg.norm(rest) * jnp.abs(vectors[j, -1])
-        ended = jnp.linalg.norm(rest) <= rounding * scale  # nothing is left outside
-        relative = jnp.where(ended, 0.0, error / jnp.maximum(jnp.abs(values[-1]), tiny))
-        return _Krylov(basis, matrix, rest, j + 1, relative)
+        basis, image = now.basis.at[j].set(vector), product(vector)
+        coupling, below = jnp.where(j > 0, norm, 0.0), jnp.maximum(j - 1, 0)
+        matrix = now.matrix.at[j, j].set(jnp.sum(image * vector)).at[j, below].add(coupling).at[below, j].add(coupling)
+        grown = _Krylov(basis, matrix, _apart(image, basis, j + 1), j + 1, now.error, now.products + 1)
+        values, vectors = ritz(grown)
+        left, top = jnp.linalg.norm(grown.rest), jnp.maximum(jnp.abs(values[-1]), tiny)
+        scale = jnp.max(jnp.where(np.arange(m) >= m - 1 - j, jnp.abs(values), 0.0))
+        ended = left <= rounding * scale  # nothing is left outside
+        return grown._replace(error=jnp.where(ended, 0.0, left * jnp.abs(vectors[j, -1]) / top))
 
-    begin = _Krylov(
-        jnp.zeros((matvecs, first.size), first.dtype),
-        jnp.zeros((matvecs, matvecs), first.dtype),
-        first,
-        jnp.zeros((), jnp.int32),
-        jnp.full((), jnp.inf, first.dtype),
-    )
-    end = jax.lax.while_loop(lambda now: (now.size < matvecs) & (now.error > tol), step, begin)
-    values, vectors = ritz(end.matrix, end.size)
-    share = jnp.arange(matvecs) >= matvecs - jnp.minimum(end.size, 3)
-    weights = jnp.where(share, 10.0 ** (np.arange(matvecs) - matvecs + 1), 0.0)  # 1, 0.1, 0.01 from the highest on
+    def begin(start: Array, products: Any) -> _Krylov:
+        basis, matrix = jnp.zeros((m, first.size), first.dtype), jnp.zeros((m, m), first.dtype)
+        return _Krylov(basis, matrix, start, jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, first.dtype), products)
+
+    def search(now: _Krylov) -> _Krylov:
+        now = begin(jnp.where(now.size > 0, guess(now), first), now.products)
+        return jax.lax.while_loop(lambda k: (k.size < m) & going(k), step, now)
+
+    def going(now: _Krylov) -> Array:
+        return (now.products < matvecs) & (now.error > tol)
+
+    end = jax.lax.while_loop(going, search, begin(first, jnp.zeros((), jnp.int32)))
+    values, vectors = ritz(end)
     highest = vectors[:, -1] @ end.basis
     return Top(
         top=values[-1],
         error=end.error * jnp.abs(values[-1]),
-        bottom=values[matvecs - end.size],
+        bottom=values[m - end.size],
         vector=highest / jnp.linalg.norm(highest),
-        next=(vectors @ weights.astype(first.dtype)) @ end.basis,
-        products=end.size,
+        next=guess(end),
+        products=end.products,
     )
+
+
+def _apart(vector: Float[Array, " parameters"], basis: Float[Array, "m parameters"], size: Array) -> Array:
+    """The vector without what it has in the first rows of a basis, twice for the sake of rounding."""
+
+    def one_by_one() -> Array:
+        return jax.lax.fori_loop(
+            0, 2 * size, lambda i, left: left - jnp.sum(basis[i % size] * left) * basis[i % size], vector
+        )
+
+    def at_once() -> Array:  # rows that are not used are 0
+        once = vector - (basis @ vector) @ basis
+        return once - (basis @ once) @ basis
+
+    return jax.lax.platform_dependent(cpu=one_by_one, default=at_once)
 
 
 @observable()

@@ -7,7 +7,6 @@ that kernel is found in the coordinates that a `Regression` keeps of its samples
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -220,10 +219,14 @@ def _regression(problem: Problem) -> Regression:
 
 def _one_output(state: State) -> tuple[Float[Array, "w d_in"], Float[Array, " w"]]:
     """W_1 and v."""
-    layers = state.layers if isinstance(state, Weights | Network) else ()
-    if len(layers) != 2 or layers[1].shape[0] != 1:
+    first, second = _two_layers(state).layers
+    return first, second[0]
+
+
+def _two_layers(state: State) -> Weights | Network:
+    if not isinstance(state, Weights | Network) or len(state.layers) != 2 or state.layers[1].shape[0] != 1:
         raise InputError(f"state = {type(state).__name__} is not allowed: use two layers with one output.")
-    return layers[0], layers[1][0]
+    return state
 
 
 def _scaled(state: State) -> tuple[State, Float[Array, ""]]:
@@ -232,12 +235,7 @@ def _scaled(state: State) -> tuple[State, Float[Array, ""]]:
     largest = jnp.maximum(jnp.max(jnp.abs(first)), jnp.max(jnp.abs(v)))
     unit = jnp.where(largest > 0, largest, 1.0)
     scaled = (first / unit, v[None] / unit)
-    layered = state.with_layers(scaled) if isinstance(state, Network) else eqx.tree_at(_layers, state, scaled)
-    return layered, unit
-
-
-def _layers(state: Any) -> Any:
-    return state.layers
+    return _two_layers(state).with_layers(scaled), unit
 
 
 def _feature(state: State, problem: Problem) -> Float[Array, " d_in"]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._compiler import unrounded
 from linnet.states import Pair
 
 
@@ -84,7 +85,8 @@ class Observable:
                 given.append(self.prepare(problem, state) if prepared is None else prepared)
             if self.past is not None:
                 given += [When(np.zeros((), np.int64)), self.begin(problem, state)]
-            seen = (self.function if _check.traced(given) else _compiled(self.function))(*given)
+            with unrounded():
+                seen = (self.function if _check.traced(given) else _compiled(self.function))(*given)
             return seen if self.past is None else seen[0]
 
 

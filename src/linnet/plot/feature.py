@@ -1,5 +1,7 @@
 """Pictures of feature learning."""
 
+from collections.abc import Sequence
+
 import matplotlib as mpl
 import numpy as np
 import xarray
@@ -9,16 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from linnet._check import InputError
+from linnet.data import SETS
 from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
 from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
 
 
-def _band(axes: Axes, x: np.ndarray, values: np.ndarray, colour: str, words: str | None = None) -> None:
+def _band(
+    axes: Axes, x: np.ndarray, values: np.ndarray, colour: str, words: str | None = None, median: str | None = None
+) -> None:
     """The median of many runs, the middle 80% of them and all of them."""
     low, lower, middle, upper, high = np.quantile(values, (0.0, 0.1, 0.5, 0.9, 1.0), axis=0)
     axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0, label=words and f"all {words}")
     axes.fill_between(x, lower, upper, color=colour, alpha=0.28, lw=0, label=words and f"80% of {words}")
-    axes.plot(x, middle, color=colour, lw=2, label=words and "median")
+    axes.plot(x, middle, color=colour, lw=2, label=median or (words and "median"))
 
 
 def _rescaled(steps: np.ndarray, values: np.ndarray, t1: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -210,73 +215,67 @@ def prediction(result: FeaturesPrediction | FeaturesMeasured) -> Figure:
     return figure
 
 
+_COSINES = {
+    "cosine": "the target-aligned kernel",
+    "masked": "with zeros between classes",
+    "sides": "with zeros between sides of $X^\\top y$",
+}
+_COLOURS = {"loss": TRAIN, "slope": SIGNAL, "distance": TEST, "cosine": NOISE, "masked": SIGNAL, "sides": TRAIN}
+
+
 def image_stages(data: xarray.Dataset) -> Figure:
-    """Loss, slope and kernel on images: one run, then all of them in units of t1, the third stage included."""
-    names = [name for name in ("loss", "slope", "distance") if name in data]
+    """Loss, slope and kernel on images in units of t1, the third stage included: a row for each set."""
+    there = data["images"].values
+    names = list(dict.fromkeys(there))
     cosines = "cosine" in data
-    figure = canvas(15 if cosines else 12, 6.8)
-    above, below = figure.subplots(2, len(names) + cosines)
-    t1 = data["t1"].values
-    steps, first, begin = data["step"].values, data.isel(run=0), int(t1[0])
-    last = (steps[-1] / np.maximum(t1, 1)).min()
+    figure = canvas(15 if cosines else 12, 0.5 + 3.2 * len(names))
+    grid = figure.subplots(len(names), 4 if cosines else 3, squeeze=False, sharex=True)
+    last = (data["step"].values[-1] / np.maximum(data["t1"].values, 1)).min()
     units = np.linspace(0, min(last, 6), 241)
-    colours = {"loss": TRAIN, "slope": SIGNAL, "distance": TEST, "cosine": NOISE, "masked": SIGNAL, "sides": TRAIN}
-    words = {
-        "cosine": "the target-aligned kernel",
-        "masked": "with zeros between classes",
-        "sides": "with zeros between sides of $X^\\top y$",
-    }
-    reached = t1 > 0
-    count = int(np.sum(reached))
-
-    def values(name: str) -> np.ndarray:
-        found = data[name].values
-        return found / found[:, :1] if name == "loss" else found
-
-    for column in range(len(names) + cosines):
-        shown = [names[column]] if column < len(names) else ["cosine", "masked", "sides"]
-        for name in shown:
-            colour = colours[name]
-            where = data[data[name].dims[1]].values
-            above[column].plot(where, values(name)[0], color=colour, lw=2.2, label=words.get(name))
-            if count:
-                told = f"{count} runs" if column == 0 else None
-                curves = _rescaled(where, values(name)[reached], t1[reached], units)
-                _band(below[column], units, curves, colour, told)
-        for axes, unit in ((above[column], begin), (below[column], 1)):
-            axes.axvline(unit, color=NOISE, lw=1.1, ls="--", label=f"$t_1$ = {begin}" if axes is above[0] else None)
-            axes.axvline(2 * unit, color=NOISE, lw=1.1, ls=":", label="$2 t_1$" if axes is above[0] else None)
-            tidy(axes)
-        above[column].set_xlabel("step")
-        below[column].set_xlabel("step / $t_1$")
-    above[0].axhline(float(first["floor"]), color=THEORY, lw=1, ls=":", label="floor of one direction")
-    above[0].set(title=f"Classes {first['classes'].item()}: loss", ylabel="$L / L(0)$")
-    above[1].set(title="Slope of the neurons", ylabel="slope")
-    above[2].set(title="Distance from the target-aligned kernel", ylabel="relative distance")
-    floor = data["floor"].values
-    below[0].set(
-        title=f"{data.sizes['run']} runs: $t_1$ from {t1.min()} to {t1.max()}",
-        ylabel="$L / L(0)$",
-    )
-    below[1].set(ylabel="slope", title=f"floors from {floor.min():.2f} to {floor.max():.2f}")
-    below[2].set(
-        ylabel="relative distance", title="It comes near, and leaves" if not cosines else "It does not come near"
-    )
-    for row in (above, below):
-        row[0].set_yscale("log")
-        row[1].set_ylim(0, 1.05)
-        if cosines:
-            row[2].set_ylim(0, None)
-        else:
-            row[2].set_yscale("log")
+    for row, name in zip(grid, names, strict=True):
+        _set_of_images(row, data.isel(run=there == name), units, SETS[str(name)].title.split(",")[0])
+    grid[0][2].set_title("Distance from the target-aligned kernel")
     if cosines:
-        above[3].set(title="Cosine of the tangent kernel with", ylabel="cosine", ylim=(0, 1.05))
-        below[3].set(ylabel="cosine", ylim=(0, 1.05))
-        above[3].legend(fontsize=9, loc="lower right", framealpha=0.9, edgecolor="none")
-        for axes in (above[3], below[3]):
-            axes.axhline(np.sqrt(0.5), color=THEORY, lw=0.9, ls=":")
-            axes.text(0, np.sqrt(0.5) - 0.03, r"$1/\sqrt{2}$", va="top", fontsize=9)
-    place = "lower left" if cosines else "upper right"
-    for axes in (above[0], below[0]):
-        axes.legend(fontsize=9, loc=place, framealpha=0.9, edgecolor="none")
+        grid[0][3].set_title("Cosine of the tangent kernel with")
+    for axes in grid[-1]:
+        axes.set_xlabel("step / $t_1$")
+    for axes in grid[0][:: 3 if cosines else 4]:
+        axes.legend(
+            fontsize=8.5, loc="lower right" if axes is not grid[0][0] else "best", framealpha=0.9, edgecolor="none"
+        )
     return figure
+
+
+def _set_of_images(row: Sequence[Axes], data: xarray.Dataset, units: np.ndarray, title: str) -> None:
+    """All runs on a set, each in units of its own t1, and the first of them as a line."""
+    t1, floor, first = data["t1"].values, data["floor"].values, data.isel(run=0)
+    reached = t1 > 0
+    for axes, shown in zip(row, (["loss"], ["slope"], ["distance"], list(_COSINES)), strict=False):
+        for name in shown:
+            values, where = data[name].values, data[data[name].dims[1]].values
+            values = values / values[:, :1] if name == "loss" else values
+            if reached.any():
+                curves = _rescaled(where, values[reached], t1[reached], units)
+                _band(axes, units, curves, _COLOURS[name], "runs" if name == "loss" else None, _COSINES.get(name))
+            if t1[0] > 0 and len(shown) == 1:
+                words = f"classes {first['classes'].item()}"
+                axes.plot(where / t1[0], values[0], color=THEORY, lw=1, label=words if name == "loss" else None)
+        axes.axvline(1, color=NOISE, lw=1.1, ls="--")
+        axes.axvline(2, color=NOISE, lw=1.1, ls=":")
+        axes.set_xlim(0, units[-1])
+        tidy(axes)
+    row[0].axhline(float(first["floor"]), color=THEORY, lw=1, ls=":", label="its floor of one direction")
+    row[0].set(title=f"{title}: {len(t1)} runs, $t_1$ from {t1.min()} to {t1.max()}", ylabel="$L / L(0)$", yscale="log")
+    row[1].set(
+        title=f"floors of one direction: {floor.min():.2f} to {floor.max():.2f}",
+        ylabel="slope of the neurons",
+        ylim=(0, 1.05),
+    )
+    row[2].set_ylabel("relative distance")
+    if len(row) == 3:
+        row[2].set_yscale("log")
+        return
+    row[2].set_ylim(0, None)
+    row[3].set(ylabel="cosine", ylim=(0, 1.05))
+    row[3].axhline(np.sqrt(0.5), color=THEORY, lw=0.9, ls=":")
+    row[3].text(0.05, np.sqrt(0.5) - 0.03, r"$1/\sqrt{2}$", va="top", fontsize=9)

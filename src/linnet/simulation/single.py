@@ -16,7 +16,7 @@ from jaxtyping import Array, Key
 
 from linnet import _check, observe
 from linnet._check import InputError
-from linnet._compiler import hurried, inside
+from linnet._compiler import hurried, inside, unrounded
 from linnet.motion import Motion, Task
 from linnet.observe import Observable, When
 from linnet.outcome import Kept
@@ -184,7 +184,8 @@ def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, 
         order = order if _check.traced(order) else order.padded()
         # noise runs a tenth slower in kernels that were compiled in a hurry
         program = _program(hurry=order.key is None and not inside(order))
-        run = program(order, progress is not None, *(_array(np.asarray(x)) for x in (token, count)))
+        with unrounded():
+            run = program(order, progress is not None, *(_array(np.asarray(x)) for x in (token, count)))
         if progress is not None:
             jax.block_until_ready(run.code)
             jax.effects_barrier()

@@ -46,7 +46,7 @@ class Weights(State):
         return self.compressed
 
     def by_layer(self, factors: Sequence[Any] | Float[Array, " depth"]) -> "Weights":
-        return eqx.tree_at(lambda s: s.layers, self, scaled_layers(self.layers, factors))
+        return self.with_layers(scaled_layers(self.layers, factors))
 
     @property
     def depth(self) -> int:
@@ -57,6 +57,10 @@ class Weights(State):
     def widths(self) -> tuple[int, ...]:
         """(d_0, ..., d_L), input and output included."""
         return (self.layers[0].shape[1], *(w.shape[0] for w in self.layers))
+
+    def with_layers(self, layers: Sequence[Float[Array, "_ _"]]) -> "Weights":
+        """The network with these matrices in the place of its `layers`."""
+        return eqx.tree_at(lambda s: s.layers, self, tuple(layers))
 
     def prefixes(self) -> list[Float[Array, "_ d_in"]]:
         """[W_1, W_2 W_1, ..., A]."""
@@ -76,7 +80,7 @@ class Weights(State):
         for level in range(self.depth - 1, 0, -1):
             out.append(product(force, below[level - 1].T))
             force = transposed_product(self.layers[level], force)
-        return eqx.tree_at(lambda s: s.layers, self, (force, *reversed(out)))
+        return self.with_layers((force, *reversed(out)))
 
     @property
     def size(self) -> Float[Array, ""]:
