@@ -38,3 +38,19 @@ def crossing(
     low, high = np.log(clock[k - 1]), np.log(clock[k])
     inside = roots[(roots >= low - 1e-12) & (roots <= high + 1e-12)]
     return float(np.exp(inside[0])) if inside.size else float(clock[k])
+
+
+def powers(
+    curves: Float[np.ndarray, "*curves steps"], smooth: int = 65
+) -> tuple[Float[np.ndarray, " frequencies"], Float[np.ndarray, " frequencies"]]:
+    """How curves that are recorded at every step oscillate: frequencies, per step from 0 to 1/2, and their shares.
+
+    The shares are those of the squared deviations of all curves from their running means over `smooth` steps (odd),
+    which take off the trend and half of that number at each end. A period of two is the frequency 1/2.
+    """
+    rows = np.reshape(np.asarray(curves, dtype=float), (-1, np.shape(curves)[-1]))
+    trend = np.array([np.convolve(row, np.ones(smooth) / smooth, "valid") for row in rows])
+    half = smooth // 2
+    rest = rows[:, half : rows.shape[1] - half] - trend
+    power = np.sum(np.abs(np.fft.rfft(rest - rest.mean(axis=1, keepdims=True), axis=1)) ** 2, axis=0)
+    return np.fft.rfftfreq(rest.shape[1]), power / power.sum()

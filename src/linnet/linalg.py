@@ -53,6 +53,31 @@ def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:
     return jnp.linalg.svd(a, compute_uv=False)
 
 
+def top_singular_values(
+    a: Float[Array, "m n"], block: Float[Array, "side block"], count: int, tol: float = 1e-3, rounds: int = 200
+) -> tuple[Float[Array, " count"], Float[Array, "side block"]]:
+    """The `count` largest singular values by subspace iteration from an orthonormal `block`, and the block to go on with.
+
+    `side` is the smaller of m and n. It ends when |A^T A v - s^2 v| <= tol s^2 for all of them, up to rounding, which
+    leaves an error of the order of tol^2 in the values, or after so many rounds.
+    """
+    tall = a if a.shape[0] >= a.shape[1] else a.T
+    rounding = 10 * float(np.finfo(a.dtype).eps)
+
+    def improve(now: tuple[Array, ...]) -> tuple[Array, ...]:
+        basis, _, _, turn = now
+        image = tall.T @ (tall @ basis)
+        squares, mixed = jnp.linalg.eigh(basis.T @ image)
+        turned = image @ mixed
+        gap = jnp.linalg.norm(turned - (basis @ mixed) * squares, axis=0)
+        far = jnp.any((gap > tol * squares + rounding * squares[-1])[-count:])
+        return jnp.linalg.qr(turned)[0], squares, far, turn + 1
+
+    begin = (block, jnp.zeros(block.shape[1], block.dtype), jnp.ones((), bool), jnp.zeros((), jnp.int32))
+    basis, squares, _, _ = jax.lax.while_loop(lambda now: now[2] & (now[3] < rounds), improve, begin)
+    return jnp.sqrt(jnp.maximum(squares[::-1][:count], 0.0)), basis
+
+
 def smallest_singular_value(a: Float[Array, "m n"]) -> Float[Array, ""]:
     """The smallest singular value above the rounding of the largest; infinite for zero."""
     s = jnp.linalg.svd(a, compute_uv=False)

@@ -119,6 +119,27 @@ def unet(
     return Network.of(_UNet(down, up, last, _check.real("slope", slope)), x, together=together)
 
 
+def reduced(network: Network) -> tuple[Network, Float[Array, "d k"]]:
+    """The same multilayer perceptron on fewer inputs, k = min(n, d) for n samples of d, and the basis Q of their span.
+
+    With the QR factors X^T = Q R, W_1 x_i is (W_1 Q) times a column of R: the network on the rows of R^T with W_1 Q has
+    the same outputs, loss and gradient, and a Hessian with the same eigenvalues but zeros. Descent and flows without
+    decay stay the same for ever: W_1 never moves outside of the span, W_1(t) = W_1(0) (I - Q Q^T) + (W_1 Q)(t) Q^T. For
+    n < d it saves a factor of d/n in the first layer. Singular values of W_1 are not those of W_1 Q.
+    """
+    module = network.module if isinstance(network, Network) else None
+    if not isinstance(module, eqx.nn.Sequential) or not isinstance(module.layers[0], eqx.nn.Linear):
+        raise InputError(f"network = {_check.show(network)} is not allowed: it must be a network of mlp(...).")
+    if jax.tree.leaves(network.frozen):
+        raise InputError("network has frozen parts: give one of which everything is trained.")
+    basis, root = jnp.linalg.qr(network.inputs.T)
+    first = module.layers[0]
+    fewer = eqx.nn.Linear(basis.shape[1], first.out_features, use_bias=False, key=jax.random.key(0))
+    fewer = eqx.tree_at(lambda layer: layer.weight, fewer, first.weight @ basis)
+    fewer = eqx.tree_at(lambda layer: layer.bias, fewer, first.bias, is_leaf=lambda leaf: leaf is None)
+    return Network.of(eqx.nn.Sequential([fewer, *module.layers[1:]]), root.T, together=network.together), basis
+
+
 class _Convolutional(eqx.Module):
     layers: list[eqx.nn.Conv2d]
     last: eqx.nn.Linear

@@ -4,7 +4,7 @@
 """
 
 from linnet.data.fetch import fetch
-from linnet.data.images import Images
+from linnet.data.images import CLASSES, Images
 from linnet.data.sets import SETS, Published, Status, load, missing, status
 
-__all__ = ["SETS", "Images", "Published", "Status", "fetch", "load", "missing", "status"]
+__all__ = ["CLASSES", "SETS", "Images", "Published", "Status", "fetch", "load", "missing", "status"]

@@ -1,0 +1,354 @@
+"""Figures of networks with relu on published images: two clocks (17), singular values against rotations (19).
+
+The loss is the mean of |f - y|^2 over samples and outputs, as in PyTorch: with it alone the printed step sizes are near
+the edge.
+"""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+from linnet import data as sets
+from linnet import observe
+from linnet._random import with_spectrum
+from linnet.claims import Finding, at_least, at_most, within
+from linnet.claims.networks import Window, window
+from linnet.curves import first_record, powers
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.initial import orthogonal
+from linnet.motion import GradientDescent
+from linnet.networks import mlp, reduced
+from linnet.problems import factorisation, supervised
+from linnet.record import at, every, pairs
+from linnet.simulation import cast, simulate
+from linnet.theory import stability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SETTLED = 100  # steps from the first record at 2/lr after which a run counts as being at the edge
+WINDOW, SMOOTH = 512, 65  # steps whose frequencies are asked, and those of the running mean
+
+
+# Two clocks (figure 17) ----------------------------------------------------------------------------------------------
+
+
+class Fig17(Experiment):
+    """Loss, top singular values and sharpness of a network with relu on MNIST. All three oscillate at the edge, and
+    "almost periodic" is true in part: there are two clocks. The weights flip at every step, so that singular values
+    and sharpness have a period of two; the loss has none, but breathes on a slow cycle as the flips grow and shrink.
+    """
+
+    id: ClassVar[str] = "stability/fig17"
+    place: ClassVar[str] = "Figure 17"
+    title: ClassVar[str] = "Two clocks of a network at the edge, on MNIST"
+    quick: ClassVar[dict[str, Any]] = {"n": 1000, "width": 200, "deviation": 0.02234, "steps": 1200}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.7, "paper": 40.0}
+
+    n: int = Field(default=5000, ge=20, le=60_000, description="Images.")
+    width: int = Field(default=1000, ge=6, le=10_000, description="Neurons of each of the two hidden layers.")
+    deviation: float = Field(default=0.01, gt=0, le=1, description="Standard deviation of all weights at the start.")
+    lr: float = Field(default=4.0, gt=0, le=100, description="Step size.")
+    steps: int = Field(default=1500, ge=WINDOW + SMOOTH, le=10**5, description="Steps.")
+    interval: int = Field(default=25, ge=2, le=1000, description="Steps between two pairs of sharpness records.")
+    draws: int = Field(default=1, ge=1, le=50, description="Draws of images and start; the first is shown.")
+
+    def missing(self) -> str | None:
+        return sets.missing("mnist")
+
+    def _one(self, draw: int) -> dict[str, np.ndarray]:
+        images = sets.load("mnist").subset(self.n, seed=self.seed + draw)
+        x = jnp.asarray(images.scaled(), jnp.float32)
+        key = jax.random.key(self.seed + draw)
+        network = mlp(key, x, (self.width, self.width, sets.CLASSES), deviation=self.deviation)
+        looks = {"loss": observe.loss, "path": observe.path}
+        looks["curvature"] = observe.only(observe.curvature(), pairs(self.interval))
+        looks |= {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
+        problem = supervised(images.one_hot().astype(np.float32))
+        run = simulate(problem, network, GradientDescent(self.lr), steps=self.steps, record=every(1), observe=looks)
+        return {
+            "loss": np.asarray(run["loss"]),
+            "flip": np.asarray(run["path_flip"]),
+            "sharpness": np.asarray(run["curvature_top"]),
+            "products": np.asarray(run["curvature_products"]),
+            "values": np.stack([np.asarray(run[f"layer {i}"]) for i in (1, 2, 3)]),
+        }
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        rows = []
+        for draw in range(self.draws):
+            progress(draw, self.draws)
+            rows.append(self._one(draw))
+        progress(self.draws, self.draws)
+        axes = {"values": ("draw", "layer", "step", "index")}
+        return xarray.Dataset(
+            {name: (axes.get(name, ("draw", "step")), np.stack([row[name] for row in rows])) for name in rows[0]},
+            coords={"layer": [1, 2, 3], "step": np.arange(self.steps + 1)},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.stability_networks import clocks
+
+        return clocks(data.isel(draw=0), 2 / self.lr, *self._frequencies(data.isel(draw=0)))
+
+    @staticmethod
+    def _frequencies(run: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies, and the power of each layer's five largest singular values and of the log loss at them.
+
+        One value alone may drift as much as it flips: the largest of the second layer has 0.56 to 0.96 at period 2.
+        """
+        last = slice(-(WINDOW + SMOOTH - 1), None)
+        frequency, loss = powers(np.log(run["loss"].values[last]), SMOOTH)
+        layers = np.array([powers(values[last].T, SMOOTH)[1] for values in run["values"].values])
+        return frequency, layers, loss
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        found = {}
+        for draw in range(self.draws):
+            name = f"draw {draw + 1}: " if self.draws > 1 else ""
+            found |= {name + what: finding for what, finding in self._bands(data.isel(draw=draw)).items()}
+        return found
+
+    def _bands(self, run: xarray.Dataset) -> dict[str, Finding]:
+        loss, flip, edge = run["loss"].values, run["flip"].values, 2 / self.lr
+        seen = np.isfinite(run["sharpness"].values)
+        step, sharpness = run["step"].values[seen], run["sharpness"].values[seen]
+        k = int(first_record(sharpness >= edge))
+        found = {"first record of the sharpness at 2/lr, step": at_most(step[k] if k >= 0 else math.inf, 400)}
+        if k < 0 or step[k] + SETTLED + self.interval > self.steps:
+            return found
+        begin = step[k] + SETTLED
+        late = sharpness[step >= begin] / edge
+        found["sharpness / (2/lr) at the edge, lowest"] = at_least(late.min(), 0.88)
+        found["sharpness / (2/lr) at the edge, median"] = within(np.median(late), 0.96, 1.24)
+        found["sharpness / (2/lr) at the edge, highest"] = at_most(late.max(), 1.6)
+        both = step[:-1][(np.diff(step) == 1) & (step[:-1] >= begin)]
+        first, second = (run["sharpness"].sel(step=both + i).values for i in (0, 1))
+        apart = np.median(np.abs(second - first) / (first + second) * 2)
+        found["two consecutive records of the sharpness, relative gap, median"] = within(apart, 0.03, 0.12)
+        found["share of steps at the edge at which the loss rises"] = within(
+            np.mean(np.diff(loss[begin:]) > 0), 0.4, 0.5
+        )
+        early = flip[: 1 + int(np.argmax(np.diff(loss) > 0))]
+        found["cosine of consecutive steps before the loss first rises, median"] = at_least(np.nanmedian(early), 0.7)
+        found["cosine of consecutive steps at the edge, median"] = at_most(np.nanmedian(flip[begin:]), -0.97)
+        frequency, values, slow = self._frequencies(run)
+        fast = frequency > 0.45
+        found["period 2: its share of a layer's singular values, smallest"] = at_least(
+            values[:, fast].sum(1).min(), 0.6
+        )
+        found["period 2: its share of the log loss"] = at_most(slow[fast].sum(), 0.1)
+        found["slow cycle (over 10 steps): its share of the log loss"] = at_least(slow[frequency < 0.1].sum(), 0.9)
+        found["slow cycle: its period"] = within(1 / frequency[np.argmax(slow)], 30, 200)
+        if self.at_paper_size:
+            found["loss at the end"] = at_most(loss[-1], 2e-3)
+        elif self == self.of_size("quick", {"seed": self.seed, "draws": self.draws}):
+            found["first record of the sharpness at 2/lr, step"] = at_most(step[k], 150)
+            found["loss at the end"] = at_most(loss[-1], 6e-4)
+        return found
+
+
+# Singular values against rotations (figure 19) -------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A set of images, how many of them, the step size, and the step at which the window begins."""
+
+    images: Literal["mnist", "cifar10"]
+    n: int
+    lr: float
+    begin: int
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return f"{'MNIST' if self.images == 'mnist' else 'CIFAR-10'}, η = {self.lr:g}"
+
+
+CONTROL = "aligned linear network"
+
+
+class Fig19(Experiment):
+    """What carries the oscillation of the loss at the edge: singular values or singular vectors? Of three consecutive
+    steps, the loss of the middle one minus that of their mean is the excess that the oscillation costs; its step is
+    split, in the singular frame of each layer, into the part that moves singular values and the part that rotates
+    singular vectors. In networks with relu the rotations alone have nearly all of the excess and the values nothing,
+    against the paper's sentence that the loss oscillates by jumps in the top singular values only. In a linear network
+    that is aligned, the control, the values have all of it, as the sentence says.
+    """
+
+    id: ClassVar[str] = "stability/fig19"
+    place: ClassVar[str] = "Figure 19"
+    title: ClassVar[str] = "Rotations, not singular values, carry the oscillation of the loss"
+    quick: ClassVar[dict[str, Any]] = {"cases": (("mnist", 1000, 2.0, 200), ("cifar10", 1000, 0.4, 800)), "draws": 1}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.8, "paper": 60.0}
+
+    cases: tuple[Case, ...] = Field(
+        default=(
+            Case("mnist", 20_000, 2.0, 400),
+            Case("mnist", 20_000, 4.0, 400),
+            Case("cifar10", 10_000, 0.4, 1100),
+        ),
+        min_length=1,
+        max_length=8,
+        description="Set of images, how many, step size, and first step of the window, for each.",
+    )
+    width: int = Field(default=200, ge=10, le=5000, description="Neurons of each of the three hidden layers.")
+    scale: float = Field(default=0.5, gt=0, le=10, description="Weights start as scale N(0, 1/fan_in).")
+    window: int = Field(default=40, ge=4, le=400, description="Steps of a window, in double precision.")
+    d: int = Field(default=50, ge=3, le=200, description="Inputs and outputs of the linear control.")
+    beyond: float = Field(default=1.03, gt=1, le=1.06, description="Step of the control over that of its edge.")
+    draws: int = Field(default=2, ge=1, le=20, description="Draws of images and start; the first is shown.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for case in self.cases:
+            if not (20 <= case.n <= 60_000 and 0 < case.lr <= 100 and 1 <= case.begin <= 10**5):
+                raise ValueError(
+                    f"cases = {tuple(case)} must have 20 to 60000 images, a step size up to 100 and 1 to 100000 steps"
+                )
+        if len({case.name for case in self.cases}) < len(self.cases):
+            raise ValueError("cases must differ in their images or their step size")
+        return self
+
+    def missing(self) -> str | None:
+        return next((lacks for case in self.cases if (lacks := sets.missing(case.images)) is not None), None)
+
+    def _network(self, case: Case, draw: int) -> tuple[Window, float]:
+        """The window of a network, and its sharpness where it begins, over 2/lr."""
+        images = sets.load(case.images).subset(case.n, seed=self.seed + draw)
+        pixels = images.scaled() if case.images == "mnist" else images.standardised()
+        widths = (self.width, self.width, self.width, sets.CLASSES)
+        network = mlp(jax.random.key(self.seed + draw), pixels, widths, scale=self.scale)
+        if case.n < pixels.shape[1]:
+            network, _ = reduced(network)
+        problem = supervised(images.one_hot())
+        run = simulate(
+            cast(problem, jnp.float32),
+            cast(network, jnp.float32),
+            GradientDescent(case.lr),
+            steps=case.begin,
+            record=at([case.begin]),
+        )
+        state = cast(run.final, jnp.float64)
+        found = window(state, problem, case.lr, self.window)
+        return found, float(observe.curvature()(state, problem)["top"]) * case.lr / 2
+
+    def _control(self, draw: int) -> tuple[Window, float]:
+        """The same of a linear network of three layers that begins aligned."""
+        spectrum = (10.0, 9.0, 6.0)
+        left, right, start = jax.random.split(jax.random.key(self.seed + draw), 3)
+        target = with_spectrum(left, right, np.pad(spectrum, (0, self.d - len(spectrum))), self.d)
+        problem = factorisation(target.matrix)
+        lr = self.beyond * 2 / float(stability.curvature(spectrum[0], 3))
+        state = orthogonal(start, problem, 0.01, 3)
+        run = simulate(problem, state, GradientDescent(lr), steps=3000, record=at([3000]))
+        return window(run.final, problem, lr, self.window), math.nan
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        names = [*(case.name for case in self.cases), CONTROL]
+        total = self.draws * len(names)
+        rows: dict[str, list[np.ndarray]] = {}
+        for draw in range(self.draws):
+            for i in range(len(names)):
+                progress(draw * len(names) + i, total)
+                found = self._control(draw) if i == len(self.cases) else self._network(self.cases[i], draw)
+                for name, value in _told(*found).items():
+                    rows.setdefault(name, []).append(value)
+        progress(total, total)
+        axes: dict[str, tuple[str, ...]] = {
+            "loss": ("step",),
+            "excess": ("part", "inner"),
+            "change": ("part", "before"),
+            "shares": ("layer",),
+            "top 10": ("layer",),
+            "top 1": ("layer",),
+            "values": ("step", "index"),
+        }
+        return xarray.Dataset(
+            {
+                name: (
+                    ("draw", "case", *axes.get(name, ())),
+                    np.array(found).reshape(self.draws, len(names), *np.shape(found[0])),
+                )
+                for name, found in rows.items()
+            },
+            coords={"case": names, "part": ["cost", "whole", "values", "rotations"], "layer": [1, 2, 3, 4]},
+        )
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.stability_networks import carriers
+
+        return carriers(data.isel(draw=0), [*(case.begin for case in self.cases), 3000])
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        found = {}
+        for draw in range(self.draws):
+            for case in (*self.cases, None):
+                run = data.isel(draw=draw).sel(case=CONTROL if case is None else case.name)
+                name = f"{CONTROL if case is None else case.name}" + f", draw {draw + 1}" * (self.draws > 1)
+                bands = _control_bands(run) if case is None else _bands(run, case)
+                found |= {f"{name}: {what}": finding for what, finding in bands.items()}
+        return found
+
+
+def _told(found: Window, edge: float) -> dict[str, np.ndarray]:
+    """What is kept of a window; a linear network of three layers has nothing in the fourth."""
+
+    def four(values: np.ndarray) -> np.ndarray:
+        return np.append(values, np.full(4 - len(values), np.nan))
+
+    tops = [np.linalg.svd(layers[1], compute_uv=False)[:5] for layers in found.layers]
+    numbers = (found.values_share, found.rotations_share, found.size, *found.correlations, found.rises, edge)
+    names = ("values share", "rotations share", "size", "values go", "rotations go", "rises", "edge")
+    return {
+        "loss": found.loss,
+        "excess": found.excess,
+        "change": found.step,
+        "shares": four(found.shares),
+        "top 10": four(found.top(10)),
+        "top 1": four(found.top(1)),
+        "values": np.array(tops),
+        **{name: np.array(number, dtype=float) for name, number in zip(names, numbers, strict=True)},
+    }
+
+
+def _bands(run: xarray.Dataset, case: Case) -> dict[str, Finding]:
+    """Of a network with relu; many images weaken the oscillation, and its parts add up less well."""
+    many = case.n >= 5000
+    found = {
+        "excess loss, share of the values": within(run["values share"], *((-0.02, 0.02) if many else (-0.03, 0.03))),
+        "excess loss, share of the rotations": at_least(run["rotations share"], 0.88 if many else 0.93),
+        "sharpness where the window begins / (2/lr)": at_least(run["edge"], 0.85),
+    }
+    if many:
+        return found
+    hidden = slice(0, 3)
+    return found | {
+        "excess loss / loss, median": at_least(run["size"], 0.01),
+        "change of the loss and of the values' part, correlation": within(run["values go"], -0.6, 0.6),
+        "change of the loss and of the rotations' part, correlation": at_least(run["rotations go"], 0.95),
+        "values' share of the squared step, largest of the layers": at_most(run["shares"].max(), 0.05),
+        "ten largest values' share of all values' movement, hidden layers, smallest": at_least(
+            run["top 10"][hidden].min(), 0.75 if case.images == "mnist" else 0.35
+        ),
+        "largest value's share of all values' movement, hidden layers, largest": at_most(
+            run["top 1"][hidden].max(), 0.6
+        ),
+        "steps of the window at which the loss rises": at_least(run["rises"], 3),
+    }
+
+
+def _control_bands(run: xarray.Dataset) -> dict[str, Finding]:
+    return {
+        "excess loss, share of the values": within(run["values share"], 0.999, 1.001),
+        "excess loss, share of the rotations": within(run["rotations share"], -0.001, 0.001),
+        "change of the loss and of the values' part, correlation": at_least(run["values go"], 0.999),
+        "values' share of the squared step, smallest of the layers": at_least(run["shares"].min(), 0.999),
+    }
