@@ -54,3 +54,9 @@ def powers(
     rest = rows[:, half : rows.shape[1] - half] - trend
     power = np.sum(np.abs(np.fft.rfft(rest - rest.mean(axis=1, keepdims=True), axis=1)) ** 2, axis=0)
     return np.fft.rfftfreq(rest.shape[1]), power / power.sum()
+
+
+def rises(loss: Float[np.ndarray, "*runs steps"]) -> Int[np.ndarray, "*runs"]:
+    """How many steps make the loss of each run (the last axis) larger, down to where it is no more than rounding."""
+    rounding = 1e3 * float(np.finfo(loss.dtype).eps) ** 2 * loss[..., :1]
+    return np.sum((np.diff(loss, axis=-1) > 0) & (loss[..., 1:] > rounding), axis=-1)

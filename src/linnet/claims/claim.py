@@ -361,6 +361,7 @@ def registry() -> dict[str, Claim | Erratum]:
     import linnet.claims.landscape
     import linnet.claims.mixed
     import linnet.claims.optimisers
+    import linnet.claims.sharpening
     import linnet.claims.spectral
     import linnet.claims.stability  # noqa: F401  (they register themselves)
 

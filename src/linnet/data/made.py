@@ -39,7 +39,7 @@ def contrasted(image: np.ndarray, contrast: float) -> Float64[np.ndarray, "..."]
 def gaussian_classes(
     rng: np.random.Generator, n: int, d: int, classes: int, noise: float
 ) -> tuple[Float64[np.ndarray, "n d"], Float64[np.ndarray, "n classes"]]:
-    """n samples of Gaussian classes with standard normal means and this deviation inside a class, and one-hot labels."""
+    """n samples of Gaussian classes, their means standard normal, this noise inside of each; and one-hot labels."""
     means = rng.normal(size=(classes, d))
     kind = rng.integers(classes, size=n)
     return means[kind] + noise * rng.normal(size=(n, d)), np.eye(classes)[kind]
