@@ -76,6 +76,11 @@ def rises(loss: Any, last: int = 50) -> Float[np.ndarray, "*runs records"]:
     return np.where(total > 0, (up - up[..., before]) / np.maximum(total, 1), np.nan)
 
 
+def rise_count(loss: Float[np.ndarray, "*runs steps"]) -> Int[np.ndarray, "*runs"]:
+    """At how many steps of a run its loss went up."""
+    return np.sum(np.diff(loss, axis=-1) > 0, axis=-1)
+
+
 class Catapults(NamedTuple):
     """The two signs of a catapult, at each record, and the records that have both."""
 

@@ -141,7 +141,7 @@ class _Convolutional(eqx.Module):
 
     def __call__(self, x: Float[Array, "c h w"]) -> Float[Array, " outputs"]:
         for layer in self.layers:
-            x = _halved(self.activation(layer(x)))
+            x = _halved(self.activation(_convolved(layer, x)))
         return self.last(x.ravel())
 
 
@@ -157,11 +157,28 @@ class _UNet(eqx.Module):
             if i:
                 skips.append(x)
                 x = _halved(x)
-            x = jax.nn.leaky_relu(layer(x), self.slope)
+            x = jax.nn.leaky_relu(_convolved(layer, x), self.slope)
         for layer in self.up:
             x = jnp.concatenate([_doubled(x), skips.pop()])
-            x = jax.nn.leaky_relu(layer(x), self.slope)
-        return self.last(x)
+            x = jax.nn.leaky_relu(_convolved(layer, x), self.slope)
+        return _convolved(self.last, x)
+
+
+def _convolved(layer: eqx.nn.Conv2d, x: Float[Array, "c h w"]) -> Float[Array, "o h w"]:
+    """The layer's answer by one product of matrices: XLA's own takes ten times as long in a loop on a CPU.
+
+    The product sees each pixel with those above and below it, once for every column of the kernel, and these are added
+    where they belong. What lies outside of the image is 0.
+    """
+    c, h, w = x.shape
+    weight = layer.weight
+    outputs, _, tall, wide = weight.shape
+    padded = jnp.pad(x, ((0, 0), ((tall - 1) // 2, tall // 2), ((wide - 1) // 2, wide // 2)))
+    seen = jnp.concatenate([padded[:, i : i + h] for i in range(tall)]).reshape(tall * c, -1)
+    rows = weight.transpose(3, 0, 2, 1).reshape(wide * outputs, tall * c)
+    columns = (rows @ seen).reshape(wide, outputs, h, w + wide - 1)
+    answer = sum((columns[j, :, :, j : j + w] for j in range(1, wide)), columns[0, :, :, :w])
+    return answer if layer.bias is None else answer + layer.bias
 
 
 def _halved(x: Float[Array, "c h w"]) -> Float[Array, "c half_h half_w"]:

@@ -362,6 +362,7 @@ def registry() -> dict[str, Claim | Erratum]:
     import linnet.claims.mixed
     import linnet.claims.networks
     import linnet.claims.optimisers
+    import linnet.claims.sharpening
     import linnet.claims.spectral
     import linnet.claims.stability  # noqa: F401  (they register themselves)
 

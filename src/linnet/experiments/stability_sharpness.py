@@ -1,10 +1,9 @@
-"""Figures about sharpness in time: beyond the edge (2), by the target's size (7), on easy data (9)."""
+"""Figures about sharpness in time: beyond the edge (2) and by the target's size (7)."""
 
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import jax
 import numpy as np
 import xarray
 from pydantic import Field, model_validator
@@ -15,17 +14,14 @@ from linnet.experiments.experiment import Experiment, Progress
 from linnet.experiments.stability_frame import (
     Target,
     aligned_runs,
-    check_ascending,
     check_room,
     check_small,
     digits,
 )
 from linnet.initial import one_zero
 from linnet.motion import GradientDescent
-from linnet.problems import factorisation
 from linnet.record import at
 from linnet.simulation import simulate
-from linnet.states import ReluNetwork
 from linnet.theory import stability
 
 if TYPE_CHECKING:
@@ -197,86 +193,4 @@ class Fig7(Experiment):
                 found["s_1 = 15: upper sharpness in the end"] = digits(last.max(), 157.32, 2)
         if given and self.firsts[-1] == 15:
             found["s_1 = 15, one mode alone: lower sharpness"] = digits(data["alone"].values[-2:].min(), 52.63, 2)
-        return found
-
-
-# Mild sharpening (figure 9) ------------------------------------------------------------------------------------------
-
-
-class Fig9(Experiment):
-    """A stand-in for the figure, whose images and networks are not given: a two-layer ReLU network learns Gaussian
-    classes drawn at random. With few samples the sharpness stops growing far below 2/lr; with many it reaches the edge.
-    """
-
-    id: ClassVar[str] = "stability/fig9"
-    place: ClassVar[str] = "Figure 9 (a stand-in on synthetic data, not the published images)"
-    title: ClassVar[str] = "Mild sharpening on easy data (synthetic stand-in)"
-    quick: ClassVar[dict[str, Any]] = {"draws": 1, "steps": 12_000, "samples": (10, 100, 400)}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 2.0}
-
-    samples: tuple[int, ...] = Field(default=(10, 30, 100, 400), min_length=2, description="Samples, ascending.")
-    classes: int = Field(default=5, ge=2, le=100, description="Classes: one-hot labels.")
-    d: int = Field(default=20, ge=2, le=1000, description="Inputs; class means are standard normal.")
-    noise: float = Field(default=1.5, gt=0, le=100, description="Standard deviation inside a class.")
-    width: int = Field(default=60, ge=2, le=2000, description="Neurons.")
-    scale: float = Field(default=0.3, gt=0, le=10, description="Weights start as scale N(0, 1/fan_in).")
-    lr: float = Field(default=0.5, gt=0, le=10, description="Step size for half the mean square over all labels.")
-    steps: int = Field(default=20_000, ge=100, le=10**6, description="Steps.")
-    draws: int = Field(default=3, ge=1, le=50, description="Draws of data and network; the first is shown.")
-
-    @model_validator(mode="after")
-    def _ascend(self) -> Self:
-        check_ascending("samples", self.samples, 2, 5000)
-        return self
-
-    def _draw(self, draw: int, n: int) -> tuple[np.ndarray, ...]:
-        rng = np.random.default_rng([self.seed, draw])
-        means = rng.normal(size=(self.classes, self.d))
-        kind = rng.integers(self.classes, size=self.samples[-1])
-        x = means[kind] + self.noise * rng.normal(size=(self.samples[-1], self.d))
-        first = self.scale * rng.normal(size=(self.width, self.d)) / math.sqrt(self.d)
-        second = self.scale * rng.normal(size=(self.classes, self.width)) / math.sqrt(self.width)
-        size = math.sqrt(n * self.classes)  # the mean over samples and labels: relu is homogeneous
-        return x[:n] / size, np.eye(self.classes)[kind[:n]] / size, first, second
-
-    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        record = at(np.unique(np.linspace(0, self.steps, 41).round()))
-        looks = {"sharpness": observe.sharpness, "loss": observe.loss}
-
-        def one(x: Any, y: Any, first: Any, second: Any) -> Any:
-            state = ReluNetwork(first, second, x)
-            run = simulate(
-                factorisation(y.T), state, GradientDescent(self.lr), steps=self.steps, record=record, observe=looks
-            )
-            return run.values, run.steps
-
-        values: dict[str, list[np.ndarray]] = {"sharpness": [], "loss": []}
-        for done, n in enumerate(self.samples):
-            progress(done, len(self.samples))
-            drawn = [np.array(part) for part in zip(*(self._draw(k, n) for k in range(self.draws)), strict=True)]
-            out, steps = jax.vmap(one)(*drawn)
-            for name, rows in values.items():
-                rows.append(np.asarray(out[name]))
-        progress(len(self.samples), len(self.samples))
-        return xarray.Dataset(
-            {name: (("samples", "draw", "step"), np.array(rows)) for name, rows in values.items()},
-            coords={"samples": list(self.samples), "step": np.asarray(steps[0])},
-        )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import sharpening
-
-        return sharpening(data, self.lr)
-
-    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        edge = 2 / self.lr
-        plateau = data["sharpness"].values[:, :, -5:].mean(axis=2)
-        found = {
-            f"{n} samples: plateau / (2 / lr), highest draw": at_most(row.max() / edge, 0.8)
-            for n, row in zip(self.samples[:-1], plateau[:-1], strict=True)
-        }
-        last = plateau[-1] / edge
-        found[f"{self.samples[-1]} samples: plateau / (2 / lr), the draw farthest from 1"] = within(
-            last[np.argmax(np.abs(last - 1))], 0.9, 1.1
-        )
         return found

@@ -99,28 +99,6 @@ def catapults(data: xarray.Dataset) -> Figure:
     return figure
 
 
-def sharpening(data: xarray.Dataset, lr: float) -> Figure:
-    """Sharpness and loss in time for each number of samples: the first draw, the others faint."""
-    figure = canvas(11, 4.2)
-    left, right = figure.subplots(1, 2)
-    for colour, n in zip(_colours(data.sizes["samples"]), data["samples"].values, strict=True):
-        part = data.sel(samples=n)
-        for axes, name in ((left, "sharpness"), (right, "loss")):
-            values = part[name].values
-            axes.plot(part["step"], values[1:].T, color=colour, lw=0.8, alpha=0.4)
-            axes.plot(part["step"], values[0], color=colour, lw=1.8, label=f"{n} samples")
-    left.axhline(2 / lr, color=THEORY, lw=1.2, ls="--", label="2 / lr")
-    left.set(
-        xlabel="step", ylabel="sharpness", title="Synthetic stand-in: Gaussian classes, ReLU network", ylim=(0, None)
-    )
-    right.set(xlabel="step", ylabel="training loss", title="What is left to learn", ylim=(1e-12, None))
-    right.set_yscale("log")
-    left.legend(frameon=False, fontsize=9)
-    for axes in (left, right):
-        tidy(axes)
-    return figure
-
-
 def decomposition(data: xarray.Dataset, spectrum: Sequence[float]) -> Figure:
     """Modes, what is off the diagonal in the bases of the start, and what an SVD of each layer says."""
     figure = canvas(12, 4)

@@ -1,0 +1,131 @@
+"""Claims and errata about mild sharpening, of the same paper as `claims/stability.py`: which data lead to the edge.
+
+They run on made data, so that nothing need be fetched; the figure `stability/fig9` has the same statements on published
+images. The loss is the mean of |f - y|^2 over samples and outputs. At the edge the sharpness is at 2/lr and the loss
+rises every other step; a run is mild where neither happens.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from linnet import observe
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, erratum, within
+from linnet.curves import rise_count
+from linnet.data.made import gaussian_classes, picture
+from linnet.motion import GradientDescent
+from linnet.networks import mlp, reduced, unet
+from linnet.problems import supervised
+from linnet.record import every, pairs
+from linnet.simulation import simulate
+
+# How many samples -----------------------------------------------------------------------------------------------------
+
+
+class _Trained(NamedTuple):
+    """How often the loss rose, and the sharpness at twenty pairs of consecutive steps."""
+
+    rises: int
+    sharpness: np.ndarray
+
+    @property
+    def end(self) -> float:
+        """The sharpness of the last pair."""
+        return float(self.sharpness[-2:].mean())
+
+
+def _trained(x: np.ndarray, y: np.ndarray, seed: int, width: int, lr: float, steps: int) -> _Trained:
+    """A network of two layers with relu, weights 0.3 N(0, 1/fan_in)."""
+    start = mlp(jax.random.key(seed), x.astype(np.float32), (width, y.shape[1]), scale=0.3)
+    gap = steps // 20
+    looks = {"loss": observe.loss, "curvature": observe.only(observe.curvature(), pairs(gap))}
+    problem, network = supervised(y.astype(np.float32)), reduced(start)[0]
+    run = simulate(problem, network, GradientDescent(lr), steps=steps, record=every(1), observe=looks)
+    first = np.arange(0, steps, gap)
+    seen = np.stack([first, first + 1], axis=1).ravel()
+    return _Trained(int(rise_count(np.asarray(run["loss"]))), np.asarray(run["curvature_top"])[seen])
+
+
+@claim("stability/C60", "statistical", "Figure 9c and section 4", broken={"many": 10})
+def few_are_mild(size: str, many: int = 400, seed: Seed = 0) -> Iterator[Finding]:
+    """A ReLU network that learns few samples stays mild, and the same one at the same step size reaches the edge with
+    many.
+    """
+    lr, steps, few = 0.4, 3000, 10
+    for draw in range(seed, seed + (3 if size == "quick" else 10)):
+        runs = {}
+        for n in (few, many):
+            runs[n] = _trained(*gaussian_classes(np.random.default_rng([draw]), n, 20, 5, 1.5), draw, 60, lr, steps)
+        mild, edge = runs[few], runs[many]
+        yield at_most(mild.sharpness.max() * lr / 2, 0.9, N=few, draw=draw, what="largest sharpness / (2/lr)")
+        yield at_most(mild.rises, 0, N=few, draw=draw, what="rises of the loss")
+        yield within(edge.end * lr / 2, 0.9, 1.1, N=many, draw=draw, what="sharpness in the end / (2/lr)")
+        yield at_least(edge.rises / steps, 0.1, N=many, draw=draw, what="share of steps at which the loss rises")
+
+
+@claim("stability/C61", "statistical", "Figure 9c", broken={"power": 0.0})
+def more_are_sharper(size: str, power: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
+    """Without an edge the sharpness in the end does not depend on the step size and grows with the number N of samples,
+    about as its root, on inputs whose variances fall off as those of images do (the k-th as 1/k): how many samples it
+    takes to meet the edge is up to the step size.
+    """
+    d, few, many, lr, steps = 50, 50, 200, 0.1, 6000
+    deviations = np.arange(1, d + 1.0) ** (-power / 2)
+    deviations *= np.sqrt(d / np.sum(deviations**2))
+    exponents = []
+    for draw in range(seed, seed + (3 if size == "quick" else 8)):
+        rng = np.random.default_rng([draw])
+        x, y = rng.normal(size=(many, d)) * deviations, np.eye(5)[rng.integers(5, size=many)]
+        short, twice = (_trained(x[:few], y[:few], draw, 100, rate, steps).end for rate in (lr, 2 * lr))
+        yield within(twice / short, 0.95, 1.05, N=few, draw=draw, what="sharpness at twice the step size, ratio")
+        ratio = _trained(x, y, draw, 100, lr, steps).end / short
+        yield at_least(ratio, 1.3, N=many, draw=draw, what="sharpness of four times as many samples, ratio")
+        exponents.append(np.log(ratio) / np.log(many / few))
+    yield within(np.mean(exponents), 0.35, 0.85, N=(few, many), what="exponent of N, mean of draws")
+
+
+# Which image ----------------------------------------------------------------------------------------------------------
+
+
+def _risen(kind: str, contrast: float, draw: int, steps: int) -> int:
+    """How often the loss of a UNet rises that learns an image of 32 x 32 at step size 0.1."""
+    image = picture(kind, contrast, np.random.default_rng([draw]))
+    inputs = np.random.default_rng([draw, 1]).uniform(-0.5, 0.5, (1, 8, 32, 32)).astype(np.float32)
+    network = unet(jax.random.key(draw), inputs)
+    problem = supervised(image[None, None].astype(np.float32))
+    run = simulate(problem, network, GradientDescent(0.1), steps=steps, record=every(1), observe=["loss"])
+    return int(rise_count(np.asarray(run["loss"])))
+
+
+@erratum(
+    "stability/E60",
+    "error",
+    "Figure 9a and section 4",
+    printed="the sharpness stays low for a smooth image of low frequency and reaches the edge for one of higher frequency",
+    corrected="at one contrast the smooth image is at the edge first and a checkerboard never is; at a third of that "
+    "contrast none is: the figure shows contrast and the time of learning, not frequency",
+    broken={"low": 0.25},
+)
+def contrast_decides(size: str, low: float = 0.08, seed: Seed = 0) -> Iterator[Finding]:
+    """A UNet of 4081 parameters learns one image of mean 1/2 at lr 0.1. Bumps at contrast 0.25: the loss rises in
+    nearly every other step from step 50 on; the checkerboard of two pixels at the same contrast, and bumps at 0.08:
+    not once. A texture of 3 to 6 cycles gets there after 500 to 1000 steps at 0.25, and at 0.08 it does not.
+    """
+    steps = 1000 if size == "quick" else 3000
+    for draw in range(seed, seed + (2 if size == "quick" else 5)):
+        smooth, detailed, dark = (
+            _risen(*row, draw, steps) for row in (("bumps", 0.25), ("checkerboard", 0.25), ("bumps", low))
+        )
+        yield as_printed(at_most(smooth / steps, 0.01, draw=draw, image="bumps", contrast=0.25, what="share of rises"))
+        yield as_printed(
+            at_least(detailed / steps, 0.1, draw=draw, image="checkerboard", contrast=0.25, what="share of rises")
+        )
+        yield at_least(smooth / steps, 0.3, draw=draw, image="bumps", contrast=0.25, what="share of rises")
+        yield at_most(detailed, 0, draw=draw, image="checkerboard", contrast=0.25, what="rises of the loss")
+        yield at_most(dark, 0, draw=draw, image="bumps", contrast=low, what="rises of the loss")
+        if size == "full":
+            texture, pale = (_risen("texture", contrast, draw, steps) for contrast in (0.25, low))
+            yield at_least(texture / steps, 0.1, draw=draw, image="texture", contrast=0.25, what="share of rises")
+            yield at_most(pale, 0, draw=draw, image="texture", contrast=low, what="rises of the loss")

@@ -1,0 +1,45 @@
+"""Images and classes that are made and need no file."""
+
+import numpy as np
+from jaxtyping import Float64
+
+from linnet import _check
+
+PICTURES = ("bumps", "texture", "checkerboard")
+
+
+def picture(kind: str, contrast: float, rng: np.random.Generator, side: int = 32) -> Float64[np.ndarray, "side side"]:
+    """A grey image with mean 1/2 and standard deviation `contrast`.
+
+    "bumps": three Gaussians of width 0.15 to 0.3 of the image; "texture": noise of 3 to 6 cycles an image;
+    "checkerboard": cells of two pixels, the same for every seed.
+    """
+    _check.choice("kind", kind, PICTURES)
+    if kind == "checkerboard":
+        cell = np.arange(side) // 2
+        return contrasted((cell[:, None] + cell) % 2, contrast)
+    if kind == "texture":
+        waves = np.fft.fftfreq(side, 1 / side)
+        cycles = np.hypot(waves[:, None], waves)
+        noise = np.fft.fft2(rng.normal(size=(side, side)))
+        return contrasted(np.fft.ifft2(np.where((cycles >= 3) & (cycles <= 6), noise, 0)).real, contrast)
+    place = np.arange(side) / side
+    image = np.zeros((side, side))
+    for _ in range(3):
+        (x, y), width, height = rng.uniform(0.2, 0.8, 2), rng.uniform(0.15, 0.3), rng.uniform(0.5, 1.0)
+        image += height * np.exp(-((place - x) ** 2 + (place[:, None] - y) ** 2) / (2 * width**2))
+    return contrasted(image, contrast)
+
+
+def contrasted(image: np.ndarray, contrast: float) -> Float64[np.ndarray, "..."]:
+    """The image with mean 1/2 and standard deviation `contrast`."""
+    return 0.5 + contrast * (image - image.mean()) / image.std()
+
+
+def gaussian_classes(
+    rng: np.random.Generator, n: int, d: int, classes: int, noise: float
+) -> tuple[Float64[np.ndarray, "n d"], Float64[np.ndarray, "n classes"]]:
+    """n samples of Gaussian classes, their means standard normal, this noise inside of each; and one-hot labels."""
+    means = rng.normal(size=(classes, d))
+    kind = rng.integers(classes, size=n)
+    return means[kind] + noise * rng.normal(size=(n, d)), np.eye(classes)[kind]

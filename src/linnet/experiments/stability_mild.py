@@ -1,0 +1,330 @@
+"""Mild sharpening (figure 9): which images and how many of them take a network to the edge of stability.
+
+Records are pairs of consecutive steps: at the edge the sharpness of two steps in a row differs by some 5 %, and an even
+interval would show one side of the orbit alone. The loss is the mean of |f - y|^2 over all entries.
+"""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+from linnet import data as sets
+from linnet import observe
+from linnet.claims import Finding, at_least, at_most, within
+from linnet.curves import first_record, rise_count
+from linnet.data.made import contrasted, gaussian_classes, picture
+from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.stability_frame import check_ascending
+from linnet.motion import GradientDescent
+from linnet.networks import mlp, reduced, unet
+from linnet.problems import Problem, supervised
+from linnet.record import every, pairs
+from linnet.simulation import simulate
+from linnet.states import Network
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIDE, CHANNELS = 32, 8
+LAW = 1.35  # sharpness in the end over the root of the number of CIFAR-10 images, near gradient flow
+_LOW, _HIGH = 0.08, 0.25
+
+
+class _Row(NamedTuple):
+    """An image that a UNet learns, and what must hold of it at step size 0.1."""
+
+    kind: str
+    contrast: float
+    edge: bool
+    most: float = math.inf  # of the sharpness, where the edge is not reached
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.contrast:g}"
+
+
+# the two of the paper's picture first, then the controls
+ROWS = (
+    _Row("bumps", _LOW, False, 15.0),
+    _Row("texture", _HIGH, True),
+    _Row("bumps", _HIGH, True),
+    _Row("checkerboard", _HIGH, False, 14.0),
+    _Row("texture", _LOW, False, 14.0),
+)
+
+
+class _Run(NamedTuple):
+    """The loss of every step, and the sharpness of pairs of consecutive ones."""
+
+    loss: np.ndarray
+    sharpness: np.ndarray
+
+
+def _looked(steps: int, gap: int) -> np.ndarray:
+    """The pairs of steps at which the sharpness is recorded, one pair a row."""
+    first = np.arange(0, steps, gap)
+    return np.stack([first, first + 1], axis=1)
+
+
+def _sharpened(problem: Problem, network: Network, lr: float, steps: int, gap: int) -> _Run:
+    looks = {"loss": observe.loss, "curvature": observe.only(observe.curvature(), pairs(gap))}
+    run = simulate(problem, network, GradientDescent(lr), steps=steps, record=every(1), observe=looks)
+    return _Run(np.asarray(run["loss"]), np.asarray(run["curvature_top"])[_looked(steps, gap)])
+
+
+class Fig9(Experiment):
+    """Mild sharpening. Above, a UNet learns one image. The paper's picture, a smooth image whose sharpness stays low
+    and a detailed one whose sharpness reaches 2/lr, comes out where the smooth image has less contrast. The controls
+    (dashed) show that contrast makes the difference and frequency does not: with the texture's contrast the bumps are
+    at the edge first, a checkerboard never is, and with the bumps' contrast the texture is not either. Near gradient
+    flow, at paper size, the bumps' sharpness saturates while that of detailed images goes on rising. Below, a network
+    with relu learns N images of CIFAR-10, or, with images = "synthetic" as at quick size, a stand-in that needs no
+    files: samples of Gaussian classes. Few are mild, many reach the edge. The border moves with the step size: without
+    an edge the sharpness of CIFAR-10 grows as the root of N. Bands: from one step to the next.
+    """
+
+    id: ClassVar[str] = "stability/fig9"
+    place: ClassVar[str] = "Figure 9"
+    title: ClassVar[str] = "Mild sharpening: contrast and number of images decide"
+    quick: ClassVar[dict[str, Any]] = {
+        "images": "synthetic",
+        "samples": (10, 100, 400),
+        "width": 60,
+        "lr": 0.25,
+        "steps": 7000,
+        "draws": 1,
+        "picture_steps": 1500,
+        "calm_steps": 0,
+    }
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.8, "paper": 15.0}
+
+    images: Literal["cifar10", "synthetic"] = Field(default="cifar10", description="What the ReLU network learns.")
+    samples: tuple[int, ...] = Field(default=(100, 200, 500, 1000), min_length=2, description="Samples N, ascending.")
+    classes: int = Field(default=5, ge=2, le=100, description="Synthetic: classes.")
+    d: int = Field(default=20, ge=2, le=1000, description="Synthetic: inputs; class means are standard normal.")
+    noise: float = Field(default=1.5, gt=0, le=100, description="Synthetic: standard deviation inside a class.")
+    width: int = Field(default=100, ge=2, le=2000, description="Neurons.")
+    scale: float = Field(default=0.3, gt=0, le=10, description="Weights start as scale N(0, 1/fan_in).")
+    lr: float = Field(default=0.08, gt=0, le=10, description="Step size.")
+    steps: int = Field(default=2500, ge=100, le=10**6, description="Steps.")
+    picture_lr: float = Field(default=0.1, gt=0, le=1, description="Step size of the UNet.")
+    picture_steps: int = Field(default=3000, ge=200, le=10**5, description="Steps of the UNet.")
+    calm_lr: float = Field(default=0.03, gt=0, le=1, description="Step size of the UNet near gradient flow.")
+    calm_steps: int = Field(default=4000, ge=0, le=10**5, description="Steps of the UNet near gradient flow; 0: none.")
+    draws: int = Field(default=3, ge=1, le=50, description="Draws of data and networks; the first is shown.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        check_ascending("samples", self.samples, 2, 5000)
+        if self.calm_steps and self.calm_steps < 100:
+            raise ValueError(f"calm_steps = {self.calm_steps} must be 0 or at least 100")
+        return self
+
+    def missing(self) -> str | None:
+        lacks = sets.missing("cifar10") if self.images == "cifar10" else None
+        return lacks and f"{lacks} images = synthetic needs none."
+
+    # A UNet and an image ---------------------------------------------------------------------------------------------
+
+    def picture(self, kind: str, contrast: float, draw: int) -> np.ndarray:
+        """The image of a draw."""
+        if kind == "CIFAR-10":
+            image = sets.load("cifar10").subset(1, seed=self.seed + draw)
+            return contrasted(image.scaled().reshape(image.shape).mean(axis=0), contrast)
+        return picture(kind, contrast, np.random.default_rng([self.seed, draw]), SIDE)
+
+    def _fitted(self, image: np.ndarray, draw: int, lr: float, steps: int) -> _Run:
+        rng = np.random.default_rng([self.seed, draw, 1])
+        inputs = rng.uniform(-0.5, 0.5, (1, CHANNELS, SIDE, SIDE)).astype(np.float32)
+        network = unet(jax.random.key(self.seed + draw), inputs, channels=CHANNELS)
+        return _sharpened(supervised(image[None, None].astype(np.float32)), network, lr, steps, _gap(steps))
+
+    @property
+    def _calm(self) -> tuple[str, ...]:
+        real = ("CIFAR-10",) * (self.images == "cifar10")
+        return ("bumps", *real, "texture") if self.calm_steps else ()
+
+    # A network with relu and N samples -------------------------------------------------------------------------------
+
+    def _samples(self, n: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.images == "cifar10":
+            chosen = sets.load("cifar10").subset(n, seed=self.seed + draw)
+            return chosen.standardised(), chosen.one_hot()
+        rng = np.random.default_rng([self.seed, draw])
+        x, y = gaussian_classes(rng, self.samples[-1], self.d, self.classes, self.noise)
+        return x[:n], y[:n]
+
+    def _trained(self, n: int, draw: int) -> tuple[_Run, np.ndarray]:
+        """The run, and the sharpness in the end without an edge: of half the step size where this one meets it."""
+        x, y = (part.astype(np.float32) for part in self._samples(n, draw))
+        network = reduced(mlp(jax.random.key(self.seed + draw), x, (self.width, y.shape[1]), scale=self.scale))[0]
+        problem = supervised(y)
+        run = _sharpened(problem, network, self.lr, self.steps, _gap(self.steps))
+        if np.max(run.sharpness) < 0.9 * 2 / self.lr:
+            return run, run.sharpness[-1].mean()
+        calm = _sharpened(problem, network, self.lr / 2, 2 * self.steps, _gap(2 * self.steps))
+        return run, calm.sharpness[-1].mean()
+
+    def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
+        draws, done = range(self.draws), 0
+        total = self.draws * (len(ROWS) + len(self._calm) + len(self.samples))
+
+        def count(value: Any) -> Any:
+            nonlocal done
+            done += 1
+            progress(done, total)
+            return value
+
+        progress(0, total)
+        high = ROWS[1].contrast
+        pictures = [[self.picture(row.kind, row.contrast, k) for k in draws] for row in ROWS]
+        calm = [[self.picture(kind, high, k) for k in draws] for kind in self._calm]
+        fitted = [
+            [count(self._fitted(i, k, self.picture_lr, self.picture_steps)) for k, i in enumerate(row)]
+            for row in pictures
+        ]
+        slow = [[count(self._fitted(i, k, self.calm_lr, self.calm_steps)) for k, i in enumerate(row)] for row in calm]
+        trained = [[count(self._trained(n, k)) for k in draws] for n in self.samples]
+        held = {
+            "picture": (("row", "draw", "y", "x"), np.array(pictures)),
+            **_held("picture", "row", self.picture_steps, fitted),
+            **_held("", "samples", self.steps, [[run for run, _ in row] for row in trained]),
+            "end": (("samples", "draw"), np.array([[end for _, end in row] for row in trained])),
+        }
+        if self._calm:
+            held |= _held("calm", "calm", self.calm_steps, slow)
+        names = {"row": [row.name for row in ROWS], "samples": list(self.samples)}
+        return xarray.Dataset(held, coords=names | ({"calm": list(self._calm)} if self._calm else {}))
+
+    def draw(self, data: xarray.Dataset) -> "Figure":
+        from linnet.plot.stability_mild import mild
+
+        law = LAW if self.images == "cifar10" else None
+        return mild(data, lr=self.lr, picture_lr=self.picture_lr, calm_lr=self.calm_lr, law=law)
+
+    # What must hold --------------------------------------------------------------------------------------------------
+
+    def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
+        found = self._pictures(data)
+        if self._calm:
+            found |= self._calmed(data)
+        return found | (self._cifar10(data) if self.images == "cifar10" else self._synthetic(data))
+
+    def _pictures(self, data: xarray.Dataset) -> dict[str, Finding]:
+        """Bands for the step size 0.1; of the sharpness after the first tenth of the steps, in which means are learned.
+
+        The first step alone lifts the sharpness by up to 60 %, and ten steps later that is gone.
+        """
+        edge, found, first = 2 / self.picture_lr, {}, {}
+        for row in ROWS:
+            part = data.sel(row=row.name)
+            risen, pair = rise_count(part["picture_loss"].values), part["picture_sharpness"].values
+            late = part["picture_look"].values[:, 0] >= self.picture_steps / 10
+            first[row.name] = _first(part["picture_look"].values, pair, edge)
+            if not row.edge:
+                found[f"{row.name}: rises of the loss, most"] = at_most(risen.max(), 0)
+                found[f"{row.name}: largest sharpness"] = at_most(pair[:, late].max() * edge / 20, row.most)
+                continue
+            found[f"{row.name}: share of steps at which the loss rises, least"] = at_least(
+                risen.min() / self.picture_steps, 0.1
+            )
+            found[f"{row.name}: first step at 2/lr, last draw"] = at_most(first[row.name].max(), 1500)
+        last = data["picture_look"].values[:, 0] >= 0.75 * self.picture_steps
+        means = data["picture_sharpness"].sel(row=ROWS[2].name).values[:, last].mean(axis=-1) / edge
+        found[f"{ROWS[2].name}: pairs of the last quarter, lowest mean / (2/lr)"] = at_least(means.min(), 17.5 / 20)
+        found[f"{ROWS[2].name}: pairs of the last quarter, highest mean / (2/lr)"] = at_most(means.max(), 24 / 20)
+        ahead = first[ROWS[2].name] / first[ROWS[1].name]
+        found["frequency does not decide: first step at 2/lr, bumps / texture at one contrast"] = at_most(
+            ahead.max(), 0.5
+        )
+        return found
+
+    def _calmed(self, data: xarray.Dataset) -> dict[str, Finding]:
+        look = data["calm_look"].values[:, 0]
+        early, late = (int(np.argmin(np.abs(look - share * self.calm_steps))) for share in (0.675, 0.9))
+        found = {}
+        for kind in self._calm:
+            pair = data["calm_sharpness"].sel(calm=kind).values.mean(axis=-1)
+            growth = pair[:, late] / pair[:, early]
+            words = f"{kind}, lr {self.calm_lr:g}: growth of the sharpness from 0.675 to 0.9 of the steps"
+            if kind == "bumps":
+                found[f"{words}, most"] = at_most(growth.max(), 1.06)
+            else:
+                found[f"{words}, least"] = at_least(growth.min(), 1.1 if kind == "texture" else 1.05)
+        return found
+
+    def _cifar10(self, data: xarray.Dataset) -> dict[str, Finding]:
+        edge, look = 2 / self.lr, data["look"].values
+        found = {}
+        for n in self.samples:
+            part = data.sel(samples=n)
+            pair, risen, loss = part["sharpness"].values, rise_count(part["loss"].values), part["loss"].values[:, -1]
+            mild = {100: (12.0, 17.0, 1e-7), 200: (16.0, 22.5, 2e-5)}.get(n)
+            name = f"{n} images"
+            if mild is not None:
+                tops = pair.max(axis=(1, 2))
+                found[f"{name}: largest sharpness, of the lowest draw"] = at_least(tops.min(), mild[0])
+                found[f"{name}: largest sharpness, of the highest draw"] = at_most(tops.max(), mild[1])
+                found[f"{name}: rises of the loss, most"] = at_most(risen.max(), 0)
+                found[f"{name}: loss at the end, largest"] = at_most(loss.max(), mild[2])
+            elif n in (500, 1000):
+                first = _first(look, pair, edge)
+                found[f"{name}: first step at 2/lr, last draw"] = at_most(first.max(), 1700 if n == 1000 else 2400)
+                found[f"{name}: rises of the loss, least"] = at_least(risen.min(), 400 if n == 1000 else 100)
+            if n == 1000:
+                late = pair[:, look[:, 0] >= 0.75 * self.steps]
+                found[f"{name}: first step at 2/lr, first draw"] = at_least(first.min(), 900)
+                found[f"{name}: sharpness in the last quarter, lowest"] = at_least(late.min(), 22.5)
+                found[f"{name}: sharpness in the last quarter, highest"] = at_most(late.max(), 29)
+        law = data["end"].values.mean(axis=1) / (LAW * np.sqrt(self.samples))
+        found["sharpness without an edge / (1.35 sqrt(N)), mean of draws, smallest"] = at_least(law.min(), 0.9)
+        found["sharpness without an edge / (1.35 sqrt(N)), mean of draws, largest"] = at_most(law.max(), 1.1)
+        return found
+
+    def _synthetic(self, data: xarray.Dataset) -> dict[str, Finding]:
+        edge = 2 / self.lr
+        risen = rise_count(data["loss"].values)
+        plateau = data["sharpness"].values[:, :, -5:].mean(axis=(2, 3)) / edge
+        found = {}
+        for n, row, count in zip(self.samples[:-1], plateau[:-1], risen, strict=False):
+            found[f"synthetic, {n} samples: plateau / (2 / lr), highest draw"] = at_most(row.max(), 0.8)
+            found[f"synthetic, {n} samples: rises of the loss, most"] = at_most(count.max(), 0)
+        last, most = plateau[-1], self.samples[-1]
+        found[f"synthetic, {most} samples: plateau / (2 / lr), the draw farthest from 1"] = within(
+            last[np.argmax(np.abs(last - 1))], 0.9, 1.1
+        )
+        found["synthetic: sharpness without an edge from one N to the next, smallest ratio"] = at_least(
+            np.min(data["end"].values[1:] / data["end"].values[:-1]), 1.0
+        )
+        return found
+
+
+def _gap(steps: int) -> int:
+    """Steps between two pairs of records: a hundred pairs."""
+    return max(2, steps // 100)
+
+
+def _held(name: str, rows: str, steps: int, runs: list[list[_Run]]) -> dict[str, Any]:
+    """Runs by row and draw as variables."""
+    prefix = f"{name}_" if name else ""
+    axes = (rows, "draw")
+    return {
+        f"{prefix}loss": ((*axes, f"{prefix}step"), np.array([[run.loss for run in row] for row in runs])),
+        f"{prefix}sharpness": (
+            (*axes, f"{prefix}pair", "side"),
+            np.array([[run.sharpness for run in row] for row in runs]),
+        ),
+        f"{prefix}look": ((f"{prefix}pair", "side"), _looked(steps, _gap(steps))),
+    }
+
+
+def _first(look: np.ndarray, pair: np.ndarray, edge: float) -> np.ndarray:
+    """The first recorded step of each draw whose sharpness is at 2/lr; infinite where none is."""
+    flat = pair.reshape(len(pair), -1)
+    at = first_record(flat >= edge)
+    return np.where(at >= 0, look.ravel()[at].astype(float), math.inf)
