@@ -93,7 +93,7 @@ def test_a_layer_of_a_linear_network_is_exact(seed, widths, n, data):
     assert seen.alone.gauss_newton_sharpness == pytest.approx(unit, rel=1e-9)
     assert (said.bent, said.regime) == (0, Regime.LAZY)
     assert said.nonlinearity < 1e-9
-    assert said.kernel_growth == pytest.approx(1, rel=1e-12)
+    assert said.kernel_change < 1e-12
     assert {need.holds for source in said.theory for need in source.needs} == {Holds.EXACTLY}
 
 
@@ -162,6 +162,10 @@ def test_bent_samples_are_those_whose_activations_switch():
         off = np.linalg.norm(truth - straight) / np.linalg.norm(straight - relu(layers, x))
         assert said.nonlinearity == pytest.approx(off, rel=1e-9, abs=1e-13)
         assert said.loss_there == pytest.approx(float(np.mean((truth - y) ** 2)), rel=1e-12)
+        force = jnp.asarray(2 * (relu(layers, x) - y).T / y.size)
+        before, after = (ln.Network(relu, w, x).alone(1).tangent(force) for w in (layers, moved))
+        changed = np.linalg.norm(after - before) / np.linalg.norm(before)
+        assert said.kernel_change == pytest.approx(changed, rel=1e-10, abs=1e-14)
         shares.append(said.bent)
     assert shares[0] < shares[-1]
     assert 0 < shares[-1] < 1

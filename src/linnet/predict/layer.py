@@ -15,7 +15,7 @@ Linear theory replaces f by f_lin = f_0 + J (W - W_0) (`Network.linearised`). Wi
 the eigenvectors v of J^T C'' J: (1 - lr k)^t, with (v . gradient)^2 / (2 k) of the loss in each. It is exact for all
 steps where f is linear in the layer: every layer of a linear network alone, and the last layer of any network;
 elsewhere as long as no activation switches. How wrong it is can be seen before anyone trains: f itself at the weights
-to which linear theory leads is one forward pass (`nonlinearity`, `bent`, `loss_there`, `kernel_growth`).
+to which linear theory leads is one forward pass (`nonlinearity`, `bent`, `loss_there`, `kernel_change`).
 """
 
 import math
@@ -108,8 +108,8 @@ def layer(
         loss_there=math.inf if diverges else float(curves.there[-1]),
         nonlinearity=ends.nonlinearity,
         bent=ends.bent,
-        kernel_growth=ends.growth,
-        regime=None if diverges else Regime.of_growth(max(ends.growth, 1 / max(ends.growth, 1e-300))),
+        kernel_change=ends.kernel,
+        regime=None if diverges else Regime.of_growth(1 + ends.kernel),
         theory=_theory(() if diverges else needs, same),
         curves=curves,
         linear_outputs=ends.outputs,
@@ -145,7 +145,7 @@ def _theory(needs: tuple[Hypothesis, ...], same: Hypothesis) -> tuple[Source, ..
         Source("largest_stable_lr", "2 over the Gauss-Newton block's largest eigenvalue", (), (same,)),
         Source("modes", "eigenvectors of the Gauss-Newton block, with the cost's curvature at the start", (), needs),
         Source("loss", "descent on outputs linear in the layer, with the cost itself", (), needs[:1]),
-        Source("regime", f"growth of the kernel where linear theory leads: {words}"),
+        Source("regime", f"1 + change of the kernel where linear theory leads: {words}"),
     )
 
 
@@ -229,7 +229,7 @@ class _Ends(NamedTuple):
     nonlinearity: float
     bent: float
     cost: float  # how far it is from quadratic
-    growth: float
+    kernel: float  # by how much it has changed
     outputs: Float[np.ndarray, "d_out n"] | None
 
 
@@ -251,8 +251,8 @@ def _followed(moving: Network, problem: Problem, lr: float, steps: int) -> tuple
         return Curves(np.asarray(run.steps), loss, there), _Ends(math.nan, math.nan, math.nan, math.nan, None)
     final: Any = run.final
     ended = eqx.tree_at(lambda s: s.parameters, moving, final.parameters[0])
-    off, bent, cost, growth, outputs = _compared(moving, ended, final, problem)
-    ends = _Ends(float(off), float(bent), float(cost), float(growth), np.asarray(outputs))
+    off, bent, cost, kernel, outputs = _compared(moving, ended, final, problem)
+    ends = _Ends(float(off), float(bent), float(cost), float(kernel), np.asarray(outputs))
     return Curves(np.asarray(run.steps), loss, there), ends
 
 
@@ -273,9 +273,9 @@ def _compared(start: Network, end: Network, linear: Network, problem: Problem) -
     force = problem.gradient(before)
     curved = problem.curvature(before, moved)
     apart = over(problem.gradient(straight) - force - curved, curved)
-    speeds = [jnp.sum(ravel_pytree(state.change(force).trained())[0] ** 2) for state in (start, end)]
+    kernels = [state.tangent(force) for state in (start, end)]
     bent = jnp.mean(jnp.linalg.norm(off, axis=0) > rounding * size, dtype=before.dtype)
-    return over(off, moved), bent, apart, speeds[1] / speeds[0], straight
+    return over(off, moved), bent, apart, over(kernels[1] - kernels[0], kernels[0]), straight
 
 
 def over(part: Any, whole: Any) -> Float[Array, ""]:

@@ -53,7 +53,7 @@ class LayerPrediction(Prediction):
     loss_there: float  # of the network itself at the weights to which linear theory leads
     nonlinearity: float  # |f - f_lin| / |f_lin - f_0| there
     bent: float  # the share of samples whose outputs are no longer the linear ones there
-    kernel_growth: float  # of the tangent kernel along the start's dC/df, from the start to there
+    kernel_change: float  # |(K - K_0) g| / |K_0 g| there, K = J J^T the tangent kernel and g = dC/df at the start
     regime: Regime | None  # None where linear theory diverges
     theory: tuple[Source, ...]
     curves: "Curves" = hidden()

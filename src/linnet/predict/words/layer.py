@@ -69,7 +69,7 @@ def _way(said: LayerPrediction) -> list[str]:
     return [
         f"At the weights it leads to the network itself has {said.loss_there:.4g}: its outputs differ from the linear "
         f"ones by {said.nonlinearity:.2g} of their change, in {said.bent:.1%} of the samples.",
-        f"[bold]{str(said.regime).capitalize()}[/]: the kernel there is {said.kernel_growth:.3g} times the start's.",
+        f"[bold]{str(said.regime).capitalize()}[/]: the tangent kernel changes by {said.kernel_change:.2g} of itself.",
     ]
 
 
