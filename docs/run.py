@@ -3,7 +3,8 @@
 On a page all python blocks run in order in one namespace and one empty folder; in bash blocks the `linnet` commands do
 (a comment "exits with 1" is held to). A text block right after one of them is what it prints, up to durations. A block
 with a title, or after a line such as "`mine.toml`:", is that file in the folder. A picture that the page
-shows from docs/images is one that it left in its folder.
+shows from docs/images is one that it left in its folder. A page with the line "<!-- needs fashion -->" runs where that
+data set is (LINNET_DATA names its folder), and is left as it is elsewhere.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from linnet import data
 from linnet.claims.papers import apart
 
 DOCS = Path(__file__).parent
@@ -29,6 +31,7 @@ BLOCK = re.compile(
     r"(?:\n\n```text\n(?P<shown>.*?)^```)?$",
     re.MULTILINE | re.DOTALL,
 )
+NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)
 PICTURE = re.compile(r"!\[[^\]]*\]\((?:\.\./)*images/([\w.-]+)\)")
 COMMANDS = {"demo.png": "linnet demo --d 500", "mixed-fig2.png": "linnet reproduce mixed/fig2 --size paper"}
 TERMINAL = {"COLUMNS": "96", "NO_COLOR": "1"}  # what the commands write to
@@ -87,6 +90,12 @@ def pages() -> list[Path]:
     return sorted(DOCS.rglob("*.md"))
 
 
+def lacks(path: Path) -> str | None:
+    """What this machine lacks to run a page: a data set, in a sentence with the cure."""
+    found = NEEDS.search(path.read_text(encoding="utf-8"))
+    return None if found is None else data.status(found[1]).trouble
+
+
 def check(path: Path, *, write: bool = False) -> list[str]:
     """Runs a page and says what is not as it stands there, or writes it anew with its pictures."""
     page = path.read_text(encoding="utf-8")
@@ -119,4 +128,10 @@ if __name__ == "__main__":
     parser.add_argument("pages", nargs="*", type=Path, help="pages; default all")
     parser.add_argument("--check", action="store_true", help="compare and change nothing")
     asked = parser.parse_args()
-    sys.exit("\n".join(line for page in asked.pages or pages() for line in check(page, write=not asked.check)) or 0)
+    wrong = []
+    for page in asked.pages or pages():
+        if (reason := lacks(page)) is not None:
+            print(f"{page} is left out: {reason}", file=sys.stderr)
+        else:
+            wrong += check(page, write=not asked.check)
+    sys.exit("\n".join(wrong) or 0)

@@ -3,9 +3,11 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
+import linnet as ln
 from linnet import claims, predict
 from linnet._files import dumps
 from linnet.outcome import Status
@@ -30,6 +32,7 @@ def asked():
         "rates": predict.rates([2.0, 1.0], depth=3, scale=0.1),
         "stability": predict.stability([2.0, 1.0], depth=2, lr=0.55),
         "features": predict.features(x, x @ rng.normal(size=6), width=50, v0=0.1, sigma0=0.1),
+        "layer": predict.layer(ln.mlp(jax.random.key(0), x, (5, 2)), ln.supervised(x[:, :2]), 1, steps=20),
     }
 
 

@@ -12,6 +12,8 @@ from linnet.predict.features import features, gaussian_features
 from linnet.predict.features_result import FeaturesMeasured, FeaturesPrediction
 from linnet.predict.given import whitened
 from linnet.predict.landscape import LandscapeMeasured, LandscapePrediction, landscape
+from linnet.predict.layer import layer
+from linnet.predict.layer_result import LayerMeasured, LayerMode, LayerPrediction, LayerRun
 from linnet.predict.network import NetworkEnd, NetworkMeasured, NetworkOutcome, NetworkPrediction, network
 from linnet.predict.phase import PhaseMeasured, PhasePrediction, phase
 from linnet.predict.rates import RatesMeasured, RatesPrediction, rates
@@ -33,6 +35,10 @@ __all__ = [
     "Hypothesis",
     "LandscapeMeasured",
     "LandscapePrediction",
+    "LayerMeasured",
+    "LayerMode",
+    "LayerPrediction",
+    "LayerRun",
     "Loss",
     "Measured",
     "NetworkEnd",
@@ -56,6 +62,7 @@ __all__ = [
     "features",
     "gaussian_features",
     "landscape",
+    "layer",
     "network",
     "phase",
     "rates",

@@ -1,5 +1,6 @@
 """Any network, on the same road: what it says about its samples takes the place of the matrix."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -110,6 +111,25 @@ class Network(State):
         given = iter(layers)
         new = [next(given) if leaf.ndim == 2 else leaf for leaf in leaves]
         return eqx.tree_at(lambda s: s.parameters, self, jax.tree.unflatten(structure, new))
+
+    def alone(self, layer: int) -> Self:
+        """The network in which W_layer alone moves, the first of its `layers` is 1; all else is `frozen`."""
+        count = _check.integer("layer", layer, least=1, most=len(self.layers), reason="its matrices")
+        leaves, structure = jax.tree.flatten(self.parameters)
+        which = [i for i, leaf in enumerate(leaves) if leaf.ndim == 2][count - 1]
+        chosen = jax.tree.unflatten(structure, [i == which for i in range(len(leaves))])
+        moving, rest = eqx.partition(self.parameters, chosen)
+        parts = moving, eqx.combine(rest, self.frozen)
+        return eqx.tree_at(lambda s: (s.parameters, s.frozen), self, parts, is_leaf=lambda x: x is None)
+
+    def linearised(self) -> "Network":
+        """The network f(theta_0) + J (theta - theta_0), J = df/dtheta at these parameters: linear in what moves.
+
+        Trained by the same motion it is the lazy theory of this network: outputs change with the tangent kernel of the
+        start. Its parameters are (theta, nothing, nothing), and theta_0 and the frozen ones are `frozen`.
+        """
+        parts = self.parameters, self.parameters, self.frozen
+        return Network(_Linear(self.function), parts, self.inputs, trained=(True, False, False), together=self.together)
 
     @property
     def whole(self) -> bool:
@@ -222,6 +242,19 @@ class ReluNetwork(Network):
 def _relu(layers: Any, inputs: Any) -> Any:
     first, second = layers
     return jax.nn.relu(inputs @ first.T) @ second.T
+
+
+@dataclasses.dataclass(frozen=True)
+class _Linear:
+    """A network's function as a linear one of its parameters, around those that are given with them."""
+
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, parameters: Any, inputs: Any) -> Any:
+        moved, start, frozen = parameters
+        step = jax.tree.map(jnp.subtract, moved, start)
+        outputs, change = jax.jvp(lambda at: self.function(eqx.combine(at, frozen), inputs), (start,), (step,))
+        return outputs + change
 
 
 class _Applied(eqx.Module):

@@ -53,7 +53,7 @@ def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> Rende
         f"{said.largest_stable_lr_at_start:.4g} at the start{_flattest(said)}.",
         *_batches(said),
         *(_end(said, seen) if said.settles else ()),
-        *map(_source, said.theory),
+        *map(source, said.theory),
     ]
     if seen is not None:
         parts.append(_run(said, seen))
@@ -193,12 +193,13 @@ def _end(said: NetworkPrediction, seen: NetworkMeasured | None) -> list[str]:
     return told
 
 
-def _source(source: Source) -> str:
+def source(told: Source) -> str:
+    """Where a figure is from, and how far what it needs is true."""
     needs = "; ".join(
-        f"[{_COLOURS[need.holds]}]{need.holds}[/]: {need.text} ({need.measured:.2g})" for need in source.needs
+        f"[{_COLOURS[need.holds]}]{need.holds}[/]: {need.text} ({need.measured:.2g})" for need in told.needs
     )
-    claims = f" ({', '.join(source.claims)})" if source.claims else ""
-    return f"[dim]{source.figure}:[/] {source.origin}{claims}" + (f"\n  {needs}" if needs else "")
+    claims = f" ({', '.join(told.claims)})" if told.claims else ""
+    return f"[dim]{told.figure}:[/] {told.origin}{claims}" + (f"\n  {needs}" if needs else "")
 
 
 def _moment(when: When) -> str:
