@@ -38,8 +38,8 @@ def clocks(run: xarray.Dataset, level: float, frequency: np.ndarray, layers: np.
     cycle.plot(step[shown], run["loss"][shown], color=THEORY, lw=1)
     cycle.set(ylabel="loss", title="The last 256 steps: the slow clock")
     few = slice(-32, None)
-    last.plot(step[few], run["values"].sel(layer=2)[few, 0], "o-", color=SIGNAL, lw=1, ms=3)
-    last.set(ylabel="largest singular value, layer 2", title="The last 32 steps: the fast clock")
+    last.plot(step[few], run["values"].sel(layer=1)[few, 0], "o-", color=LAYERS[0], lw=1, ms=3)
+    last.set(ylabel="largest singular value, layer 1", title="The last 32 steps: the fast clock")
     for axes in (loss, cycle):
         axes.set_yscale("log")
     for axes in (loss, values, sharp, cycle, last):
@@ -49,7 +49,7 @@ def clocks(run: xarray.Dataset, level: float, frequency: np.ndarray, layers: np.
         power.plot(frequency, np.cumsum(share), color=colour, lw=1.5, label=f"singular values, layer {layer}")
     peak = frequency[np.argmax(slow)]
     power.axvline(peak, color=THEORY, lw=0.9, ls=":", label=f"{1 / peak:.0f} steps")
-    power.axvline(0.5, color=SIGNAL, lw=0.9, ls=":", label="2 steps")
+    power.axvline(0.5, color=NOISE, lw=0.9, ls=":", label="2 steps")
     power.set(xlabel="frequency, per step", ylabel="share of the power up to there", title="Frequencies")
     power.legend(frameon=False, fontsize=9, loc="center", bbox_to_anchor=(0.55, 0.6))
     for axes in panels.ravel():
