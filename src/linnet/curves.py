@@ -59,4 +59,4 @@ def powers(
 def rises(loss: Float[np.ndarray, "*runs steps"]) -> Int[np.ndarray, "*runs"]:
     """How many steps make the loss of each run (the last axis) larger, down to where it is no more than rounding."""
     rounding = 1e3 * float(np.finfo(loss.dtype).eps) ** 2 * loss[..., :1]
-    return np.sum((np.diff(loss, axis=-1) > 0) & (loss[..., 1:] > rounding), axis=-1)
+    return np.asarray(np.sum((np.diff(loss, axis=-1) > 0) & (loss[..., 1:] > rounding), axis=-1))
