@@ -1,15 +1,11 @@
 """Figures of the edge of stability about landscapes, starts and balance at toy size: they run, draw, and can fail."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import linnet as ln
 from linnet.experiments.stability_balance import Fig13, Fig22, Fig23
 from linnet.experiments.stability_landscape import Fig8, Fig10, Fig11
 from linnet.experiments.stability_orbits import SADDLE, Fig16
-from linnet.experiments.stability_sharpness import Fig9
 from linnet.experiments.stability_starts import Fig12, Fig14, Fig15
 
 
@@ -44,28 +40,6 @@ def test_landscapes(tmp_path):
     assert len(findings) == 10
     assert len(figure.draw(data).axes) == 3
     assert len(broken(figure, data.assign(sharpness=2 * data["sharpness"]))) == 5
-
-
-def test_sharpening(tmp_path):
-    toy = {"samples": (4, 60), "d": 4, "width": 8, "classes": 3, "steps": 400, "draws": 2}
-    figure, data, findings = run(Fig9, tmp_path, **toy)
-    assert len(findings) == 2
-    assert len(figure.draw(data).axes) == 2
-    assert "stand-in" in Fig9.place
-    assert "stand-in" in Fig9.__doc__
-    assert not figure.accept(data.assign(sharpness=0 * data["sharpness"] + 4.1))[
-        "4 samples: plateau / (2 / lr), highest draw"
-    ].holds
-    # the curvature against the dense Hessian of the layers
-    x, y, first, second = figure._draw(0, 60)
-
-    def cost(flat):
-        a, b = flat[:32].reshape(8, 4), flat[32:].reshape(3, 8)
-        return jnp.sum((b @ jax.nn.relu(a @ x.T) - y.T) ** 2) / 2
-
-    dense = jax.jit(jax.hessian(cost))(jnp.concatenate([first.ravel(), second.ravel()]))
-    top = float(np.linalg.eigvalsh(dense)[-1])
-    assert float(data["sharpness"][1, 0, 0]) == pytest.approx(top, rel=1e-9)
 
 
 def test_aligned_starts(tmp_path):
@@ -122,7 +96,6 @@ def test_the_minimum_of_the_flow(tmp_path):
     ("kind", "changes", "words"),
     [
         (Fig10, {"rates": (0.08, 0.07)}, "rates = (0.08, 0.07) must ascend"),
-        (Fig9, {"samples": (30, 10)}, "samples = (30, 10) must ascend"),
         (Fig12, {"d": 3}, "d = 3 must be at least the number of modes, 5"),
         (Fig12, {"spectrum": (1.0, 2.0)}, "spectrum = (1.0, 2.0) must be positive and descend"),
         (Fig12, {"alpha": 1e-6}, "alpha = 1e-06 must be larger: this start leaves the saddle too late"),
@@ -142,6 +115,6 @@ def test_parameters_are_checked(kind, changes, words):
 
 
 def test_quick_is_not_the_paper_size():
-    for kind in (Fig8, Fig9, Fig10, Fig11, Fig12, Fig13, Fig14, Fig15, Fig16, Fig22, Fig23):
+    for kind in (Fig8, Fig10, Fig11, Fig12, Fig13, Fig14, Fig15, Fig16, Fig22, Fig23):
         assert kind().at_paper_size
         assert not kind.of_size("quick", {}).at_paper_size

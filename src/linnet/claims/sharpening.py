@@ -48,7 +48,7 @@ def _trained(x: np.ndarray, y: np.ndarray, seed: int, width: int, lr: float, ste
     return _Trained(int(rise_count(np.asarray(run["loss"]))), np.asarray(run["curvature_top"])[seen])
 
 
-@claim("stability/C60", "statistical", "Figure 9c and section 4", broken={"many": 10})
+@claim("stability/C24", "statistical", "Figure 9c and section 4.2", broken={"many": 10})
 def few_are_mild(size: str, many: int = 400, seed: Seed = 0) -> Iterator[Finding]:
     """A ReLU network that learns few samples stays mild, and the same one at the same step size reaches the edge with
     many.
@@ -65,7 +65,7 @@ def few_are_mild(size: str, many: int = 400, seed: Seed = 0) -> Iterator[Finding
         yield at_least(edge.rises / steps, 0.1, N=many, draw=draw, what="share of steps at which the loss rises")
 
 
-@claim("stability/C61", "statistical", "Figure 9c", broken={"power": 0.0})
+@claim("stability/C25", "statistical", "Figure 9c", broken={"power": 0.0})
 def more_are_sharper(size: str, power: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """Without an edge the sharpness in the end does not depend on the step size and grows with the number N of samples,
     about as its root, on inputs whose variances fall off as those of images do (the k-th as 1/k): how many samples it
@@ -100,10 +100,10 @@ def _risen(kind: str, contrast: float, draw: int, steps: int) -> int:
 
 
 @erratum(
-    "stability/E60",
+    "stability/E27",
     "error",
-    "Figure 9a and section 4",
-    printed="the sharpness stays low for a smooth image of low frequency and reaches the edge for one of higher frequency",
+    "Figure 9a and section 4.2",
+    printed="the sharpness stays low for a smooth, low-frequency image and reaches the edge for higher frequencies",
     corrected="at one contrast the smooth image is at the edge first and a checkerboard never is; at a third of that "
     "contrast none is: the figure shows contrast and the time of learning, not frequency",
     broken={"low": 0.25},

@@ -228,7 +228,7 @@ class Fig9(Experiment):
             first[row.name] = _first(part["picture_look"].values, pair, edge)
             if not row.edge:
                 found[f"{row.name}: rises of the loss, most"] = at_most(risen.max(), 0)
-                found[f"{row.name}: largest sharpness"] = at_most(pair[:, late].max() * edge / 20, row.most)
+                found[f"{row.name}: largest sharpness"] = at_most(pair[:, late].max(), row.most)
                 continue
             found[f"{row.name}: share of steps at which the loss rises, least"] = at_least(
                 risen.min() / self.picture_steps, 0.1
@@ -238,9 +238,9 @@ class Fig9(Experiment):
         means = data["picture_sharpness"].sel(row=ROWS[2].name).values[:, last].mean(axis=-1) / edge
         found[f"{ROWS[2].name}: pairs of the last quarter, lowest mean / (2/lr)"] = at_least(means.min(), 17.5 / 20)
         found[f"{ROWS[2].name}: pairs of the last quarter, highest mean / (2/lr)"] = at_most(means.max(), 24 / 20)
-        ahead = first[ROWS[2].name] / first[ROWS[1].name]
+        smooth, detailed = (np.minimum(first[row.name], self.picture_steps) for row in (ROWS[2], ROWS[1]))
         found["frequency does not decide: first step at 2/lr, bumps / texture at one contrast"] = at_most(
-            ahead.max(), 0.5
+            np.max(smooth / np.maximum(detailed, 1)), 0.5
         )
         return found
 
