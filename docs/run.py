@@ -131,7 +131,7 @@ if __name__ == "__main__":
     wrong = []
     for page in asked.pages or pages():
         if (reason := lacks(page)) is not None:
-            print(f"{page} is left out: {reason}", file=sys.stderr)
+            sys.stderr.write(f"{page} is left out: {reason}\n")
         else:
             wrong += check(page, write=not asked.check)
     sys.exit("\n".join(wrong) or 0)

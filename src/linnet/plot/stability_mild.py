@@ -27,8 +27,8 @@ def mild(data: xarray.Dataset, *, lr: float, picture_lr: float, calm_lr: float, 
     """The UNet's sharpness and its images above; below that of N samples, in time and in the end."""
     calm = "calm_sharpness" in data
     figure = canvas(13, 8)
-    above, below = figure.subfigures(2, 1)
-    left, right = above.subfigures(1, 2, width_ratios=(1, 1) if calm else (1.2, 0.8))
+    above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
+    left, right = above.subfigures(1, 2, squeeze=False, width_ratios=(1, 1) if calm else (1.2, 0.8))[0]
     if calm:
         first, second = left.subplots(1, 2)
         _calm(second, data, calm_lr)
@@ -58,8 +58,8 @@ def _pictures(axes: Axes, data: xarray.Dataset, lr: float) -> None:
         _band(axes, look, part["picture_sharpness"].values[0], f"{name}: {count} rises", colour, width, style)
     _line(axes, lr)
     axes.set(xlabel="step", ylabel="sharpness", title=f"UNet on one image, lr {lr:g}", ylim=(0, 3.6 / lr))
-    axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=2, title="image, contrast: rises of the loss")
-    axes.get_legend().get_title().set_fontsize(8)
+    title = "image, contrast: rises of the loss"
+    axes.legend(frameon=False, fontsize=8, title_fontsize=8, loc="upper right", ncols=2, title=title)
 
 
 def _calm(axes: Axes, data: xarray.Dataset, lr: float) -> None:
