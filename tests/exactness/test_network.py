@@ -452,3 +452,11 @@ def test_costs_on_outputs_have_every_normalisation():
     np.testing.assert_allclose(logistic, np.mean(np.log1p(np.exp(-signs * f))), rtol=1e-13)
     with pytest.raises(ln.InputError, match="classes = 3 is not allowed with cost = 'squares'"):
         ln.supervised(y, classes=3)
+
+
+def test_an_observable_takes_a_problem_in_another_precision():
+    (network, outputs), _ = both(np.random.default_rng(12))
+    single = ln.cast(network, jnp.float32)
+    seen = ln.observe.sharpness(single, outputs)
+    assert seen.dtype == jnp.float32
+    np.testing.assert_allclose(seen, ln.observe.sharpness(network, outputs), rtol=1e-5)

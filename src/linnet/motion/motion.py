@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Num
 
 from linnet.outcome import Kept, Outcome
 from linnet.problems import Problem
+from linnet.states import precision
 
 
 class Task(NamedTuple):
@@ -71,7 +70,7 @@ class Motion(eqx.Module):
 
     def precision(self, state: Any) -> Any:
         """The type of real numbers it runs in: that of the state."""
-        return jnp.result_type(*jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
+        return precision(state)
 
     def memory(self, problem: Problem, state: Any) -> Any:
         """What it remembers at the start besides the state, a tree of arrays: nothing."""

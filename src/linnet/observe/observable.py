@@ -11,7 +11,7 @@ import numpy as np
 from linnet import _check
 from linnet._check import InputError
 from linnet._compiler import unrounded
-from linnet.states import Pair
+from linnet.states import Pair, cast, precision
 
 
 class When(NamedTuple):
@@ -79,7 +79,9 @@ class Observable:
     def __call__(self, state: Any, problem: Any, prepared: Any = None) -> Any:
         if self.motion:
             raise InputError(f"{self.name} is about a motion and what it remembers: ask simulate to observe it.")
-        given = [self._seen(state), problem]
+        seen = self._seen(state)
+        problem = problem if _check.traced((state, problem)) else cast(problem, precision(seen))
+        given = [seen, problem]
         with _check.traceable(f"the observable {self.name!r}"):
             if self.preparation is not None:
                 given.append(self.prepare(problem, state) if prepared is None else prepared)

@@ -9,8 +9,8 @@ from linnet.motion import Motion
 from linnet.problems import Problem
 from linnet.record import Record
 from linnet.simulation.chain import run_chain
-from linnet.simulation.single import Observe, Stop, cast, run_one
-from linnet.states import State
+from linnet.simulation.single import Observe, Stop, run_one
+from linnet.states import State, cast
 from linnet.trajectory import Trajectory
 
 __all__ = ["cast", "simulate"]

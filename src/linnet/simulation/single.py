@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ from linnet.observe import Observable, When
 from linnet.outcome import Kept
 from linnet.problems import Problem
 from linnet.record import At, Record, linear
-from linnet.states import State
+from linnet.states import State, cast
 from linnet.trajectory import RESERVED, Label, Trajectory
 
 _PADDING = 2**24  # bytes of records that may be spent on not compiling again for another number of them
@@ -30,7 +30,6 @@ _listeners: dict[int, Callable[[int, int], None]] = {}
 _tokens = itertools.count(1)
 _row_bytes: dict[Any, int] = {}
 
-_T = TypeVar("_T")
 Stop = Callable[[Any, Any], Any]
 Observe = Mapping[str, Callable[[Any, Any], Any] | str] | Sequence[Observable | str]
 
@@ -88,11 +87,6 @@ def run_one(
     )
     order.fits()
     return _go(order, len(points), progress, after)
-
-
-def cast(tree: _T, dtype: Any) -> _T:
-    """A state, problem or motion with all its real numbers in this precision."""
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
 class _Before(NamedTuple):

@@ -6,7 +6,7 @@ from linnet.states.modes import Modes
 from linnet.states.network import Network, ReluNetwork
 from linnet.states.pair import Pair
 from linnet.states.rank_one import RankOne
-from linnet.states.state import State
+from linnet.states.state import State, cast, precision
 from linnet.states.weights import Weights
 
 __all__ = [
@@ -24,4 +24,6 @@ __all__ = [
     "SpectralMirror",
     "State",
     "Weights",
+    "cast",
+    "precision",
 ]

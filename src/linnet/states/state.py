@@ -1,15 +1,29 @@
 """What every state answers."""
 
 import abc
+import typing
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from linnet._check import InputError
 from linnet.problems import Problem, Samples
+
+_T = TypeVar("_T")
+
+
+def cast(tree: _T, dtype: Any) -> _T:
+    """A state, problem or motion with all its real numbers in this precision."""
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
+
+
+def precision(state: Any) -> Any:
+    """The type of the real numbers of a state."""
+    return jnp.result_type(*jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
 
 
 class State(eqx.Module):
@@ -99,4 +113,4 @@ class State(eqx.Module):
 
     def _stepped(self, change: Self, step: Float[Array, ""] | float) -> Self:
         moved = jax.tree.map(lambda x, v: x + step * v, self.trained(), change.trained())
-        return cast(Self, eqx.combine(moved, self))
+        return typing.cast(Self, eqx.combine(moved, self))
