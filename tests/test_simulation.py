@@ -391,7 +391,7 @@ def test_a_batch_may_have_its_own_number_of_steps(problem, state):
     def run(steps, record):
         return ln.simulate(problem, state, ln.GradientDescent(0.1), steps=steps, record=record)
 
-    for record in (ln.at(range(26)), ln.at([0, 5, 17, 25])):
+    for record in (ln.at(range(26)), ln.at([0, 5, 17, 25]), ln.at(range(6))):
         runs = jax.vmap(lambda k, record=record: run(k, record))(jnp.asarray([3, 25, 11]))
         assert runs.ended.tolist() == [3, 25, 11]
         assert runs.steps[:, -1].tolist() == [3, 25, 11]
@@ -401,6 +401,14 @@ def test_a_batch_may_have_its_own_number_of_steps(problem, state):
             np.testing.assert_allclose(runs.final.layers[0][i], alone.final.layers[0], rtol=1e-12)
     with pytest.raises(ln.InputError, match="record is missing"):
         jax.vmap(lambda k: run(k, None))(jnp.asarray([3, 4]))
+
+
+def test_a_look_at_every_step_stands_in_the_program_once(problem, state):
+    def run(lr):
+        look = {"marked": lambda s, p: jnp.arctan2(p.cost(s.matrix), 2.0)}
+        return ln.simulate(problem, state, ln.GradientDescent(lr), steps=9, observe=look)["marked"]
+
+    assert str(jax.make_jaxpr(run)(0.1)).count("atan2") == 1
 
 
 def test_a_pair_moves_each_state_as_if_alone(key):

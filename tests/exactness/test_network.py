@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 import linnet as ln
 from linnet import observe
@@ -156,13 +157,17 @@ def test_every_public_observable_is_in_a_table():
 
 
 def watching(looks):
-    """All of these looks in one program, of a state, where it started and a problem."""
+    """All of these looks in one function, of a state, where it started and a problem."""
 
     def seen(state, start, problem):
         prepared = {name: [look.prepare(problem, start)] for name, look in looks.items() if getattr(look, "prepare", 0)}
         return {name: look(state, problem, *prepared.get(name, [])) for name, look in looks.items()}
 
-    return eqx.filter_jit(seen, compiler_options=hurried(optimised=False))
+    return seen
+
+
+def quickly(function):
+    return eqx.filter_jit(function, compiler_options=hurried(optimised=False))
 
 
 def agree(seen, one, other):
@@ -182,14 +187,14 @@ SHAPES = [((4, 6, 3), 9, None, 1.0), ((3, 2, 5), 2, 4, 0.1), ((2, 4, 4, 2), 9, 4
 @pytest.mark.parametrize(("widths", "n", "together", "scale"), SHAPES)
 def test_a_linear_network_looks_like_its_weights(widths, n, together, scale):
     looks = ANYWHERE | SAMPLES | (ONE if len(widths) == 3 and widths[-1] == 1 else {})
-    seen = watching(looks)
+    seen = quickly(watching(looks))
     for seed in range(3):
         agree(seen, *both(np.random.default_rng(seed), widths, n, scale, together))
 
 
 @pytest.mark.parametrize(("widths", "n", "together", "scale"), SHAPES[:3])
 def test_a_linear_network_on_unit_vectors_is_its_matrix(widths, n, together, scale):
-    seen = watching(MATRIX)
+    seen = quickly(watching(MATRIX))
     for seed in range(3):
         rng = np.random.default_rng(seed)
         (network, _), (weights, _) = both(rng, widths, scale=scale, together=together)
@@ -362,6 +367,86 @@ def test_other_samples_are_looked_at():
     run = ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=10, observe={"test": look})
     final = linear(run.final.layers, x)
     np.testing.assert_allclose(run["test"][-1], np.mean((np.asarray(final) - y) ** 2), rtol=1e-12)
+
+
+def sizes(jaxpr):
+    """The sizes of all arrays that a program makes, inner programs included."""
+    for equation in jaxpr.eqns:
+        yield from (int(np.prod(out.aval.shape)) for out in equation.outvars)
+        for inner in jaxprs_in_params(equation.params):
+            yield from sizes(inner)
+
+
+PRODUCTS = [observe.hessian_product, observe.gauss_newton_product, observe.residual_product]
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_pieces_of_samples_need_the_memory_of_a_piece(product):
+    rng, n, width = np.random.default_rng(12), 66, 50
+    x, y = rng.normal(size=(n, 3)), ln.supervised(rng.normal(size=(n, 2)))
+    whole, pieces = (ln.mlp(KEY, x, (width, 2), activation="tanh", together=t) for t in (None, 8))
+    made = [
+        max(sizes(jax.make_jaxpr(lambda s: jax.tree.leaves(product(s, y, s)))(state).jaxpr))
+        for state in (whole, pieces)
+    ]
+    assert made[0] >= n * width
+    assert made[1] <= 8 * width
+    found = (jax.tree.leaves(product(state, y, state).trained()) for state in (whole, pieces))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
+
+
+def test_single_precision_stays():
+    rng = np.random.default_rng(13)
+    target = rng.normal(size=(3, 4))
+    (network, outputs), (weights, data) = both(rng)
+    one, other = both(rng, (3, 4, 1), 5)
+    unit = (network.on(np.eye(4)), ln.supervised(target.T)), (weights, ln.factorisation(target))
+    cases = [((network, outputs), (weights, data), ANYWHERE | SAMPLES), (one, other, ONE), (*unit, MATRIX)]
+    for *pairs, looks in cases:
+        for state, problem in ln.cast(pairs, jnp.float32):
+            for name, value in eqx.filter_eval_shape(watching(looks), state, state, problem).items():
+                assert {leaf.dtype for leaf in jax.tree.leaves(value)} == {jnp.dtype("float32")}, name
+    run = ln.simulate(outputs, ln.cast(network, jnp.float32), ln.Adam(1e-2), steps=2, observe=["loss", CURVATURE])
+    assert {value.dtype for value in run.values.values()} == {jnp.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(run.final)} == {jnp.dtype("float32")}
+
+
+CURVATURE = observe.curvature(1e-3)
+
+
+@pytest.mark.parametrize("motion", [ln.GradientDescent(0.1), ln.Adam(0.01, batch=3)])
+def test_runs_of_networks_can_be_kept_and_go_on(motion, tmp_path):
+    x = np.random.default_rng(14).normal(size=(6, 3))
+    network, problem = ln.mlp(KEY, x, (4, 2), bias=True, activation="tanh"), ln.supervised(np.ones((6, 2)))
+    given = {"observe": ["loss", "path", CURVATURE], "keep": "states", "key": KEY}
+    run = ln.simulate(problem, network, motion, steps=5, **given)
+    run.save(tmp_path / "run")
+    back = ln.load(tmp_path / "run", like=network)
+    assert back.final.function == network.function  # so that programs are found again
+    on = ln.simulate(problem, network, motion, steps=5, after=back, **given)
+    whole = ln.simulate(problem, network, motion, steps=10, **given)
+    for name in whole.values:
+        np.testing.assert_array_equal(on[name], whole[name], err_msg=name)
+    np.testing.assert_array_equal(back.final.module(x[0]), run.final.module(x[0]))
+    with pytest.raises(ln.InputError, match="give load"):
+        ln.load(tmp_path / "run")
+
+
+def test_a_file_cannot_tell_functions_apart(tmp_path):
+    class Bent(eqx.Module):
+        weight: jax.Array
+        bend: object = eqx.field(static=True)
+
+        def __call__(self, x):
+            return self.bend(self.weight @ x)
+
+    x = np.random.default_rng(15).normal(size=(6, 3))
+    layers = [Bent(jnp.ones((2, 3)), jnp.tanh), Bent(jnp.ones((2, 2)), jnp.sin)]
+    network = ln.Network.of(eqx.nn.Sequential([eqx.nn.Lambda(layer) for layer in layers]), x)
+    ln.simulate(ln.supervised(np.ones((6, 2))), network, ln.GradientDescent(0.1), steps=2).save(tmp_path / "run")
+    with pytest.raises(ln.InputError, match="with another bend each: the file cannot tell them apart"):
+        ln.load(tmp_path / "run", like=network)
 
 
 def student(rng, n=10, d_in=5, width=20, d_out=1, scale=0.5):

@@ -17,7 +17,7 @@ class Task(NamedTuple):
 
     - `state` and `memory`: where the run begins; `start`: where it began before it was ever cut.
     - `points`: the steps or times to look at, in order, from where the run begins to its horizon; the last one may be
-      repeated. `dense`: no two of them are more than a step apart.
+      repeated. `dense`: no two of them are more than a step apart; `far`: except perhaps the last two.
     - `look(state, memory, clock, past)`: the values to record, and what observables remember of that look; `past`: what
       they remember where the run begins. `states`: whether to record the states too.
     - `stop`: a condition of (state, problem), or None. `spoilt(state)`: whether the run has diverged; `leaps`: whether
@@ -33,6 +33,7 @@ class Task(NamedTuple):
     memory: Any
     points: Num[Array, " records"]
     dense: bool
+    far: bool
     look: Callable[[Any, Any, Any, Any], tuple[dict[str, Array], Any]]
     past: Any
     states: bool

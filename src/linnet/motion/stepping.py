@@ -191,7 +191,13 @@ class _Loop:
         task, points = self.task, self.task.points
         start = (_Run(task.state, task.memory, points[0], jnp.asarray(_RUNNING)), self.blank())
         indices = jnp.arange(points.shape[0])
-        if task.dense and not task.reverse:
+        if task.dense and task.far and not task.reverse:
+            (run, seen), records = jax.lax.scan(self.close, start, (indices[:-1], points[1:]))
+            run = jax.lax.while_loop(lambda r: _going(r, points[-1]), self.walk, run)
+            seen = jax.lax.cond(run.step > seen.step, lambda: self.see(run, seen), lambda: seen)
+            task.tell(points.shape[0])
+            records = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), records, seen[:3])
+        elif task.dense and not task.reverse:
             # at the last point it looks and rests: a look of its own there would be compiled again
             goals = jnp.concatenate([points[1:], points[-1:]])
             (run, seen), records = jax.lax.scan(self.close, start, (indices, goals))

@@ -227,7 +227,7 @@ def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
             "edge": scaled.top / jnp.asarray(jnp.nan if threshold is None else threshold, flat.dtype),
             "products": (found.products if divided is None else found.products + scaled.products).astype(flat.dtype),
         }
-        return seen, _Begin(_finite(found.next, past.plain), _finite(scaled.next, past.scaled))
+        return seen, _Begin(_usable(found.next, past.plain), _usable(scaled.next, past.scaled))
 
     return Observable("curvature", function, (), past=past, parts=_CURVATURE)
 
@@ -239,9 +239,10 @@ class _Begin(NamedTuple):
     scaled: Float[Array, " parameters"]
 
 
-def _finite(new: Array, old: Array) -> Array:
+def _usable(new: Array, old: Array) -> Array:
     """The new vector, unless numbers have been lost on the way: a run that recovers must not be blind for ever."""
-    return jnp.where(jnp.all(jnp.isfinite(new)), new, old)
+    size = jnp.linalg.norm(new)
+    return jnp.where((size > 0) & jnp.isfinite(size), new, old)
 
 
 class Top(NamedTuple):

@@ -78,7 +78,8 @@ def run_one(
         stop,
         limit,
         key,
-        dense=gap <= 1 and not _check.traced(points),  # a horizon that is traced may lie beyond them
+        dense=gap <= 1,
+        far=_check.traced(points),  # a horizon that is traced may lie beyond the others
         # a small limit, or the domain of a cost, may well be left and entered again between two looks
         leaps=problem.finite and not _check.traced(blowup) and float(blowup) >= 1e6,
         keeps=keeps,
@@ -113,6 +114,7 @@ class _Order(eqx.Module):
     limit: Array
     key: Key[Array, ""] | None
     dense: bool
+    far: bool
     leaps: bool
     keeps: tuple[tuple[str, str], ...]
     states: bool
@@ -217,6 +219,7 @@ def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
             memory=motion.memory(problem, order.state) if before is None else before.memory,
             points=order.points,
             dense=order.dense,
+            far=order.far,
             look=order.look,
             past=order.past() | ({} if before is None else before.past or {}),
             states=order.states,

@@ -101,9 +101,9 @@ def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
     if not _is_run(Path(path)):
         raise InputError(f"path = {str(path)!r} is not allowed: it is not a run that save wrote.")
     known = {_name(cls): cls for cls in map(states.__dict__.get, states.__all__) if isinstance(cls, type)}
-    examples: dict[str, Any] = {}
+    examples: dict[str, list[Any]] = {}
     _gather(like, examples)
-    known |= {name: type(example) for name, example in examples.items()}
+    known |= {name: type(found[0]) for name, found in examples.items()}
     try:
         root: Any = zarr.open_group(path, mode="r", zarr_format=2)
         about = json.loads(root.attrs["linnet"])
@@ -157,6 +157,12 @@ def _fields(node: Any) -> dict[str, Any] | None:
     return node._asdict() if isinstance(node, tuple) and hasattr(node, "_asdict") else None
 
 
+def _functions(node: Any) -> set[str]:
+    """The fields of a module that hold a function as a part of the program, whatever else it may carry."""
+    fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
+    return {field.name for field in fields if field.metadata.get("static") and callable(getattr(node, field.name))}
+
+
 def _described(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     """The JSON of a tree; its arrays are put into `arrays` by their paths."""
     if node is None:
@@ -172,7 +178,9 @@ def _described(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
     fields = _fields(node)
     if fields is not None:
-        return {"type": _name(type(node)), "fields": below(fields.items())}
+        apart = {name: {"unknown": _check.show(fields[name])} for name in _functions(node)}
+        plain = below((name, value) for name, value in fields.items() if name not in apart)
+        return {"type": _name(type(node)), "fields": plain | apart}
     if isinstance(node, tuple | list):
         return {type(node).__name__: list(below(enumerate(node)).values())}
     if isinstance(node, dict):
@@ -180,7 +188,7 @@ def _described(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     return {"value": node} if isinstance(node, bool | int | float | str) else {"unknown": _check.show(node)}
 
 
-def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str, Any]) -> Any:
+def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str, list[Any]]) -> Any:
     """The tree of a description."""
     if tree is None:
         return None
@@ -195,8 +203,8 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
         items = [_restored(value, group, known, examples) for value in inner]
         return tuple(items) if kind == "tuple" else items
     name = tree["type"]
-    if name.startswith("optax."):
-        known = known | _optax_type(name)
+    if name.startswith(("optax.", "linnet.")):
+        known = known | _remembered(name)
     if name not in known:
         raise InputError(f"the file holds a {name}: give load(path, like=...) an object that has one.")
     fields = {}
@@ -204,7 +212,9 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
         if isinstance(value, dict) and "unknown" in value:
             if name not in examples:
                 raise InputError(f"the file has no {field} of {name}: give load(path, like=...) an object that has it.")
-            fields[field] = getattr(examples[name], field)
+            fields[field], *others = (getattr(example, field) for example in examples[name])
+            if any(other != fields[field] for other in others):
+                raise InputError(f"like has several {name} with another {field} each: the file cannot tell them apart.")
         else:
             fields[field] = _restored(value, group, known, examples)
     cls: Any = known[name]
@@ -217,18 +227,18 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
     return made
 
 
-def _optax_type(name: str) -> dict[str, type]:
-    """One of the named tuples that optax remembers in; nothing else of it."""
+def _remembered(name: str) -> dict[str, type]:
+    """One of the named tuples that optax and observables remember in; nothing else of a module."""
     module, _, cls = name.rpartition(".")
     found = getattr(sys.modules.get(module) or importlib.import_module(module), cls, None)
     return {name: found} if isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields") else {}
 
 
-def _gather(node: Any, examples: dict[str, Any]) -> None:
-    """An example of each type in a tree."""
+def _gather(node: Any, examples: dict[str, list[Any]]) -> None:
+    """The examples of each type in a tree."""
     fields = _fields(node)
     if fields is not None:
-        examples.setdefault(_name(type(node)), node)
+        examples.setdefault(_name(type(node)), []).append(node)
     inner = fields.values() if fields is not None else node.values() if isinstance(node, dict) else node
     if isinstance(node, tuple | list | dict) or fields is not None:
         for value in inner:
