@@ -218,7 +218,7 @@ class Fig9(Experiment):
     def _pictures(self, data: xarray.Dataset) -> dict[str, Finding]:
         """Bands for the step size 0.1; of the sharpness after the first tenth of the steps, in which means are learned.
 
-        The first step alone lifts the sharpness by up to 60 %, and ten steps later that is gone. In one draw of eight
+        The first step alone lifts the sharpness by up to 60 %, and ten steps later that is gone. In one draw of twelve
         the bumps at high contrast end at 0.9 of 2/lr instead of reaching it, so medians are asked there.
         """
         edge, found, first = 2 / self.picture_lr, {}, {}
