@@ -104,28 +104,30 @@ def _risen(kind: str, contrast: float, draw: int, steps: int) -> int:
     "error",
     "Figure 9a and section 4.2",
     printed="the sharpness stays low for a smooth, low-frequency image and reaches the edge for higher frequencies",
-    corrected="at one contrast the smooth image is at the edge first and a checkerboard never is; at a third of that "
-    "contrast none is: the figure shows contrast and the time of learning, not frequency",
+    corrected="at one contrast the smooth image is first at the edge and a checkerboard never gets there; at a third "
+    "of that contrast none does: the figure shows contrast and the time of learning, not frequency",
     broken={"low": 0.25},
 )
 def contrast_decides(size: str, low: float = 0.08, seed: Seed = 0) -> Iterator[Finding]:
     """A UNet of 4081 parameters learns one image of mean 1/2 at lr 0.1. Bumps at contrast 0.25: the loss rises in
-    nearly every other step from step 50 on; the checkerboard of two pixels at the same contrast, and bumps at 0.08:
-    not once. A texture of 3 to 6 cycles gets there after 500 to 1000 steps at 0.25, and at 0.08 it does not.
+    nearly every other step from step 50 to 200 on (the median of draws: in one of twelve the sharpness ends at 0.9 of
+    2/lr). The checkerboard of two pixels at the same contrast, and bumps at 0.08: it does not rise. A texture of 3 to 6
+    cycles is at the edge after 500 to 1800 steps at 0.25, and at 0.08 it is not.
     """
-    steps = 1000 if size == "quick" else 3000
-    for draw in range(seed, seed + (2 if size == "quick" else 5)):
-        smooth, detailed, dark = (
-            _risen(*row, draw, steps) for row in (("bumps", 0.25), ("checkerboard", 0.25), ("bumps", low))
+    steps, draws = (1000, range(seed, seed + 3)) if size == "quick" else (3000, range(seed, seed + 7))
+    smooth, detailed, dark = (
+        np.array([_risen(*image, draw, steps) for draw in draws]) / steps
+        for image in (("bumps", 0.25), ("checkerboard", 0.25), ("bumps", low))
+    )
+    case = {"draws": len(draws), "what": "share of steps at which the loss rises"}
+    yield as_printed(at_most(np.median(smooth), 0.01, image="bumps", contrast=0.25, **case))
+    yield as_printed(at_least(np.median(detailed), 0.1, image="checkerboard", contrast=0.25, **case))
+    yield at_least(np.median(smooth), 0.3, image="bumps", contrast=0.25, **case)
+    yield at_most(np.max(detailed), 0.005, image="checkerboard", contrast=0.25, **case)
+    yield at_most(np.max(dark), 0.005, image="bumps", contrast=low, **case)
+    if size == "full":
+        texture, pale = (
+            np.array([_risen("texture", contrast, draw, steps) for draw in draws]) / steps for contrast in (0.25, low)
         )
-        yield as_printed(at_most(smooth / steps, 0.01, draw=draw, image="bumps", contrast=0.25, what="share of rises"))
-        yield as_printed(
-            at_least(detailed / steps, 0.1, draw=draw, image="checkerboard", contrast=0.25, what="share of rises")
-        )
-        yield at_least(smooth / steps, 0.3, draw=draw, image="bumps", contrast=0.25, what="share of rises")
-        yield at_most(detailed, 0, draw=draw, image="checkerboard", contrast=0.25, what="rises of the loss")
-        yield at_most(dark, 0, draw=draw, image="bumps", contrast=low, what="rises of the loss")
-        if size == "full":
-            texture, pale = (_risen("texture", contrast, draw, steps) for contrast in (0.25, low))
-            yield at_least(texture / steps, 0.1, draw=draw, image="texture", contrast=0.25, what="share of rises")
-            yield at_most(pale, 0, draw=draw, image="texture", contrast=low, what="rises of the loss")
+        yield at_least(np.median(texture), 0.1, image="texture", contrast=0.25, **case)
+        yield at_most(np.max(pale), 0.005, image="texture", contrast=low, **case)

@@ -1,5 +1,7 @@
 """Pictures of mild sharpening: which images take a network to the edge, and how many of them."""
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 import xarray
@@ -26,21 +28,20 @@ def _line(axes: Axes, lr: float) -> None:
 def mild(data: xarray.Dataset, *, lr: float, picture_lr: float, calm_lr: float, law: float | None) -> Figure:
     """The UNet's sharpness and its images above; below that of N samples, in time and in the end."""
     calm = "calm_sharpness" in data
-    figure = canvas(13, 8)
-    above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
-    left, right = above.subfigures(1, 2, squeeze=False, width_ratios=(1, 1) if calm else (1.2, 0.8))[0]
+    figure = canvas(15 if calm else 13, 8)
+    rows: Any = figure.subfigures(2, 1)
+    above, below = rows
+    parts = above.subfigures(1, 3 if calm else 2, width_ratios=(1.3, 0.9, 0.9) if calm else (1.2, 0.8))
+    _pictures(parts[0].subplots(), data, picture_lr)
     if calm:
-        first, second = left.subplots(1, 2)
-        _calm(second, data, calm_lr)
-    else:
-        first = left.subplots()
-    _pictures(first, data, picture_lr)
-    for i, (axes, image) in enumerate(zip(right.subplots(2, 3).ravel()[:5], data["picture"].values[:, 0], strict=True)):
-        axes.imshow(image, cmap="gray", vmin=0, vmax=1)
-        axes.set_title(str(data["row"].values[i]), fontsize=9, color=_ROWS[i][0])
-    for axes in right.axes:
+        _calm(parts[1].subplots(), data, calm_lr)
+    images = parts[-1].subplots(2, 3).ravel()
+    for i, image in enumerate(data["picture"].values[:, 0]):
+        images[i].imshow(image, cmap="gray", vmin=0, vmax=1)
+        images[i].set_title(str(data["row"].values[i]), fontsize=9, color=_ROWS[i][0])
+    for axes in images:
         axes.axis("off")
-    right.suptitle("the images: contrast is the standard deviation", fontsize=10)
+    parts[-1].suptitle("image and contrast (standard deviation)", fontsize=10)
     in_time, in_the_end = below.subplots(1, 2, width_ratios=(1.4, 1))
     _samples(in_time, data, lr, "CIFAR-10" if law else "synthetic stand-in, Gaussian classes")
     _ends(in_the_end, data, lr, law)
@@ -58,8 +59,8 @@ def _pictures(axes: Axes, data: xarray.Dataset, lr: float) -> None:
         _band(axes, look, part["picture_sharpness"].values[0], f"{name}: {count} rises", colour, width, style)
     _line(axes, lr)
     axes.set(xlabel="step", ylabel="sharpness", title=f"UNet on one image, lr {lr:g}", ylim=(0, 3.6 / lr))
-    title = "image, contrast: rises of the loss"
-    axes.legend(frameon=False, fontsize=8, title_fontsize=8, loc="upper right", ncols=2, title=title)
+    words = "image, contrast: rises of the loss"
+    axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=2, title=words, title_fontsize=8)
 
 
 def _calm(axes: Axes, data: xarray.Dataset, lr: float) -> None:
