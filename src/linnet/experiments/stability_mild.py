@@ -93,7 +93,7 @@ class Fig9(Experiment):
     title: ClassVar[str] = "Mild sharpening: contrast and number of images decide"
     quick: ClassVar[dict[str, Any]] = {
         "images": "synthetic",
-        "samples": (10, 100, 400),
+        "samples": (10, 400),
         "width": 60,
         "lr": 0.25,
         "steps": 7000,
@@ -101,7 +101,7 @@ class Fig9(Experiment):
         "picture_steps": 1500,
         "calm_steps": 0,
     }
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.8, "paper": 6.0}
+    minutes: ClassVar[dict[str, float]] = {"quick": 0.9, "paper": 6.0}
 
     images: Literal["cifar10", "synthetic"] = Field(default="cifar10", description="What the ReLU network learns.")
     samples: tuple[int, ...] = Field(default=(100, 200, 500, 1000), min_length=2, description="Samples N, ascending.")
