@@ -1,11 +1,11 @@
 """A ReLU network at the edge of stability, and PyTorch beside it, as ratios measured in one run.
 
     pip install -c constraints.txt '.[bench]'
-    python benchmarks/networks.py [--quick] [--float64]
+    python benchmarks/networks.py [--quick] [--float64] [--steps N]
 
 784 - 1000 - 1000 - 10 on 5000 images (--quick: width 200 on 1000), mean squares over all entries, lr 4, on the device
 that JAX and PyTorch find. PyTorch makes its steps and its Hessian products by autograd, one by one from Python;
-its time for the whole run is that of as many steps and products as Linnet made. The images are MNIST's where they are
+its time for the whole run is that of as many steps and products, without any record. The images are MNIST's where they are
 there (`linnet data`), else Gaussian classes of their size.
 """
 
@@ -103,8 +103,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="width 200 on 1000 images, 300 steps")
     parser.add_argument("--float64", action="store_true", help="in double precision")
+    parser.add_argument("--steps", type=int, help="steps of the run; 1500, or 300 with --quick")
     asked = parser.parse_args()
     n, width, steps, lr = (1000, 200, 300, 4.0) if asked.quick else (5000, 1000, 1500, 4.0)
+    steps = asked.steps or steps
     deviation = 0.316 / np.sqrt(200) if asked.quick else 0.01
     x, y = (part.astype(np.float64 if asked.float64 else np.float32) for part in samples(n))
     network = ln.mlp(jax.random.key(0), x, (width, width, 10), deviation=deviation)
@@ -120,7 +122,7 @@ def main() -> None:
     product = product_seconds(network, problem, 20)
     torch.backends.cuda.matmul.allow_tf32 = False
     there = Torch(network, y)
-    repeats = 30 if asked.quick else 100
+    repeats = min(steps, 30 if asked.quick else 100)
     one = there.seconds(lambda: there.step(lr), repeats)
     double = there.seconds(there.products(), repeats)
     total = steps * one + products * double
