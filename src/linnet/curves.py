@@ -77,8 +77,9 @@ def rises(loss: Any, last: int = 50) -> Float[np.ndarray, "*runs records"]:
 
 
 def rise_count(loss: Float[np.ndarray, "*runs steps"]) -> Int[np.ndarray, "*runs"]:
-    """At how many steps of a run its loss went up."""
-    return np.sum(np.diff(loss, axis=-1) > 0, axis=-1)
+    """How many steps make the loss of each run (the last axis) larger, down to where it is no more than rounding."""
+    rounding = 1e3 * float(np.finfo(loss.dtype).eps) ** 2 * loss[..., :1]
+    return np.asarray(np.sum((np.diff(loss, axis=-1) > 0) & (loss[..., 1:] > rounding), axis=-1))
 
 
 class Catapults(NamedTuple):
