@@ -4,7 +4,7 @@
     python benchmarks/networks.py [--quick] [--float64] [--steps N]
 
 784 - 1000 - 1000 - 10 on 5000 images (--quick: width 200 on 1000), mean squares over all entries, lr 4, on the device
-that JAX and PyTorch find. PyTorch makes its steps and its Hessian products by autograd, one by one from Python; its time
+that JAX and PyTorch find. PyTorch makes steps and Hessian products by autograd, one by one from Python; its time
 for the whole run is that of as many steps and products, without any record. The images are MNIST's where they are there
 (`linnet data`), else Gaussian classes of their size.
 """
