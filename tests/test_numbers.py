@@ -22,6 +22,14 @@ def layers(x=0.3):
     return ln.Weights([x * EYE, 2 * x * EYE])
 
 
+def linear(parameters, inputs):
+    return inputs @ parameters[0].T
+
+
+def network():
+    return ln.Network(linear, (EYE,), INPUTS)
+
+
 # what is run for a number x, beside the defaults of `ask`
 PROBLEMS = {
     "Factorisation": lambda x: ln.Factorisation(x * EYE, x),
@@ -62,9 +70,29 @@ OTHERS = {
     "Modes": lambda x: {"problem": ln.factorisation([2.0, 1.0]), "state": ln.Modes([[x, x], [1.0, x]])},
     "ScalarMirror": lambda x: {"problem": ln.factorisation([[2.0, 1.0]]), "state": ln.ScalarMirror([[x, 1.0]], x)},
     "ReluNetwork": lambda x: {
-        "problem": ln.regression(np.eye(3), INPUTS[:, :1]),
+        "problem": ln.supervised(INPUTS[:, :1]),
         "state": ln.ReluNetwork(x * ONES, x * ONES[:1], INPUTS),
     },
+    "Network": lambda x: {
+        "problem": ln.supervised(x * INPUTS),
+        "state": ln.Network(linear, (x * EYE,), x * INPUTS),
+    },
+    "supervised": lambda x: {"problem": ln.supervised(x * INPUTS, "half squares"), "state": network()},
+    "Softmax": lambda x: {"problem": ln.Softmax(np.eye(3)[:, :2], x), "state": network()},
+    "mlp": lambda x: {"problem": ln.supervised(INPUTS), "state": ln.mlp(KEY, INPUTS, (3, 2), scale=x)},
+    "conv": lambda x: {
+        "problem": ln.supervised(INPUTS),
+        "state": ln.conv(KEY, x * np.ones((3, 1, 2, 2)), (1,), 2, scale=x),
+    },
+    "unet": lambda x: {
+        "problem": ln.supervised(x * np.ones((1, 1, 2, 2))),
+        "state": ln.unet(KEY, np.ones((1, 1, 2, 2)), channels=1, levels=1, scale=x),
+    },
+    "reduced": lambda x: {
+        "problem": ln.supervised(INPUTS),
+        "state": ln.reduced(ln.mlp(KEY, x * INPUTS, (3, 2)))[0],
+    },
+    "pairs": lambda x: {"record": ln.pairs(1 + round(2 * x)), "steps": 8},
     "readout": lambda x: {
         "problem": (one := ln.mean_field_regression(INPUTS, INPUTS[:, 0], width=5)),
         "state": ln.readout(KEY, one, 100 * x, sigma0=x, v0=x),
@@ -108,7 +136,7 @@ OTHERS = {
     "logarithmic": lambda x: {"motion": ln.GradientFlow(1e-6), "time": 3.0, "record": ln.logarithmic(3, x)},
     "simulate, blowup": lambda x: {"blowup": 1e7 * x},
 }
-WITHOUT = {"critical", "propagator", "custom", "gaussian_samples"}  # no number, or no run of its own
+WITHOUT = {"critical", "propagator", "custom", "gaussian_samples", "cast"}  # no number, or no run of its own
 
 
 def ask(given):
@@ -147,7 +175,7 @@ def test_another_number_compiles_nothing(name):
 
 
 def test_every_public_constructor_is_asked():
-    rooms = {"problems", "initial", "motion", "record", "states"}
+    rooms = {"problems", "initial", "networks", "motion", "record", "states"}
     frames = {"Problem", "State", "Closure", "Motion", "Optimiser", "Stepping", "Record", "Task"}
     results = {"Fit", "Optimum", "Projection", "Sampler", "Samples", "Whitening"}
     public = {
