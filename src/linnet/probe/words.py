@@ -1,0 +1,72 @@
+"""What a probe has seen, in sentences."""
+
+import math
+from typing import Any
+
+from linnet.probe.record import Record
+
+_EDGE = 0.9  # of the threshold, above which a training is at its edge if it also swings
+_SWINGS = 0.1  # share of steps that go up, or have turned, at the edge
+_WINDOW = 50
+
+
+def verdict(record: Record) -> list[str]:
+    """Where the training stands to its edge, and what it has done to the layers."""
+    steps = [line for line in record.lines if line["kind"] == "step"]
+    looks = [line for line in record.lines if line["kind"] == "look"]
+    if not looks:
+        return ["Nothing was looked at yet."]
+    return [*_edge(steps, looks), *_saddle(looks), *_balance(record.about, looks)]
+
+
+def swings(steps: list[dict[str, Any]]) -> float:
+    """The share of the last steps that turned back on the one before, or raised the loss if no step was compared."""
+    last = steps[-_WINDOW:]
+    turned = [line["flip"] < -0.5 for line in last if line.get("flip") is not None]
+    if turned:
+        return sum(turned) / len(turned)
+    losses = [line["loss"] for line in last if line.get("loss") is not None]
+    rises = [b > a for a, b in zip(losses, losses[1:], strict=False)]
+    return sum(rises) / len(rises) if rises else 0.0
+
+
+def _edge(steps: list[dict[str, Any]], looks: list[dict[str, Any]]) -> list[str]:
+    last = looks[-1]
+    top, error = last["sharpness"][0], last["residual"][0]
+    measured = f"sharpness {top:.3g} ± {error:.1g}"
+    if last.get("threshold") is None or last.get("ratio") is None or math.isnan(last["ratio"]):
+        return [f"At step {last['step']}: {measured}. Give lr, or the optimiser, to compare it with the edge."]
+    edge, lr = last["threshold"], last["lr"]
+    if "adaptive" in last:
+        measured = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
+    pair = [look["ratio"] for look in looks[-2:] if look.get("ratio") is not None]
+    mean = sum(pair) / len(pair)
+    told = f"{measured} against {edge:.3g} at lr {lr:.3g}"
+    near = [i for i, look in enumerate(looks) if look.get("ratio") is not None and look["ratio"] < _EDGE]
+    since = looks[near[-1] + 1]["step"] if near and near[-1] + 1 < len(looks) else looks[0]["step"]
+    if mean >= _EDGE and swings(steps) > _SWINGS:
+        return [f"At the edge since step {since}: {told}. It trains there, and swings; a larger lr will not settle."]
+    if mean >= 1:
+        return [f"Above the edge: {told}. The next steps go apart in the sharpest direction until it flattens."]
+    return [f"Below the edge: {told}. Curvature bears an lr up to {lr / mean:.3g}, {1 / mean:.2g} times this one."]
+
+
+def _saddle(looks: list[dict[str, Any]]) -> list[str]:
+    last = looks[-1]
+    top, low = last["sharpness"][0], last["lowest"]
+    if low < 0 and -low > 0.5 * max(top, 0.0):
+        return [f"Near a saddle: the lowest curvature is {low:.3g}, the highest {top:.3g}."]
+    return []
+
+
+def _balance(about: dict[str, Any], looks: list[dict[str, Any]]) -> list[str]:
+    last = looks[-1]
+    drifts = [
+        (drift, name) for drift, name in zip(last.get("drift", []), about["layers"], strict=False) if drift is not None
+    ]
+    if not drifts:
+        return []
+    worst, name = max(drifts)
+    if worst < 0.05:
+        return [f"Factors are as balanced as they began (largest drift {worst:.2g} of their squares, {name})."]
+    return [f"Factors have lost their balance: it drifted by {worst:.2g} of their squares in {name}."]
