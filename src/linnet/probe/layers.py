@@ -1,70 +1,152 @@
 """The matrices of a model: its layers, and the factors that stand for one matrix together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from linnet import _check
+from linnet._check import InputError
 from linnet.probe.surface import Surface
 
 _VALUES = 3  # singular values that are kept of each
 
 
+class Factor(NamedTuple):
+    """A matrix that trains, or some rows or columns of one (a head's), with the bias that is added to what it gives."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None = None
+    rows: slice = slice(None)
+    columns: slice = slice(None)
+    turned: bool = False
+
+    def matrix(self) -> torch.Tensor:
+        """Its present numbers in double precision; a bias is a last column, that of an input that is always 1."""
+        with torch.no_grad():
+            found = self.weight.detach()[self.rows, self.columns].double()
+            if self.bias is not None:
+                found = torch.cat([found, self.bias.detach()[self.rows, None].double()], dim=1)
+            return found.T if self.turned else found
+
+
 class Layer(NamedTuple):
     """A product of matrices that train, the first one first; one of them is a layer of its own.
 
-    Two factors are those of an adapter (peft's `lora_A` and `lora_B`) or of neighbouring linear layers without anything
-    between them.
+    Two factors are those of an adapter (peft's `lora_A` and `lora_B`, times `scale`, beside a frozen `base`), of
+    neighbouring linear layers without anything between them, of a head of attention (queries and keys, values and
+    outputs), or a pair that the user has named.
     """
 
     name: str
-    factors: tuple[torch.Tensor, ...]
+    factors: tuple[Factor, ...]
     scale: float = 1.0
+    base: torch.Tensor | None = None
 
-    def values(self) -> torch.Tensor:
-        """The largest singular values of the product, by thin factors where there are two."""
-        with torch.no_grad():
-            parts = [factor.detach().double() for factor in self.factors]
-            if len(parts) == 1:
-                small = parts[0]
-            else:  # B A = Q_b (R_b R_a^T) Q_a^T
-                small = torch.linalg.qr(parts[1])[1] @ torch.linalg.qr(parts[0].T)[1].T
-            return self.scale * torch.linalg.svdvals(small)
+    def matrices(self) -> list[torch.Tensor]:
+        """Its factors in double precision."""
+        return [factor.matrix() for factor in self.factors]
 
     def imbalance(self) -> torch.Tensor | None:
-        """W_1 W_1^T - W_2^T W_2 of two factors: a constant of gradient flow."""
+        """W_1 W_1^T - W_2^T W_2 of two factors: a constant of gradient flow, if W_1 has its bias as a column."""
         if len(self.factors) != 2:
             return None
-        with torch.no_grad():
-            first, second = (factor.detach().double() for factor in self.factors)
-            return first @ first.T - second.T @ second
+        first, second = self.matrices()
+        return first @ first.T - second.T @ second
 
-    def seen(self, begin: torch.Tensor | None) -> dict[str, Any]:
-        """Top singular values; for two factors the imbalance and how far it has drifted, in units of their squares."""
-        values = self.values()[:_VALUES].tolist()
-        out: dict[str, Any] = {"singular_values": values + [0.0] * (_VALUES - len(values))}
-        now = self.imbalance()
-        if now is None or begin is None:
-            return {**out, "imbalance": None, "drift": None}
-        with torch.no_grad():
-            size = sum(float((factor.detach().double() ** 2).sum()) for factor in self.factors)
-        unit = size if size > 0 else 1.0
-        return {**out, "imbalance": float(now.norm()) / unit, "drift": float((now - begin).norm()) / unit}
+    def kernel(self) -> float | None:
+        """|W_1|^2 + |W_2|^2 of two factors: the largest eigenvalue of the product's tangent kernel."""
+        return sum(spectral_norm(part) ** 2 for part in self.matrices()) if len(self.factors) == 2 else None
+
+    def begin(self) -> tuple[torch.Tensor | None, float | None]:
+        """What later looks compare with."""
+        return self.imbalance(), self.kernel()
+
+    def seen(self, begin: tuple[torch.Tensor | None, float | None]) -> dict[str, Any]:
+        """Top singular values; of two factors the imbalance and its drift, in units of their squares, the alignment
+        |W_2 W_1| / (|W_2| |W_1|), which is 1 where their top singular vectors meet, and the growth of the kernel.
+        """
+        parts = self.matrices()
+        if len(parts) == 1:
+            values = _kept(torch.linalg.svdvals(parts[0]))
+            return {"singular_values": values, "imbalance": None, "drift": None, "alignment": None, "growth": None}
+        # B A = Q_b (R_b R_a^T) Q_a^T
+        first, second = torch.linalg.qr(parts[0].T)[1].T, torch.linalg.qr(parts[1])[1]
+        values = torch.linalg.svdvals(second @ first)
+        norms = [spectral_norm(part) for part in (first, second)]
+        unit = sum(float((part**2).sum()) for part in parts) or 1.0
+        now, (then, kernel) = first @ first.T - second.T @ second, begin
+        return {
+            "singular_values": _kept(self.scale * values),
+            "imbalance": float(now.norm()) / unit,
+            "drift": None if then is None else float((now - then).norm()) / unit,
+            "alignment": float(values[0]) / (norms[0] * norms[1]) if norms[0] * norms[1] > 0 else None,
+            "growth": sum(norm**2 for norm in norms) / kernel if kernel else None,
+        }
 
 
-def layers_of(surface: Surface) -> list[Layer]:
-    """The layers of a model: factorised ones first found, then all other matrices that train."""
+def spectral_norm(matrix: torch.Tensor) -> float:
+    """The largest singular value, by the smaller side."""
+    small = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    return float(torch.linalg.eigvalsh(small)[-1].clamp(min=0).sqrt())
+
+
+def _kept(values: torch.Tensor) -> list[float]:
+    kept = values[:_VALUES].tolist()
+    return kept + [0.0] * (_VALUES - len(kept))
+
+
+# Finding them --------------------------------------------------------------------------------------------------------
+
+
+def layers_of(surface: Surface, named: Sequence[tuple[str, str]] = ()) -> list[Layer]:
+    """The layers of a model: pairs that are named, factorised layers that are found, all other matrices that train."""
     model = surface.model
     training = {id(weight) for weight in surface.weights}
-    pairs = [*_adapters(model), *_chains(model)]
-    pairs = [pair for pair in pairs if all(id(factor) in training for factor in pair.factors)]
-    used = {id(factor) for pair in pairs for factor in pair.factors}
+    pairs, used = list[Layer](), set[int]()
+    own = [_named(model, pair) for pair in _pairs(named)]
+    for pair in own:
+        for factor in pair.factors:
+            if id(factor.weight) not in training:
+                raise InputError(f"pairs: {pair.name} has a matrix that does not train.")
+    for found in (own, _adapters(model), _chains(model), _attention(model)):
+        fresh = [
+            pair
+            for pair in found
+            if all(id(factor.weight) in training and id(factor.weight) not in used for factor in pair.factors)
+        ]
+        pairs += fresh
+        used |= {id(factor.weight) for pair in fresh for factor in pair.factors}
     alone = [
-        Layer(name, (weight,))
+        Layer(name, (Factor(weight),))
         for name, weight in model.named_parameters()
         if weight.ndim == 2 and id(weight) in training and id(weight) not in used
     ]
     return pairs + alone
+
+
+def _pairs(named: Any) -> list[tuple[str, str]]:
+    try:
+        return [(str(first), str(second)) for first, second in named]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"pairs = {_check.show(named)} is not allowed: give pairs of names of parameters, the first one first."
+        ) from None
+
+
+def _named(model: torch.nn.Module, names: tuple[str, str]) -> Layer:
+    """Two matrices whose product the user wants to see."""
+    known = dict(model.named_parameters())
+    for name in names:
+        if name not in known or known[name].ndim != 2:
+            raise InputError(f"pairs: {name!r} is not a matrix of the model: use a name of model.named_parameters().")
+    first, second = (known[name] for name in names)
+    if second.shape[1] != first.shape[0]:
+        shapes = " and ".join(str(tuple(weight.shape)) for weight in (first, second))
+        raise InputError(
+            f"pairs: {names[0]!r} and {names[1]!r} have shapes {shapes}: the second must follow the first."
+        )
+    return Layer(" and ".join(names), (Factor(first), Factor(second)))
 
 
 def _adapters(model: torch.nn.Module) -> Iterator[Layer]:
@@ -73,11 +155,17 @@ def _adapters(model: torch.nn.Module) -> Iterator[Layer]:
         first, second = getattr(module, "lora_A", None), getattr(module, "lora_B", None)
         if not isinstance(first, torch.nn.ModuleDict) or not isinstance(second, torch.nn.ModuleDict):
             continue
+        base = getattr(getattr(module, "base_layer", None), "weight", None)
         for kind in first:
-            if kind in second:
-                factor = getattr(module, "scaling", {}).get(kind, 1.0)
-                label = name if len(first) == 1 else f"{name} ({kind})"
-                yield Layer(label, (first[kind].weight, second[kind].weight), float(factor))
+            if kind not in second or first[kind].weight.ndim != 2:
+                continue
+            scale = float(getattr(module, "scaling", {}).get(kind, 1.0))
+            plain = base is not None and base.ndim == 2 and base.is_floating_point() and not base.requires_grad
+            changed = getattr(module, "use_dora", {}).get(kind, False) or getattr(module, "merged", False)
+            pair: list[Any] = [first[kind].weight, second[kind].weight]
+            factors = (Factor(pair[0]), Factor(pair[1]))
+            label = name if len(first) == 1 else f"{name} ({kind})"
+            yield Layer(label, factors, scale, base if plain and not changed else None)
 
 
 def _chains(model: torch.nn.Module) -> Iterator[Layer]:
@@ -90,6 +178,76 @@ def _chains(model: torch.nn.Module) -> Iterator[Layer]:
         while i < len(inner) - 1:
             (below, first), (above, second) = inner[i], inner[i + 1]
             if isinstance(first, torch.nn.Linear) and isinstance(second, torch.nn.Linear):
-                yield Layer(f"{name}.{below} and {above}".lstrip("."), (first.weight, second.weight))
+                factors = (Factor(first.weight, first.bias), Factor(second.weight))
+                yield Layer(f"{name}.{below} and {above}".lstrip("."), factors)
                 i += 1
             i += 1
+
+
+# Attention -----------------------------------------------------------------------------------------------------------
+
+
+def _attention(model: torch.nn.Module) -> Iterator[Layer]:
+    """Of each head two products: queries with keys, and values with outputs."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.MultiheadAttention):
+            yield from _torch_heads(name, module)
+            continue
+        for query, key, value in (("query", "key", "value"), ("q_proj", "k_proj", "v_proj")):
+            parts = [getattr(module, part, None) for part in (query, key, value)]
+            if all(isinstance(part, torch.nn.Linear) for part in parts):
+                yield from _linear_heads(model, name, module, parts)
+
+
+def _torch_heads(name: str, module: torch.nn.MultiheadAttention) -> Iterator[Layer]:
+    width, head = module.embed_dim, module.head_dim
+    bias = module.in_proj_bias
+    for i in range(module.num_heads):
+        own = slice(i * head, (i + 1) * head)
+        if module.in_proj_weight is not None:
+            shifts = [slice(j * width + own.start, j * width + own.stop) for j in range(3)]
+            query, key, value = (Factor(module.in_proj_weight, bias, rows) for rows in shifts)
+        elif bias is not None:  # three matrices, whose biases are one vector
+            return
+        else:
+            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+            query, key, value = (Factor(weight, None, own) for weight in weights)
+        yield from _head(f"{name}, head {i + 1}", query, key, value, Factor(module.out_proj.weight, columns=own))
+
+
+def _linear_heads(model: torch.nn.Module, name: str, module: Any, parts: Any) -> Iterator[Layer]:
+    """Heads of a module with three linear layers, where each query has its own key."""
+    size = getattr(module, "head_dim", None) or getattr(module, "attention_head_size", None)
+    heads = getattr(module, "num_heads", None) or getattr(module, "num_attention_heads", None)
+    whole = parts[0].out_features
+    if not isinstance(size, int):
+        size = whole // heads if isinstance(heads, int) and heads else None
+    if not size or whole % size or any(part.out_features != whole for part in parts):
+        return
+    # rotated or normalised, queries and keys do not meet as a product of two matrices
+    config = getattr(module, "config", None)
+    between = any(getattr(config, word, None) for word in ("rope_parameters", "rope_theta", "rope_scaling"))
+    between = between or any(hasattr(module, word) for word in ("q_norm", "k_norm", "rotary_emb", "q_layernorm"))
+    outputs = _outputs(model, name, module)
+    for i in range(whole // size):
+        own = slice(i * size, (i + 1) * size)
+        query, key, value = (Factor(part.weight, part.bias, own) for part in parts)
+        after = None if outputs is None or outputs.in_features != whole else Factor(outputs.weight, columns=own)
+        yield from _head(f"{name}, head {i + 1}", None if between else query, key, value, after)
+
+
+def _outputs(model: torch.nn.Module, name: str, module: Any) -> torch.nn.Linear | None:
+    """The linear layer after the values: the module's own, or that beside it (BERT's `output.dense`)."""
+    above = name.rpartition(".")[0]
+    beside = getattr(model.get_submodule(above), "output", None) if name else None
+    for found in (*(getattr(module, word, None) for word in ("o_proj", "out_proj")), getattr(beside, "dense", None)):
+        if isinstance(found, torch.nn.Linear):
+            return found
+    return None
+
+
+def _head(name: str, query: Factor | None, key: Factor, value: Factor, outputs: Factor | None) -> Iterator[Layer]:
+    if query is not None:
+        yield Layer(f"{name}: queries and keys", (key, query._replace(turned=True)))
+    if outputs is not None:
+        yield Layer(f"{name}: values and outputs", (value, outputs))

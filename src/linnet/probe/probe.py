@@ -4,6 +4,7 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from linnet.probe import words
 from linnet.probe.lanczos import Ends, ends
 from linnet.probe.layers import Layer, layers_of
 from linnet.probe.record import Record, dataset
+from linnet.probe.saddle import adapters, spreads
 from linnet.probe.surface import Loss, Point, Surface
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ class Probe:
       Looks come in pairs at consecutive steps, because an orbit at the edge has two sides.
     - `eigenvalues`: how many of the largest; `tol`: the relative residual at which the first is good enough.
     - `folder`: where the record is written while training goes on.
+    - `pairs`: names of two parameters whose product matters, the first one first; adapters of peft, linear layers next
+      to each other and heads of attention are found.
+    - `outputs(model, batch)`: what the model gives for the batch and what it should give, to see whether the first has
+      become one constant.
     - `training`: whether to look in training mode, with dropout (the same at all looks); by default in evaluation mode.
 
     It changes nothing: gradients, buffers, generators and modes are after a look what they were before. What cannot be
@@ -82,6 +88,8 @@ class Probe:
         matvecs: int = 60,
         folder: str | os.PathLike[str] | None = None,
         training: bool = False,
+        pairs: Sequence[tuple[str, str]] = (),
+        outputs: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     ):
         self.surface = Surface(model, loss_fn, batch, training=training)
         if optimiser is not None and (lr is not None or momentum is not None):
@@ -98,8 +106,13 @@ class Probe:
         self._count = _check.integer("eigenvalues", eigenvalues, least=1)
         self._tol = _check.real("tol", tol, above=0, below=1)
         self._matvecs = _check.integer("matvecs", matvecs, least=2)
-        self.layers: list[Layer] = layers_of(self.surface)
-        self._begin = [layer.imbalance() for layer in self.layers]
+        if outputs is not None and not callable(outputs):
+            raise InputError(
+                f"outputs = {_check.show(outputs)} is not allowed: it must be a function of (model, batch)."
+            )
+        self._outputs = outputs
+        self.layers: list[Layer] = layers_of(self.surface, pairs)
+        self._begin = [layer.begin() for layer in self.layers]
         about = {
             "parameters": sum(w.numel() for w in self.surface.weights),
             "precision": str(self.surface.dtype).removeprefix("torch."),
@@ -193,6 +206,9 @@ class Probe:
             top = line.get("adaptive", math.nan) if rule.adaptive else line["sharpness"][0]
             line |= {"lr": rule.lr, "threshold": threshold, "ratio": top / threshold}
         line["products"] = found.products + line.pop("adaptive_products", 0)
+        line |= adapters(self.surface, self.layers, found, point.loss, rule.lr)
+        if self._outputs is not None:
+            line |= spreads(self.surface.call(self._outputs))
         return line | self._of_layers()
 
     def _along(self, step: int, point: Point) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The loss of a PyTorch model on a batch, as a function of its parameters alone: its training notices nothing."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,29 @@ class Surface:
         """The loss at the model's present parameters, ready for gradients and products."""
         return Point(self)
 
+    def slopes(self, frozen: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradients in parameters of the model that do not train, in double precision; one more step's cost."""
+        names = {id(weight): name for name, weight in self._whole.named_parameters()}
+        held = self._held()
+        leaves = {id(weight): held[names[id(weight)]].requires_grad_() for weight in frozen if weight is not None}
+        with _told("the loss has no gradient in frozen matrices"), self.apart():
+            value = torch.func.functional_call(self._whole, held, (self.batch,))
+            found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        given = {key: slope.detach().double() for key, slope in zip(leaves, found, strict=True)}
+        return [None if weight is None else given[id(weight)] for weight in frozen]
+
+    def call(self, function: Callable[[Any, Any], Any]) -> Any:
+        """What a function of (model, batch) gives at the present parameters, without gradients."""
+        with _told("outputs cannot be computed on the probe's batch"), self.apart(), torch.no_grad():
+            return torch.func.functional_call(_Whole(self.model, function), self._held(), (self.batch,))
+
+    def _held(self) -> dict[str, torch.Tensor]:
+        """Copies of all parameters and buffers, real ones in the precision of the looks."""
+        return {
+            name: value.detach().to(self.dtype, copy=True) if value.is_floating_point() else value.detach().clone()
+            for name, value in (*self._whole.named_parameters(), *self._whole.named_buffers())
+        }
+
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Where nothing that is done to the model is seen by its training."""
@@ -88,25 +111,17 @@ class Point:
 
     def __init__(self, surface: Surface):
         self._surface = surface
-        held = {
-            name: value.detach().to(surface.dtype, copy=True) if value.is_floating_point() else value.detach().clone()
-            for name, value in (*surface._whole.named_parameters(), *surface._whole.named_buffers())
-        }
+        held = surface._held()
         self._weights = [held[name].requires_grad_() for name in surface.names]
-        try:
-            with surface.apart():
-                value = torch.func.functional_call(surface._whole, held, (surface.batch,))
-                if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
-                    raise InputError(
-                        f"loss_fn returns {_check.show(value)}: it must return one number that depends on the parameters."
-                    )
-                self._gradients = torch.autograd.grad(
-                    value, self._weights, create_graph=True, allow_unused=True, materialize_grads=True
+        with _told("the loss cannot be computed on the probe's batch"), surface.apart():
+            value = torch.func.functional_call(surface._whole, held, (surface.batch,))
+            if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
+                raise InputError(
+                    f"loss_fn returns {_check.show(value)}: it must return one number that depends on the parameters."
                 )
-        except InputError:
-            raise
-        except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-            raise InputError(f"the loss cannot be computed on the probe's batch: {_first(error)}") from error
+            self._gradients = torch.autograd.grad(
+                value, self._weights, create_graph=True, allow_unused=True, materialize_grads=True
+            )
         self.loss = float(value.detach())
         self.gradient = _joined(self._gradients)
 
@@ -158,6 +173,17 @@ def _cast(batch: Any, dtype: torch.dtype) -> Any:
         parts = [_cast(value, dtype) for value in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What goes wrong in a model or in its loss becomes one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise InputError(f"{what}: {_first(error)}") from error
 
 
 def _first(error: BaseException) -> str:

@@ -4,10 +4,13 @@ import math
 from typing import Any
 
 from linnet.probe.record import Record
+from linnet.probe.saddle import AGREE
+from linnet.theory.regime import Regime
 
 _EDGE = 0.9  # of the threshold, above which a training is at its edge if it also swings
 _SWINGS = 0.1  # share of steps that go up, or have turned, at the edge
 _WINDOW = 50
+_COLLAPSED = 1e-3  # of the labels' spread, below which outputs are one constant
 
 
 def verdict(record: Record) -> list[str]:
@@ -16,7 +19,8 @@ def verdict(record: Record) -> list[str]:
     looks = [line for line in record.lines if line["kind"] == "look"]
     if not looks:
         return ["Nothing was looked at yet."]
-    return [*_edge(steps, looks), *_saddle(looks), *_balance(record.about, looks)]
+    saddle = _adapters(record.about, looks[-1]) or _saddle(looks)
+    return [*_edge(steps, looks), *saddle, *_balance(record.about, looks), *_regimes(looks[-1]), *_collapse(looks[-1])]
 
 
 def swings(steps: list[dict[str, Any]]) -> float:
@@ -57,6 +61,52 @@ def _saddle(looks: list[dict[str, Any]]) -> list[str]:
     if low < 0 and -low > 0.5 * max(top, 0.0):
         return [f"Near a saddle: the lowest curvature is {low:.3g}, the highest {top:.3g}."]
     return []
+
+
+def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
+    """Whether two-layer theory of adapters holds."""
+    if last.get("saddle") is None:
+        return []
+    told, share, top = last["saddle"], last["saddle_share"], last["sharpness"][0]
+    if abs(told / top - 1) >= AGREE:
+        return [
+            f"Adapters are away from A = B = 0, where their curvature would be {told:.3g}: of the sharpness {top:.3g} "
+            f"their own product makes {100 * share:.2g} %, and the network's curvature the rest. Formulas of two-layer "
+            "networks do not tell it."
+        ]
+    words = (
+        f"Fresh adapters are on a saddle: curvatures ± {told:.3g} = |dL/dW| in {about['layers'][last['saddle_layer']]}"
+    )
+    if last.get("lr") is None:
+        return [f"{words}."]
+    words += f"; at lr {last['lr']:.3g} plain descent leaves it by a factor {1 + last['lr'] * told:.4g} a step"
+    gone = last.get("escape")
+    after = (
+        "and never from here, where nothing grows" if gone is None or math.isinf(gone) else f"after {gone:.2g} steps"
+    )
+    if "adaptive" in last:
+        return [f"{words}, {after}; Adam moves by lr an entry, at {100 * last['ratio']:.2g} % of its own threshold."]
+    return [f"{words}, {after}."]
+
+
+def _regimes(last: dict[str, Any]) -> list[str]:
+    """How much the tangent kernels of products have grown since the first look."""
+    found = [Regime.of_growth(max(growth, 1 / growth)) for growth in last.get("growth", []) if growth]
+    if not found:
+        return []
+    counts = ", ".join(f"{found.count(one)} {one}" for one in Regime if one in found)
+    return [f"Products of two matrices so far: {counts}, by the growth of |W_1|² + |W_2|² since the start."]
+
+
+def _collapse(last: dict[str, Any]) -> list[str]:
+    """Whether a model says the same of everything."""
+    spread, wanted = last.get("output_spread"), last.get("label_spread")
+    if spread is None or wanted is None or spread >= _COLLAPSED * wanted:
+        return []
+    return [
+        f"Collapsed: outputs are {last['output_mean']:.3g} ± {spread:.1g} where labels differ by {wanted:.2g}, one "
+        "constant for every sample; a correlation with labels means nothing. Begin with an output bias at their mean."
+    ]
 
 
 def _balance(about: dict[str, Any], looks: list[dict[str, Any]]) -> list[str]:
