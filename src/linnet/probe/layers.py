@@ -25,11 +25,9 @@ class Layer(NamedTuple):
         """The largest singular values of the product, by thin factors where there are two."""
         with torch.no_grad():
             parts = [factor.detach().double() for factor in self.factors]
-            if len(parts) == 1:
-                small = parts[0]
-            else:  # B A = Q_b (R_b R_a^T) Q_a^T
-                small = torch.linalg.qr(parts[1])[1] @ torch.linalg.qr(parts[0].T)[1].T
-            return self.scale * torch.linalg.svdvals(small)
+            if len(parts) == 2:  # B A = Q_b (R_b R_a^T) Q_a^T
+                parts = [torch.linalg.qr(parts[1])[1] @ torch.linalg.qr(parts[0].T)[1].T]
+            return self.scale * torch.linalg.svdvals(parts[0])
 
     def imbalance(self) -> torch.Tensor | None:
         """W_1 W_1^T - W_2^T W_2 of two factors: a constant of gradient flow."""
@@ -77,7 +75,9 @@ def _adapters(model: torch.nn.Module) -> Iterator[Layer]:
             if kind in second:
                 factor = getattr(module, "scaling", {}).get(kind, 1.0)
                 label = name if len(first) == 1 else f"{name} ({kind})"
-                yield Layer(label, (first[kind].weight, second[kind].weight), float(factor))
+                below, above = first[kind].weight, second[kind].weight
+                if isinstance(below, torch.Tensor) and isinstance(above, torch.Tensor):
+                    yield Layer(label, (below, above), float(factor))
 
 
 def _chains(model: torch.nn.Module) -> Iterator[Layer]:

@@ -1,6 +1,6 @@
 """What a probe has seen, in sentences."""
 
-import math
+import itertools
 from typing import Any
 
 from linnet.probe.record import Record
@@ -12,11 +12,24 @@ _WINDOW = 50
 
 def verdict(record: Record) -> list[str]:
     """Where the training stands to its edge, and what it has done to the layers."""
-    steps = [line for line in record.lines if line["kind"] == "step"]
-    looks = [line for line in record.lines if line["kind"] == "look"]
+    steps, looks = record.steps, record.looks
     if not looks:
         return ["Nothing was looked at yet."]
     return [*_edge(steps, looks), *_saddle(looks), *_balance(record.about, looks)]
+
+
+def line(record: Record) -> str:
+    """Where it stands, in one line."""
+    steps, looks = record.steps[-_WINDOW:], record.looks[-1:]
+    told = [f"step {steps[-1]['step']}"] if steps else ["no step yet"]
+    for name, text in (("loss", "loss"), ("flip", "turn")):
+        if steps and steps[-1].get(name) is not None:
+            told.append(f"{text} {steps[-1][name]:.3g}")
+    for look in looks:
+        told.append(f"sharpness {look['sharpness'][0]:.3g} at step {look['step']}")
+        if look.get("ratio") is not None:
+            told.append(f"{look['ratio']:.0%} of the edge")
+    return " · ".join(told)
 
 
 def swings(steps: list[dict[str, Any]]) -> float:
@@ -26,7 +39,7 @@ def swings(steps: list[dict[str, Any]]) -> float:
     if turned:
         return sum(turned) / len(turned)
     losses = [line["loss"] for line in last if line.get("loss") is not None]
-    rises = [b > a for a, b in zip(losses, losses[1:], strict=False)]
+    rises = [b > a for a, b in itertools.pairwise(losses)]
     return sum(rises) / len(rises) if rises else 0.0
 
 
@@ -34,8 +47,11 @@ def _edge(steps: list[dict[str, Any]], looks: list[dict[str, Any]]) -> list[str]
     last = looks[-1]
     top, error = last["sharpness"][0], last["residual"][0]
     measured = f"sharpness {top:.3g} ± {error:.1g}"
-    if last.get("threshold") is None or last.get("ratio") is None or math.isnan(last["ratio"]):
-        return [f"At step {last['step']}: {measured}. Give lr, or the optimiser, to compare it with the edge."]
+    if last.get("ratio") is None:
+        return [
+            f"At step {last['step']}: {measured}. There is no edge to compare it with: give lr, or an optimiser that "
+            "is SGD, Adam or AdamW and has made a step."
+        ]
     edge, lr = last["threshold"], last["lr"]
     if "adaptive" in last:
         measured = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
