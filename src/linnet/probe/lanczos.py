@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import torch
 
+_ROUNDING = 10  # units of rounding that a product is allowed, of the largest value
+
 
 class Ends(NamedTuple):
-    """The largest eigenvalues, descending, with residuals |H v - value v|: an eigenvalue is so near. Then the lowest."""
+    """The largest eigenvalues, descending, with residuals |H v - value v|: an eigenvalue is so near; the lowest."""
 
     values: torch.Tensor
     residuals: torch.Tensor
@@ -18,50 +20,59 @@ class Ends(NamedTuple):
 
 
 def ends(
-    product: Callable[[torch.Tensor], torch.Tensor], first: torch.Tensor, *, count: int, matvecs: int, tol: float
+    product: Callable[[torch.Tensor], torch.Tensor],
+    first: torch.Tensor,
+    *,
+    good: int,
+    matvecs: int,
+    tol: float,
+    kept: int = 1,
 ) -> Ends:
-    """The `count` largest eigenvalues of a symmetric map, until the residual of the first is below tol times its size.
+    """The `kept` largest eigenvalues of a symmetric map, until the residuals of the first `good` are below tol times
+    the largest; residuals tell how far the others are. An eigenvalue of many vectors is found once.
 
-    Krylov vectors are kept orthogonal, twice for the sake of rounding. The others' residuals tell how far they are.
+    Krylov vectors are kept orthogonal, twice for the sake of rounding.
     """
-    size = first.numel()
-    most = min(matvecs, size)
-    basis = first.new_zeros((0, size))
+    most = min(matvecs, first.numel())
+    basis = first.new_empty((min(most, 16), first.numel()))
     diagonal: list[float] = []
     coupling: list[float] = []
     rest, norm = first, float(torch.linalg.vector_norm(first))
     if not norm > 0:
-        rest, norm = torch.ones_like(first), size**0.5
-    values = vectors = residuals = torch.zeros(0)
-    for step in range(most):
-        vector = rest / norm
-        basis = torch.cat([basis, vector[None]])
-        image = product(vector)
-        diagonal.append(float(image @ vector))
-        rest = image
+        rest, norm = torch.ones_like(first), first.numel() ** 0.5
+    while True:
+        step = len(diagonal)
+        if step == len(basis):
+            basis = torch.cat([basis, basis.new_empty((min(most - step, step), first.numel()))])
+        torch.div(rest, norm, out=basis[step])
+        rest = product(basis[step])
+        diagonal.append(float(rest @ basis[step]))
         for _ in range(2):
-            rest = rest - (basis @ rest) @ basis
+            rest = rest - (basis[: step + 1] @ rest) @ basis[: step + 1]
         norm = float(torch.linalg.vector_norm(rest))
-        small = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-        if coupling:
-            beside = torch.tensor(coupling, dtype=torch.float64)
-            small = small + torch.diag(beside, 1) + torch.diag(beside, -1)
-        values, vectors = torch.linalg.eigh(small)
-        residuals = norm * vectors[-1].abs()
+        values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, coupling))
         largest = float(values.abs().max())
-        ended = norm <= 10 * torch.finfo(first.dtype).eps * largest
-        if ended or (float(residuals[-1]) <= tol * abs(float(values[-1])) and step + 1 >= min(count, most)):
+        rounding = _ROUNDING * torch.finfo(first.dtype).eps * largest
+        residuals = norm * vectors[-1].abs() + rounding
+        settled = step + 1 >= good and bool(
+            (residuals[-good:] <= max(tol * abs(float(values[-1])), 2 * rounding)).all()
+        )
+        if settled or norm <= rounding or step + 1 == most:
             break
         coupling.append(norm)
-    kept = min(count, len(values))
-    vectors = vectors.to(first)
-    top = vectors[:, -1] @ basis
-    mixed = sum(0.1**i * vectors[:, -1 - i] for i in range(min(3, len(values))))
+    there, vectors = basis[: step + 1], vectors.to(first)
+    top = vectors[:, -1] @ there
+    weights = vectors[:, -3:] @ vectors.new_tensor([0.01, 0.1, 1.0])[-vectors.shape[1] :]
     return Ends(
         values=values.flip(0)[:kept],
         residuals=residuals.flip(0)[:kept],
         lowest=float(values[0]),
         vector=top / torch.linalg.vector_norm(top),
-        next=mixed @ basis,
+        next=weights @ there,
         products=len(diagonal),
     )
+
+
+def _tridiagonal(diagonal: list[float], coupling: list[float]) -> torch.Tensor:
+    beside = torch.tensor(coupling, dtype=torch.float64)
+    return torch.diag(torch.tensor(diagonal, dtype=torch.float64)) + torch.diag(beside, 1) + torch.diag(beside, -1)

@@ -1,6 +1,6 @@
 """What a probe has seen: lines of JSON in a folder, written while training goes on, and a dataset made of them.
 
-    FOLDER/probe.json      what was probed: "format" 1, parameters, device, optimiser, layers
+    FOLDER/probe.json      what was probed: "format" 1, parameters, precision, device, layers
     FOLDER/looks.jsonl     a line for each step ("kind": "step") and for each look ("kind": "look")
 
 A line is whole once it is written; a last one that a killed run has cut short is left out.
@@ -8,26 +8,27 @@ A line is whole once it is written; a last one that a killed run has cut short i
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from linnet._check import InputError
-from linnet._files import dumps, put, writing
+from linnet._files import dumps, plain, put, refusal, writing
 
 if TYPE_CHECKING:
     import xarray
 
 FORMAT = 1
 ABOUT, LINES = "probe.json", "looks.jsonl"
+_EIGENVALUES = ("sharpness", "residual")  # what has a number for each of them; other rows are those of the layers
 
 
 class Record:
     """The lines of one probe, in memory and in a folder if there is one."""
 
-    def __init__(self, about: Mapping[str, Any], folder: str | os.PathLike[str] | None):
+    def __init__(self, about: Mapping[str, Any], folder: str | os.PathLike[str] | None = None):
         self.about, self.lines = {"format": FORMAT, **about}, list[dict[str, Any]]()
         self._file: Any = None
         if folder is None:
@@ -38,58 +39,77 @@ class Record:
             if (place / LINES).exists():
                 raise InputError(f"folder = {str(folder)!r} is not allowed: it has the record of another probe.")
             put(place / ABOUT, dumps(self.about))
-            self._file = (place / LINES).open("w", encoding="utf-8")
+            self._file = (place / LINES).open("wb", buffering=0)  # a line is on the disk when `add` returns
 
-    def add(self, lines: list[dict[str, Any]]) -> None:
-        """Keeps these lines, on the disk before it returns."""
-        self.lines += lines
-        if self._file is not None and lines:
-            try:
-                self._file.write("".join(json.dumps(_plain(line)) + "\n" for line in lines))
-                self._file.flush()
-            except (OSError, ValueError):
-                self._file = None  # a full disk does not end a training; what is in memory stays
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """What was seen at every step."""
+        return [line for line in self.lines if line["kind"] == "step"]
+
+    @property
+    def looks(self) -> list[dict[str, Any]]:
+        """What was seen at the looks."""
+        return [line for line in self.lines if line["kind"] == "look"]
+
+    def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Keeps these lines. Where the disk refuses them they stay in memory, and so do all that follow."""
+        new = [plain(line) for line in lines]
+        self.lines += new
+        if self._file is None:
+            return
+        text = memoryview("".join(json.dumps(line) + "\n" for line in new).encode())
+        try:
+            while text:
+                text = text[self._file.write(text) :]
+        except OSError as error:
+            name = self._file.name
+            self.close()
+            why = refusal(error).partition(";")[0]
+            raise InputError(f"{name!r} cannot be written: {why}. What follows stays in memory.") from None
 
     def close(self) -> None:
+        """Writes no more."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def read(folder: str | os.PathLike[str]) -> Record:
-    """The record that a probe has written."""
+    """The record that a probe has written, of a training that goes on as well."""
     place = Path(folder)
     try:
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         text = (place / LINES).read_text(encoding="utf-8")
     except (OSError, ValueError):
         raise InputError(f"folder = {str(folder)!r} is not allowed: there is no record of a probe.") from None
-    if about.get("format") != FORMAT:
-        raise InputError(f"{str(folder)!r} has format {about.get('format')}: this version of Linnet reads {FORMAT}.")
-    found = Record({}, None)
-    found.about = about
-    for i, line in enumerate(whole := text.split("\n")):
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise InputError(f"{str(place / ABOUT)!r} is not of format {FORMAT}: this version of Linnet reads no other.")
+    found = Record(about)
+    *whole, last = text.split("\n")
+    for i, line in enumerate([*whole, last]):
         try:
-            if line:
-                found.lines.append(json.loads(line))
+            found.lines += [json.loads(line)] if line else []
         except ValueError:
-            if i < len(whole) - 1:
+            if i < len(whole):
                 raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} cannot be read.") from None
     return found
 
 
 def dataset(record: Record) -> "xarray.Dataset":
-    """An `xarray.Dataset`: what was seen at every step along `step`, what at the looks along `look`."""
+    """An `xarray.Dataset`: what was seen at every step along `step`, what at the looks along `look`; NaN is unknown.
+
+    Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`.
+    """
     import xarray
 
     data: dict[str, Any] = {}
-    coords: dict[str, Any] = {}
-    for axis in ("step", "look"):
-        lines = [line for line in record.lines if line["kind"] == axis]
+    coords: dict[str, Any] = {"layer": record.about["layers"]}
+    for axis, lines in (("step", record.steps), ("look", record.looks)):
         coords[axis] = [line["step"] for line in lines]
         for name in dict.fromkeys(name for line in lines for name in line if name not in ("kind", "step")):
             rows = _stacked([line.get(name) for line in lines])
-            data[name] = ((axis, *(f"{name}_{i}" for i in range(1, rows.ndim))), rows)
+            inner = ("eigenvalue",) if name in _EIGENVALUES else ("layer", "value")
+            data[name] = ((axis, *inner[: rows.ndim - 1]), rows)
     return xarray.Dataset(data, coords=coords, attrs={"about": json.dumps(record.about)})
 
 
@@ -98,18 +118,9 @@ def _stacked(values: list[Any]) -> np.ndarray:
     rows = [np.asarray(np.nan if value is None else value, dtype=float) for value in values]
     most = max(row.ndim for row in rows)
     rows = [row.reshape((1,) * (most - row.ndim) + row.shape) for row in rows]
-    out = np.full((len(rows), *np.max([row.shape for row in rows], axis=0).astype(int)), np.nan)
+    shape = np.max([row.shape for row in rows], axis=0).astype(int) if most else ()
+    out = np.full((len(rows), *shape), np.nan)
     for i, row in enumerate(rows):
-        out[(i, *(slice(n) for n in row.shape))] = row
+        where: tuple[int | slice, ...] = (i, *map(slice, row.shape))
+        out[where] = row
     return out
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold; numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

@@ -6,7 +6,6 @@ each r times. Near it descent is linear: with G = sum_i sigma_i u_i v_i^T, a = A
 grows by 1 + lr s sigma_i a step, a + b by 1 - lr s sigma_i, and the loss falls as sum_i s sigma_i a.b does.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +16,8 @@ from linnet._check import InputError
 from linnet.probe.lanczos import Ends
 from linnet.probe.layers import Layer, spectral_norm
 from linnet.probe.surface import Surface
+from linnet.probe.words import AGREE
 
-AGREE = 0.05  # of the measured sharpness: adapters are on their saddle
 FALL = 0.05  # of the loss, at which the saddle is left
 _SLOWEST = 0.5  # of the fastest growth: slower ones come too late to matter
 
@@ -101,8 +100,10 @@ def share(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], parts:
     return total
 
 
-def escape(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], loss: float, lr: float, top: float) -> float:
-    """Steps of plain descent until the loss is 5 % lower, to first order in the products; inf where nothing grows."""
+def escape(
+    layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], loss: float, lr: float, top: float
+) -> float | None:
+    """Steps of plain descent until the loss is 5 % lower, to first order in the products; None where nothing grows."""
     rows = []
     for layer, slope in zip(layers, slopes, strict=True):
         if slope is None or layer.scale * float(torch.linalg.matrix_norm(slope)) < _SLOWEST * top:
@@ -112,7 +113,7 @@ def escape(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], loss:
         a, b = right @ first.T, left.T @ second
         rows.append(torch.stack([layer.scale * values, ((a - b) ** 2).sum(1), ((a + b) ** 2).sum(1)]).cpu().numpy())
     if not rows or not loss > 0 or not lr > 0:
-        return math.inf
+        return None
     curvature, growing, fading = np.concatenate(rows, axis=1)
     grow, fade = np.log1p(lr * curvature), np.log(np.maximum(np.abs(1 - lr * curvature), 1e-300))
 
@@ -125,7 +126,7 @@ def escape(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], loss:
     while fallen(most) < wanted:
         most *= 2
         if most > 1e15:
-            return math.inf
+            return None
     least = 0.0
     while most - least > 1e-3 * max(most, 1.0):
         middle = (least + most) / 2

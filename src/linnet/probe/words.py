@@ -1,26 +1,39 @@
 """What a probe has seen, in sentences."""
 
-import math
+import itertools
 from typing import Any
 
 from linnet.probe.record import Record
-from linnet.probe.saddle import AGREE
 from linnet.theory.regime import Regime
 
 _EDGE = 0.9  # of the threshold, above which a training is at its edge if it also swings
 _SWINGS = 0.1  # share of steps that go up, or have turned, at the edge
 _WINDOW = 50
+AGREE = 0.05  # of the measured sharpness, by which adapters on their saddle have another one
 _COLLAPSED = 1e-3  # of the labels' spread, below which outputs are one constant
 
 
 def verdict(record: Record) -> list[str]:
     """Where the training stands to its edge, and what it has done to the layers."""
-    steps = [line for line in record.lines if line["kind"] == "step"]
-    looks = [line for line in record.lines if line["kind"] == "look"]
+    steps, looks = record.steps, record.looks
     if not looks:
         return ["Nothing was looked at yet."]
     saddle = _adapters(record.about, looks[-1]) or _saddle(looks)
     return [*_edge(steps, looks), *saddle, *_balance(record.about, looks), *_regimes(looks[-1]), *_collapse(looks[-1])]
+
+
+def line(record: Record) -> str:
+    """Where it stands, in one line."""
+    steps, looks = record.steps[-_WINDOW:], record.looks[-1:]
+    told = [f"step {steps[-1]['step']}"] if steps else ["no step yet"]
+    for name, text in (("loss", "loss"), ("flip", "turn")):
+        if steps and steps[-1].get(name) is not None:
+            told.append(f"{text} {steps[-1][name]:.3g}")
+    for look in looks:
+        told.append(f"sharpness {look['sharpness'][0]:.3g} at step {look['step']}")
+        if look.get("ratio") is not None:
+            told.append(f"{look['ratio']:.0%} of the edge")
+    return " · ".join(told)
 
 
 def swings(steps: list[dict[str, Any]]) -> float:
@@ -30,7 +43,7 @@ def swings(steps: list[dict[str, Any]]) -> float:
     if turned:
         return sum(turned) / len(turned)
     losses = [line["loss"] for line in last if line.get("loss") is not None]
-    rises = [b > a for a, b in zip(losses, losses[1:], strict=False)]
+    rises = [b > a for a, b in itertools.pairwise(losses)]
     return sum(rises) / len(rises) if rises else 0.0
 
 
@@ -38,8 +51,11 @@ def _edge(steps: list[dict[str, Any]], looks: list[dict[str, Any]]) -> list[str]
     last = looks[-1]
     top, error = last["sharpness"][0], last["residual"][0]
     measured = f"sharpness {top:.3g} ± {error:.1g}"
-    if last.get("threshold") is None or last.get("ratio") is None or math.isnan(last["ratio"]):
-        return [f"At step {last['step']}: {measured}. Give lr, or the optimiser, to compare it with the edge."]
+    if last.get("ratio") is None:
+        return [
+            f"At step {last['step']}: {measured}. There is no edge to compare it with: give lr, or an optimiser that "
+            "is SGD, Adam or AdamW and has made a step."
+        ]
     edge, lr = last["threshold"], last["lr"]
     if "adaptive" in last:
         measured = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
@@ -81,9 +97,7 @@ def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
         return [f"{words}."]
     words += f"; at lr {last['lr']:.3g} plain descent leaves it by a factor {1 + last['lr'] * told:.4g} a step"
     gone = last.get("escape")
-    after = (
-        "and never from here, where nothing grows" if gone is None or math.isinf(gone) else f"after {gone:.2g} steps"
-    )
+    after = "but not from here, where nothing grows" if gone is None else f"after {gone:.2g} steps"
     if "adaptive" in last:
         return [f"{words}, {after}; Adam moves by lr an entry, at {100 * last['ratio']:.2g} % of its own threshold."]
     return [f"{words}, {after}."]
