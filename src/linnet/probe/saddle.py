@@ -41,7 +41,7 @@ def adapters(surface: Surface, layers: Sequence[Layer], top: Ends, loss: float, 
         id(weight): part.reshape(weight.shape)
         for weight, part in zip(surface.weights, torch.split(top.vector, sizes), strict=True)
     }
-    line = {"saddle": found.sharpness, "saddle_layer": found.layer}
+    line: dict[str, Any] = {"saddle": found.sharpness, "saddle_layer": found.layer}
     line["saddle_share"] = share(layers, slopes, parts) / measured
     if lr is not None and abs(found.sharpness / measured - 1) < AGREE:
         line["escape"] = escape(layers, slopes, loss, lr, found.sharpness)
