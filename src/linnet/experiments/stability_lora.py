@@ -5,6 +5,7 @@ The loss is the mean of (f - y)^2 over pairs of sentences with scores 0 to 5, th
 """
 
 import importlib.util
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -146,9 +147,11 @@ class Fig20(Tuned):
             "preconditioned sharpness / Adam's threshold, largest": at_most(float(adaptive.max()), 1),
             "preconditioned sharpness / Adam's threshold, from the middle on": at_most(float(adaptive[-2:].max()), 0.1),
         }
+        # pairs differ in their outputs by a few hundredths, which small batches average less well
+        most = 0.05 * max(1.0, math.sqrt(64 / self.batch))
         early = np.abs(data["loss"] - data["constant"]).values[:, :_EARLY]
-        found["all ranks: batch losses minus those of a constant, first 8 steps"] = at_most(early[:, :8].max(), 0.05)
-        found["smallest rank: batch losses minus those of a constant, first 16 steps"] = at_most(early[0].max(), 0.05)
+        found["all ranks: batch losses minus those of a constant, first 8 steps"] = at_most(early[:, :8].max(), most)
+        found["smallest rank: batch losses minus those of a constant, first 16 steps"] = at_most(early[0].max(), most)
         for rank in self.ranks:
             one = data.sel(rank=rank)
             rises, alike = _rises(one["loss"].values), _rises(one["constant"].values)
