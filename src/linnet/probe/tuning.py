@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from linnet import _pool
 from linnet import data as sets
 from linnet._check import InputError
 from linnet.probe.probe import Probe
@@ -70,7 +69,6 @@ class Bench:
     """A pre-trained model and encoded pairs, ready to be tuned again and again from the same weights."""
 
     def __init__(self, asked: Setting):
-        torch.set_num_threads(_pool.cores())
         self.asked = asked
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         transformers = importlib.import_module("transformers")
@@ -78,7 +76,7 @@ class Bench:
         transformers.utils.logging.disable_progress_bar()
         try:
             self.tokens = transformers.AutoTokenizer.from_pretrained(asked.model)
-            self.model = transformers.AutoModel.from_pretrained(asked.model, dtype=torch.float32)
+            self.model = transformers.AutoModel.from_pretrained(asked.model).float()
         except (OSError, ValueError, KeyError):
             raise InputError(
                 f"model = {asked.model!r} is not allowed: it is neither a folder with a pre-trained model nor one that "
