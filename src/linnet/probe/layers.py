@@ -90,6 +90,9 @@ def _chains(model: torch.nn.Module) -> Iterator[Layer]:
         while i < len(inner) - 1:
             (below, first), (above, second) = inner[i], inner[i + 1]
             if isinstance(first, torch.nn.Linear) and isinstance(second, torch.nn.Linear):
-                yield Layer(f"{name}.{below} and {above}".lstrip("."), (first.weight, second.weight))
-                i += 1
+                # not by .weight, which a parametrisation may compute, and change its buffers by it
+                matrices = first._parameters.get("weight"), second._parameters.get("weight")
+                if matrices[0] is not None and matrices[1] is not None:
+                    yield Layer(f"{name}.{below} and {above}".lstrip("."), (matrices[0], matrices[1]))
+                    i += 1
             i += 1
