@@ -205,8 +205,9 @@ class Probe:
             raise InputError(f"the loss on its batch is {point.loss} at step {step}, or its gradient is not finite.")
         found = self._ends("plain", point.product, point.gradient, kept=max(_KEPT, self._good))
         line = {**_curvature(point, found), **self._along(step, point)}
+        line |= {} if rule.lr is None else {"lr": rule.lr}
         if (threshold := rule.threshold) is not None:
-            line |= {"lr": rule.lr, "threshold": threshold}
+            line["threshold"] = threshold
             root = self._stepper.root(rule, self.surface.dtype) if self._stepper is not None else None
             if root is None:
                 line["ratio"] = line["sharpness"][0] / threshold
