@@ -77,7 +77,7 @@ def test_json_has_all_of_it(typed, tmp_path):
             "Below the edge: sharpness 5 ± 0.01 against 20 at lr 0.1. Curvature bears an lr up to 0.4, 4",
         ),
         ({"rule": False}, "There is no edge to compare it with: give lr"),
-        ({"lowest": -15.0}, "Near a saddle: the lowest curvature is -15, the highest 20.5."),
+        ({"lowest": -15.0}, "Near a saddle: the lowest curvature is -15 or less, the highest 20.5."),
         ({"drift": 0.01}, "Factors are as balanced as they began"),
         ({"looks": 0}, "Nothing was looked at yet."),
     ],

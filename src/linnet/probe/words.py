@@ -76,7 +76,7 @@ def _saddle(looks: list[dict[str, Any]]) -> list[str]:
     last = looks[-1]
     top, low = last["sharpness"][0], last["lowest"]
     if low < 0 and -low > 0.5 * max(top, 0.0):
-        return [f"Near a saddle: the lowest curvature is {low:.3g}, the highest {top:.3g}."]
+        return [f"Near a saddle: the lowest curvature is {low:.3g} or less, the highest {top:.3g}."]
     return []
 
 
