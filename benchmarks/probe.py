@@ -74,12 +74,12 @@ def cases(folder: str | None) -> dict[str, tuple[nn.Module, Any]]:
 
 
 def seconds(call: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
-    """The best of a few repetitions, and what the last one returned."""
+    """The computing time of the best of a few repetitions, and what the last one returned."""
     best, value = float("inf"), None
     for _ in range(repeats):
-        began = time.perf_counter()
+        began = time.process_time()
         value = call()
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.process_time() - began)
     return best, value
 
 
@@ -144,7 +144,7 @@ def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[s
         probe.look(0)
         return probe.record.looks[0]
 
-    repeats = 1 if unit > 0.3 else 3
+    repeats = 2 if unit > 0.2 else 3
     spent, cold = seconds(look, repeats)
     probe = Probe(model, mse, batch, every=2, tol=TOL, matvecs=MOST)
     probe.look(0)
