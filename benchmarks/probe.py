@@ -5,10 +5,10 @@
 
 A look has the top eigenvalue to a relative residual of 2e-3, five values, the layers' spectra and balance; one from
 cold and one from where the look before has ended, after a step of training. Beside it, at the same residual and from a
-random start: power iteration with a double backward for each product, as pytorch-hessian-eigenthings makes it, and
-that package's Lanczos, told beforehand how many products it will need; fused attention is switched off for them, since
-it has no second derivative. `--model`: a pre-trained encoder of transformers, such as MiniLM, on 16 sentences of 16
-tokens.
+random start: its top eigenvalue alone; power iteration with a double backward for each product, as
+pytorch-hessian-eigenthings makes it; and that package's Lanczos, told beforehand how many products it will need. Fused
+attention is switched off for them, since it has no second derivative. `--model`: a pre-trained encoder of transformers,
+such as MiniLM, on 16 sentences of 16 tokens. Computing time on one core: OMP_NUM_THREADS=1.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linnet.probe import Probe
+from linnet.probe.lanczos import Ends, ends
 
 try:
     from hessian_eigenthings import HessianOperator, lanczos
@@ -81,6 +82,13 @@ def seconds(call: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
         value = call()
         best = min(best, time.process_time() - began)
     return best, value
+
+
+def eigenvalue(probe: Probe) -> Ends:
+    """What a look does for the top eigenvalue, from a random start as the others."""
+    point = probe.surface.here()
+    start = torch.randn(point.gradient.shape, generator=torch.Generator().manual_seed(0))
+    return ends(point.product, start, good=1, kept=1, matvecs=MOST, tol=TOL)
 
 
 def power(model: nn.Module, batch: Any) -> tuple[float, float, int]:
@@ -150,6 +158,8 @@ def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[s
     probe.look(0)
     step()
     warm, _ = seconds(lambda: probe.look(1), 1)
+    alone, top = seconds(lambda: eigenvalue(probe), repeats)
+    row("its top eigenvalue alone", alone, float(top.values[0]), float(top.residuals[0] / top.values[0]), top.products)
     for what, time_, line in (("a look", spent, cold), ("a second look", warm, probe.record.looks[-1])):
         row(what, time_, line["sharpness"][0], line["residual"][0] / line["sharpness"][0], line["products"])
     with sdpa_kernel(SDPBackend.MATH):

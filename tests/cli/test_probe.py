@@ -46,7 +46,7 @@ def test_a_record_is_told_drawn_and_put_on_a_page(typed, tmp_path):
     code, out, errors = typed("run", "--out", "picture.png", "--report", "page", columns=100)
     assert (code, errors) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("At the edge since step 40: sharpness 20.5 ± 0.01 against 20 at lr 0.1.")
+    assert lines[0].startswith("At the edge since step 40: sharpness 20.5 ± 0.01 against 20 at lr 0.1 (step 191).")
     assert "Factors have lost their balance: it drifted by 0.19 of their squares in 0 and 1." in out
     (head,) = [i for i, line in enumerate(lines) if line.split()[:1] == ["step"]]
     steps = [line.split()[0] for line in lines[head + 1 : head + 14]]
@@ -74,7 +74,7 @@ def test_json_has_all_of_it(typed, tmp_path):
     [
         (
             {"edge": False},
-            "Below the edge: sharpness 5 ± 0.01 against 20 at lr 0.1. Curvature bears an lr up to 0.4, 4",
+            "Below the edge: sharpness 5 ± 0.01 against 20 at lr 0.1 (step 191). Curvature bears an lr up to 0.4",
         ),
         ({"rule": False}, "There is no edge to compare it with: give lr"),
         ({"lowest": -15.0}, "Near a saddle: the lowest curvature is -15 or less, the highest 20.5."),

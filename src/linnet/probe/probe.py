@@ -146,7 +146,7 @@ class Probe:
         by the training's own gradients: (g_t - g_{t-1}) . d / |d|^2, a noisy one where their batches differ.
         """
         here, slope = self.surface.flat(), self.surface.slope()
-        if self._last is None or self._last[0].shape != here.shape:
+        if self._last is None or self._last[0].shape != here.shape or self._last[0].device != here.device:
             self._last = (here, slope, None)
             return {}
         place, before, went = self._last
@@ -231,7 +231,7 @@ class Probe:
         """The curvature along the step between two consecutive looks."""
         here = self.surface.flat()
         before, self._pair = self._pair, (step, here, point.gradient)
-        if before is None or before[0] != step - 1:
+        if before is None or before[0] != step - 1 or before[1].device != here.device:
             return {}
         moved = here - before[1]
         square = float(moved @ moved)

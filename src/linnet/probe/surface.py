@@ -39,9 +39,13 @@ class Surface:
         self.trouble = _trouble(trained)
         self._shapes = [] if self.trouble else [weight.shape for weight in self.weights]
         self.dtype = torch.float64 if any(w.dtype == torch.float64 for w in self.weights) else torch.float32
-        self.device = self.weights[0].device if self.weights else torch.device("cpu")
-        self._batch = _cast(batch, self.dtype)
+        self._batch, self._lies = _cast(batch, self.dtype), self.device
         self.walked = False  # whether all that the loss is made of was seen to have two derivatives
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is now: people move it."""
+        return self.weights[0].device if self.weights else torch.device("cpu")
 
     def flat(self) -> torch.Tensor:
         """A copy of the parameters as one vector."""
@@ -77,9 +81,8 @@ class Surface:
 
     def batch(self) -> Any:
         """The batch, where the model is now."""
-        if self.weights[0].device != self.device:
-            self.device = self.weights[0].device
-            self._batch = _mapped(self._batch, lambda value: value.to(self.device))
+        if self._lies != self.device:
+            self._batch, self._lies = _mapped(self._batch, lambda value: value.to(self.device)), self.device
         return self._batch
 
     @contextlib.contextmanager

@@ -58,8 +58,8 @@ def _edge(steps: list[dict[str, Any]], looks: list[dict[str, Any]]) -> list[str]
         measured = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
     pair = [look["ratio"] for look in looks[-2:]]
     mean = sum(pair) / len(pair)
-    told = f"{measured} against {edge:.3g} at lr {lr:.3g}"
-    if mean >= _EDGE and swings(steps) > _SWINGS:
+    told = f"{measured} against {edge:.3g} at lr {lr:.3g} (step {last['step']})"
+    if mean >= _EDGE and swings([line for line in steps if line["step"] <= last["step"]]) > _SWINGS:
         there = list(itertools.takewhile(lambda look: look["ratio"] >= _EDGE, reversed(looks))) or [last]
         return [
             f"At the edge since step {there[-1]['step']}: {told}. It swings there and trains on; with a smaller lr it "
