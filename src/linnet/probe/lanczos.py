@@ -31,7 +31,7 @@ def ends(
     """The `kept` largest eigenvalues of a symmetric map, until the residuals of the first `good` are below tol times
     the largest; residuals tell how far the others are. An eigenvalue of many vectors is found once.
 
-    Krylov vectors are kept orthogonal, twice for the sake of rounding.
+    Krylov vectors are kept orthogonal to all before them. `product` returns a new vector.
     """
     most = min(matvecs, first.numel())
     basis = first.new_empty((min(most, 16), first.numel()))
@@ -47,8 +47,11 @@ def ends(
         torch.div(rest, norm, out=basis[step])
         rest = product(basis[step])
         diagonal.append(float(rest @ basis[step]))
-        for _ in range(2):
-            rest = rest - (basis[: step + 1] @ rest) @ basis[: step + 1]
+        rest.sub_(basis[step], alpha=diagonal[-1])  # in place: new memory costs more than what is done to it
+        if coupling:
+            rest.sub_(basis[step - 1], alpha=coupling[-1])
+        there = basis[: step + 1]
+        rest.addmv_(there.T, there @ rest, alpha=-1)  # what rounding has left of the others
         norm = float(torch.linalg.vector_norm(rest))
         values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, coupling))
         largest = float(values.abs().max())
@@ -60,7 +63,7 @@ def ends(
         if settled or norm <= rounding or step + 1 == most:
             break
         coupling.append(norm)
-    there, vectors = basis[: step + 1], vectors.to(first)
+    vectors = vectors.to(first)
     top = vectors[:, -1] @ there
     weights = vectors[:, -3:] @ vectors.new_tensor([0.01, 0.1, 1.0])[-vectors.shape[1] :]
     return Ends(

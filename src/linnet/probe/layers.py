@@ -91,6 +91,12 @@ def spectral_norm(matrix: torch.Tensor) -> float:
     return float(torch.linalg.eigvalsh(small)[-1].clamp(min=0).sqrt())
 
 
+def _matrix(module: Any, name: str = "weight") -> torch.Tensor | None:
+    """A module's own parameter: not what a parametrisation computes for its name, and changes buffers by it."""
+    found: torch.Tensor | None = module._parameters.get(name) if isinstance(module, torch.nn.Module) else None
+    return found if found is not None and found.ndim == 2 else None
+
+
 def _kept(values: torch.Tensor) -> list[float]:
     kept = values[:_VALUES].tolist()
     return kept + [0.0] * (_VALUES - len(kept))
@@ -155,17 +161,16 @@ def _adapters(model: torch.nn.Module) -> Iterator[Layer]:
         first, second = getattr(module, "lora_A", None), getattr(module, "lora_B", None)
         if not isinstance(first, torch.nn.ModuleDict) or not isinstance(second, torch.nn.ModuleDict):
             continue
-        base = getattr(getattr(module, "base_layer", None), "weight", None)
+        base = _matrix(getattr(module, "base_layer", None))
         for kind in first:
-            if kind not in second or first[kind].weight.ndim != 2:
+            below, above = _matrix(first[kind]), _matrix(second[kind]) if kind in second else None
+            if below is None or above is None:
                 continue
             scale = float(getattr(module, "scaling", {}).get(kind, 1.0))
-            plain = base is not None and base.ndim == 2 and base.is_floating_point() and not base.requires_grad
+            plain = base is not None and base.is_floating_point() and not base.requires_grad
             changed = getattr(module, "use_dora", {}).get(kind, False) or getattr(module, "merged", False)
-            pair: list[Any] = [first[kind].weight, second[kind].weight]
-            factors = (Factor(pair[0]), Factor(pair[1]))
             label = name if len(first) == 1 else f"{name} ({kind})"
-            yield Layer(label, factors, scale, base if plain and not changed else None)
+            yield Layer(label, (Factor(below), Factor(above)), scale, base if plain and not changed else None)
 
 
 def _chains(model: torch.nn.Module) -> Iterator[Layer]:
@@ -178,9 +183,11 @@ def _chains(model: torch.nn.Module) -> Iterator[Layer]:
         while i < len(inner) - 1:
             (below, first), (above, second) = inner[i], inner[i + 1]
             if isinstance(first, torch.nn.Linear) and isinstance(second, torch.nn.Linear):
-                factors = (Factor(first.weight, first.bias), Factor(second.weight))
-                yield Layer(f"{name}.{below} and {above}".lstrip("."), factors)
-                i += 1
+                weights = _matrix(first), _matrix(second)
+                if weights[0] is not None and weights[1] is not None:
+                    factors = (Factor(weights[0], first.bias), Factor(weights[1]))
+                    yield Layer(f"{name}.{below} and {above}".lstrip("."), factors)
+                    i += 1
             i += 1
 
 
@@ -195,24 +202,26 @@ def _attention(model: torch.nn.Module) -> Iterator[Layer]:
             continue
         for query, key, value in (("query", "key", "value"), ("q_proj", "k_proj", "v_proj")):
             parts = [getattr(module, part, None) for part in (query, key, value)]
-            if all(isinstance(part, torch.nn.Linear) for part in parts):
+            if all(isinstance(part, torch.nn.Linear) and _matrix(part) is not None for part in parts):
                 yield from _linear_heads(model, name, module, parts)
 
 
 def _torch_heads(name: str, module: torch.nn.MultiheadAttention) -> Iterator[Layer]:
-    width, head = module.embed_dim, module.head_dim
-    bias = module.in_proj_bias
+    """Heads of PyTorch's own module; with inputs of three widths only where there are no biases, which are one vector."""
+    width, bias = module.embed_dim, module.in_proj_bias
+    whole, outputs = _matrix(module, "in_proj_weight"), _matrix(module.out_proj)
+    apart = [_matrix(module, f"{letter}_proj_weight") for letter in "qkv"]
     for i in range(module.num_heads):
-        own = slice(i * head, (i + 1) * head)
-        if module.in_proj_weight is not None:
+        own = slice(i * module.head_dim, (i + 1) * module.head_dim)
+        if whole is not None:
             shifts = [slice(j * width + own.start, j * width + own.stop) for j in range(3)]
-            query, key, value = (Factor(module.in_proj_weight, bias, rows) for rows in shifts)
-        elif bias is not None:  # three matrices, whose biases are one vector
-            return
+            query, key, value = (Factor(whole, bias, rows) for rows in shifts)
+        elif bias is None and all(weight is not None for weight in apart):
+            query, key, value = (Factor(weight, None, own) for weight in apart if weight is not None)
         else:
-            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-            query, key, value = (Factor(weight, None, own) for weight in weights)
-        yield from _head(f"{name}, head {i + 1}", query, key, value, Factor(module.out_proj.weight, columns=own))
+            return
+        after = None if outputs is None else Factor(outputs, columns=own)
+        yield from _head(f"{name}, head {i + 1}", query, key, value, after)
 
 
 def _linear_heads(model: torch.nn.Module, name: str, module: Any, parts: Any) -> Iterator[Layer]:
@@ -241,7 +250,7 @@ def _outputs(model: torch.nn.Module, name: str, module: Any) -> torch.nn.Linear 
     above = name.rpartition(".")[0]
     beside = getattr(model.get_submodule(above), "output", None) if name else None
     for found in (*(getattr(module, word, None) for word in ("o_proj", "out_proj")), getattr(beside, "dense", None)):
-        if isinstance(found, torch.nn.Linear):
+        if isinstance(found, torch.nn.Linear) and _matrix(found) is not None:
             return found
     return None
 

@@ -158,7 +158,7 @@ class Probe:
         by the training's own gradients: (g_t - g_{t-1}) . d / |d|^2, a noisy one where their batches differ.
         """
         here, slope = self.surface.flat(), self.surface.slope()
-        if self._last is None or self._last[0].shape != here.shape:
+        if self._last is None or self._last[0].shape != here.shape or self._last[0].device != here.device:
             self._last = (here, slope, None)
             return {}
         place, before, went = self._last
@@ -217,8 +217,9 @@ class Probe:
             raise InputError(f"the loss on its batch is {point.loss} at step {step}, or its gradient is not finite.")
         found = self._ends("plain", point.product, point.gradient, kept=max(_KEPT, self._good))
         line = {**_curvature(point, found), **self._along(step, point)}
+        line |= {} if rule.lr is None else {"lr": rule.lr}
         if (threshold := rule.threshold) is not None:
-            line |= {"lr": rule.lr, "threshold": threshold}
+            line["threshold"] = threshold
             root = self._stepper.root(rule, self.surface.dtype) if self._stepper is not None else None
             if root is None:
                 line["ratio"] = line["sharpness"][0] / threshold
@@ -245,7 +246,7 @@ class Probe:
         """The curvature along the step between two consecutive looks."""
         here = self.surface.flat()
         before, self._pair = self._pair, (step, here, point.gradient)
-        if before is None or before[0] != step - 1:
+        if before is None or before[0] != step - 1 or before[1].device != here.device:
             return {}
         moved = here - before[1]
         square = float(moved @ moved)

@@ -8,6 +8,7 @@ A line is whole once it is written; a last one that a killed run has cut short i
 
 import json
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class Record:
                 raise InputError(f"folder = {str(folder)!r} is not allowed: it has the record of another probe.")
             put(place / ABOUT, dumps(self.about))
             self._file = (place / LINES).open("wb", buffering=0)  # a line is on the disk when `add` returns
+            weakref.finalize(self, self._file.close)
 
     @property
     def steps(self) -> list[dict[str, Any]]:

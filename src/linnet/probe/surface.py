@@ -12,6 +12,7 @@ from linnet import _check
 from linnet._check import InputError
 
 Loss = Callable[[Any, Any], torch.Tensor]
+_ONCE = torch.autograd.function.once_differentiable(lambda *_: None).__code__  # all functions so marked share it
 
 
 class Surface:
@@ -38,8 +39,13 @@ class Surface:
         self.trouble = _trouble(trained)
         self._shapes = [] if self.trouble else [weight.shape for weight in self.weights]
         self.dtype = torch.float64 if any(w.dtype == torch.float64 for w in self.weights) else torch.float32
-        self.device = self.weights[0].device if self.weights else torch.device("cpu")
-        self._batch = _cast(batch, self.dtype)
+        self._batch, self._lies = _cast(batch, self.dtype), self.device
+        self.walked = False  # whether all that the loss is made of was seen to have two derivatives
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is now: people move it."""
+        return self.weights[0].device if self.weights else torch.device("cpu")
 
     def flat(self) -> torch.Tensor:
         """A copy of the parameters as one vector."""
@@ -91,9 +97,8 @@ class Surface:
 
     def batch(self) -> Any:
         """The batch, where the model is now."""
-        if self.weights[0].device != self.device:
-            self.device = self.weights[0].device
-            self._batch = _mapped(self._batch, lambda value: value.to(self.device))
+        if self._lies != self.device:
+            self._batch, self._lies = _mapped(self._batch, lambda value: value.to(self.device)), self.device
         return self._batch
 
     @contextlib.contextmanager
@@ -131,6 +136,9 @@ class Point:
         with _told("the loss cannot be computed on the probe's batch"), surface.apart():
             value = torch.func.functional_call(surface._whole, held, (surface.batch(),))
             _one_number(value)
+            if not surface.walked:
+                _twice(value)
+                surface.walked = True
             self._gradients = torch.autograd.grad(
                 value, self._weights, create_graph=True, allow_unused=True, materialize_grads=True
             )
@@ -222,6 +230,21 @@ def _one_number(value: Any) -> None:
         )
     if not value.requires_grad:
         raise InputError("loss_fn returns a number that does not depend on the parameters.")
+
+
+def _twice(value: torch.Tensor) -> None:
+    """Refuses functions that are marked as differentiable once: PyTorch may leave out their curvature in silence."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        function = getattr(node, "_forward_cls", None)
+        if function is not None and getattr(function.backward, "__code__", None) is _ONCE:
+            raise InputError(f"the loss cannot be differentiated twice: {function.__name__} is once_differentiable.")
+        waiting += [below for below, _ in node.next_functions]
 
 
 def _cast(batch: Any, dtype: torch.dtype) -> Any:

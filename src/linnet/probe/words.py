@@ -48,6 +48,7 @@ def swings(steps: list[dict[str, Any]]) -> float:
 
 
 def _edge(steps: list[dict[str, Any]], looks: list[dict[str, Any]]) -> list[str]:
+    looks = [look for look in looks if look.get("ratio") is not None] or looks[-1:]  # a schedule may end at lr 0
     last = looks[-1]
     top, error = last["sharpness"][0], last["residual"][0]
     measured = f"sharpness {top:.3g} ± {error:.1g}"
@@ -59,15 +60,19 @@ def _edge(steps: list[dict[str, Any]], looks: list[dict[str, Any]]) -> list[str]
     edge, lr = last["threshold"], last["lr"]
     if "adaptive" in last:
         measured = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
-    pair = [look["ratio"] for look in looks[-2:] if look.get("ratio") is not None]
+    pair = [look["ratio"] for look in looks[-2:]]
     mean = sum(pair) / len(pair)
-    told = f"{measured} against {edge:.3g} at lr {lr:.3g}"
-    near = [i for i, look in enumerate(looks) if look.get("ratio") is not None and look["ratio"] < _EDGE]
-    since = looks[near[-1] + 1]["step"] if near and near[-1] + 1 < len(looks) else looks[0]["step"]
-    if mean >= _EDGE and swings(steps) > _SWINGS:
-        return [f"At the edge since step {since}: {told}. It trains there, and swings; a larger lr will not settle."]
+    told = f"{measured} against {edge:.3g} at lr {lr:.3g} (step {last['step']})"
+    if mean >= _EDGE and swings([line for line in steps if line["step"] <= last["step"]]) > _SWINGS:
+        there = list(itertools.takewhile(lambda look: look["ratio"] >= _EDGE, reversed(looks))) or [last]
+        return [
+            f"At the edge since step {there[-1]['step']}: {told}. It swings there and trains on; with a smaller lr it "
+            "would be calm until curvature has risen to the new edge."
+        ]
     if mean >= 1:
         return [f"Above the edge: {told}. The next steps go apart in the sharpest direction until it flattens."]
+    if mean <= 0:
+        return [f"Below the edge: {told}. Nothing curves upwards here."]
     return [f"Below the edge: {told}. Curvature bears an lr up to {lr / mean:.3g}, {1 / mean:.2g} times this one."]
 
 
@@ -75,7 +80,7 @@ def _saddle(looks: list[dict[str, Any]]) -> list[str]:
     last = looks[-1]
     top, low = last["sharpness"][0], last["lowest"]
     if low < 0 and -low > 0.5 * max(top, 0.0):
-        return [f"Near a saddle: the lowest curvature is {low:.3g}, the highest {top:.3g}."]
+        return [f"Near a saddle: the lowest curvature is {low:.3g} or less, the highest {top:.3g}."]
     return []
 
 
