@@ -149,7 +149,7 @@ class Fig20(Tuned):
         }
         # pairs differ in their outputs by a few hundredths, which small batches average less well
         most = 0.05 * max(1.0, math.sqrt(64 / self.batch))
-        early = np.abs(data["loss"] - data["constant"]).values[:, :_EARLY]
+        early = np.abs(data["loss"].values - data["constant"].values)[:, :_EARLY]
         found["all ranks: batch losses minus those of a constant, first 8 steps"] = at_most(early[:, :8].max(), most)
         found["smallest rank: batch losses minus those of a constant, first 16 steps"] = at_most(early[0].max(), most)
         for rank in self.ranks:

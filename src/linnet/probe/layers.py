@@ -207,7 +207,7 @@ def _attention(model: torch.nn.Module) -> Iterator[Layer]:
 
 
 def _torch_heads(name: str, module: torch.nn.MultiheadAttention) -> Iterator[Layer]:
-    """Heads of PyTorch's own module; with inputs of three widths only where there are no biases, which are one vector."""
+    """Heads of PyTorch's own module; with three matrices only where no biases are: those are one vector."""
     width, bias = module.embed_dim, module.in_proj_bias
     whole, outputs = _matrix(module, "in_proj_weight"), _matrix(module.out_proj)
     apart = [_matrix(module, f"{letter}_proj_weight") for letter in "qkv"]
