@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray
 
 from linnet._check import InputError
 from linnet.experiments.experiment import find
@@ -57,6 +58,16 @@ def test_ranks_on_a_small_model(stsb, bert, tmp_path):
     assert all(finding.holds for name, finding in found.items() if "fixed batch" in name)
     # the first batch of all is that of a constant: no step was made yet
     assert float(np.abs(data["loss"] - data["constant"])[:, 0].max()) < 0.3
+    spoilt = asked.accept(
+        data.assign(
+            fixed=data["fixed"][:, ::-1].assign_coords(step=data["step"]),
+            sharpness=data["sharpness"] * 1.01,
+            lowest=data["lowest"] * 0.99,
+            constant=data["constant"][:, ::-1].assign_coords(step=data["step"]) + 1,
+            adaptive=data["threshold"],
+        )
+    )
+    assert not any(finding.holds for name, finding in spoilt.items() if name != "sharpness / (2/lr), largest")
     again = asked.run(tmp_path, lambda done, total: None, 1)
     np.testing.assert_allclose(data["loss"], again["loss"], rtol=1e-6)
     assert asked.draw(data).axes
@@ -70,6 +81,36 @@ def test_heads_on_a_small_model(stsb, bert, tmp_path):
     assert begin[1] - begin[0] == pytest.approx(np.mean(_scores(stsb)), abs=0.8)  # the mean of 24 of them
     assert len(asked.accept(data)) == 4  # those of a long run are not asked of a short one
     assert asked.draw(data).axes
+
+
+def test_what_must_hold_of_heads():
+    """Numbers as those of a pre-trained model, and with the two heads exchanged."""
+    asked = find(["stability/fig21"])[0]()
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0, 5, 200)
+    shape, checks = (2, len(asked.rates)), np.array([0, asked.steps])
+    mean = np.zeros((*shape, 2)) + np.array([0.86, scores.mean()])[:, None, None]
+    loss = scores.var() + (mean - scores.mean()) ** 2
+    loss[0, :, 0], loss[1, :, 1] = scores.var() + scores.mean() ** 2, 0.8
+    pearson = np.zeros((*shape, 2))
+    pearson[1, 1:, 1] = 0.7
+    axes = ("head", "lr", "check")
+    data = xarray.Dataset(
+        {
+            "loss": (("head", "lr", "step"), np.zeros((*shape, asked.steps))),
+            "mean": (axes, mean),
+            "spread": (axes, np.zeros((*shape, 2)) + np.array([1e-4, 0.7])[:, None, None]),
+            "pearson": (axes, pearson),
+            "development loss": (axes, loss),
+            "scores": ("pair", scores),
+        },
+        coords={"head": ["bias 0", "bias = mean score"], "lr": list(asked.rates), "check": checks},
+    )
+    assert all(finding.holds for finding in asked.accept(data).values())
+    fall = "no bias: loss at the end / at the start, largest lr"
+    other = asked.accept(data.isel(head=[1, 0]))
+    assert {name for name, finding in other.items() if finding.holds} == {fall, "no bias, lr 1e-05: |Pearson|"}
+    assert not asked.accept(data.isel(check=[1, 0]).assign_coords(check=checks))[fall].holds
 
 
 def _scores(folder):
