@@ -291,10 +291,11 @@ def paced(steps, *, budget=0.05, every=None, step=1.0, look=3.0, passing=0.0, ev
     pace, looks, spent = Pace(budget, every, clock), [], 0.0
     for t in range(steps):
         clock.now += step
-        clock.now += passing
-        pace.passed(passing)
+        if glance := passing * pace.glance():
+            clock.now += glance
+            spent += glance
+        pace.passed(glance)
         pace.noticed(*(events or {}).get(t, (0.9, 1.0)))
-        spent += passing
         if pace.due(t):
             clock.now += look
             spent += look
@@ -318,6 +319,22 @@ def test_looks_come_in_pairs_and_keep_to_their_budget():
 def test_what_is_done_at_every_step_counts_too(budget):
     _, share = paced(20000, budget=budget, passing=0.004)
     assert 0.4 * budget < share <= budget / 2
+
+
+def test_glances_that_are_dear_have_pauses_too():
+    clock = Clock()
+    pace, seen = Pace(0.05, None, clock), []
+    for t in range(3000):
+        clock.now += 1.0
+        if pace.glance():
+            clock.now += 0.4  # more than the whole budget, if it were at every step
+            pace.passed(0.4)
+            seen.append(t)
+    assert seen[:3] == [0, 1, 2]
+    assert all(seen[i + 1] - seen[i] == 1 for i in range(len(seen) - 1) if i % 3 < 2)  # three in a row
+    assert 0.0115 < 0.4 * len(seen) / 3000 < 0.0135
+    assert paced(30, every=10, passing=9.0)[0] == [0, 1, 10, 11, 20, 21]
+    assert Pace(0.05, 10, clock).glance()
 
 
 def test_cheap_looks_are_apart_all_the_same():

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 _ROUNDING = 10  # units of rounding that a product is allowed, of the largest value
+_PIECE = 2**12  # numbers that a CPU sums in their own precision: of millions the sum would lose a thousandth
 
 
 class Ends(NamedTuple):
@@ -17,6 +18,19 @@ class Ends(NamedTuple):
     vector: torch.Tensor  # of the first
     next: torch.Tensor  # where to begin next time
     products: int
+
+
+def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a . b, or each row of a with b, piece by piece; the pieces are summed in double precision."""
+    if a.device.type != "cpu":
+        return (a @ b).double()  # in a tree, which loses nothing
+    pieces = zip(torch.split(a, _PIECE, dim=-1), torch.split(b, _PIECE), strict=True)
+    return torch.stack([x @ y for x, y in pieces]).double().sum(0)
+
+
+def norm(a: torch.Tensor) -> torch.Tensor:
+    """The length of a vector."""
+    return inner(a, a).sqrt()
 
 
 def ends(
@@ -37,32 +51,32 @@ def ends(
     basis = first.new_empty((min(most, 16), first.numel()))
     diagonal: list[float] = []
     coupling: list[float] = []
-    rest, norm = first, float(torch.linalg.vector_norm(first))
-    if not norm > 0:
-        rest, norm = torch.ones_like(first), first.numel() ** 0.5
+    rest, size = first, float(norm(first))
+    if not size > 0:
+        rest, size = torch.ones_like(first), first.numel() ** 0.5
     while True:
         step = len(diagonal)
         if step == len(basis):
             basis = torch.cat([basis, basis.new_empty((min(most - step, step), first.numel()))])
-        torch.div(rest, norm, out=basis[step])
+        torch.div(rest, size, out=basis[step])
         rest = product(basis[step])
-        diagonal.append(float(rest @ basis[step]))
+        diagonal.append(float(inner(rest, basis[step])))
         rest.sub_(basis[step], alpha=diagonal[-1])  # in place: new memory costs more than what is done to it
         if coupling:
             rest.sub_(basis[step - 1], alpha=coupling[-1])
         there = basis[: step + 1]
-        rest.addmv_(there.T, there @ rest, alpha=-1)  # what rounding has left of the others
-        norm = float(torch.linalg.vector_norm(rest))
+        rest.addmv_(there.T, inner(there, rest).to(rest), alpha=-1)  # what rounding has left of the others
+        size = float(norm(rest))
         values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, coupling))
         largest = float(values.abs().max())
         rounding = _ROUNDING * torch.finfo(first.dtype).eps * largest
-        residuals = norm * vectors[-1].abs() + rounding
+        residuals = size * vectors[-1].abs() + rounding
         settled = step + 1 >= good and bool(
             (residuals[-good:] <= max(tol * abs(float(values[-1])), 2 * rounding)).all()
         )
-        if settled or norm <= rounding or step + 1 == most:
+        if settled or size <= rounding or step + 1 == most:
             break
-        coupling.append(norm)
+        coupling.append(size)
     vectors = vectors.to(first)
     top = vectors[:, -1] @ there
     weights = vectors[:, -3:] @ vectors.new_tensor([0.01, 0.1, 1.0])[-vectors.shape[1] :]
@@ -70,7 +84,7 @@ def ends(
         values=values.flip(0)[:kept],
         residuals=residuals.flip(0)[:kept],
         lowest=float(values[0]),
-        vector=top / torch.linalg.vector_norm(top),
+        vector=top / norm(top).to(top),
         next=weights @ there,
         products=len(diagonal),
     )

@@ -15,7 +15,7 @@ import torch
 from linnet import _check
 from linnet._check import InputError
 from linnet.probe import words
-from linnet.probe.lanczos import Ends, ends
+from linnet.probe.lanczos import Ends, ends, inner, norm
 from linnet.probe.layers import Layer, layers_of
 from linnet.probe.pace import Pace
 from linnet.probe.record import Record, dataset
@@ -120,7 +120,8 @@ class Probe:
         self._blind = not _first_rank()
         self._record = Record(about, None if self._blind else folder)
         self._waiting: list[dict[str, Any]] = []  # steps whose numbers are still on the device
-        self._last: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None] | None = None
+        # where the last step has ended, the gradient it was made by, its way and the length of that
+        self._last: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None] | None = None
         self._starts: dict[str, torch.Tensor] = {}
         self._pair: tuple[int, torch.Tensor, torch.Tensor] | None = None
         if trouble and not self._blind:
@@ -140,7 +141,10 @@ class Probe:
         began = time.perf_counter()
         line = {"kind": "step", "step": number, **_told(loss)}
         try:
-            line |= {} if self._blind else self._passing()
+            if not self._blind and self._pace.glance():
+                line |= self._passing()
+            else:
+                self._last = None
         except RuntimeError as error:  # no memory for another copy
             self._give_up(str(error))
         self._waiting.append(line)
@@ -159,16 +163,16 @@ class Probe:
         """
         here, slope = self.surface.flat(), self.surface.slope()
         if self._last is None or self._last[0].shape != here.shape or self._last[0].device != here.device:
-            self._last = (here, slope, None)
+            self._last = (here, slope, None, None)
             return {}
-        place, before, went = self._last
+        place, before, went, length = self._last
         moved = here - place
-        seen: dict[str, Any] = {"moved": torch.linalg.vector_norm(moved)}
-        if went is not None:
-            seen["flip"] = torch.nn.functional.cosine_similarity(moved, went, dim=0, eps=0)
+        seen: dict[str, Any] = {"moved": norm(moved)}
+        if went is not None and length is not None:
+            seen["flip"] = inner(moved, went) / (seen["moved"] * length)
             if slope is not None and before is not None:
-                seen["directional"] = (slope - before) @ went / (went @ went)
-        self._last = (here, slope, moved)
+                seen["directional"] = inner(slope - before, went) / length**2
+        self._last = (here, slope, moved, seen["moved"])
         return seen
 
     def flush(self) -> None:
@@ -249,8 +253,8 @@ class Probe:
         if before is None or before[0] != step - 1 or before[1].device != here.device:
             return {}
         moved = here - before[1]
-        square = float(moved @ moved)
-        return {"path_sharpness": float((point.gradient - before[2]) @ moved) / square} if square > 0 else {}
+        square = float(inner(moved, moved))
+        return {"path_sharpness": float(inner(point.gradient - before[2], moved)) / square} if square > 0 else {}
 
     def _adaptive(self, point: Point, root: torch.Tensor) -> dict[str, Any]:
         """The top of P^{-1/2} H P^{-1/2} with the optimiser's own P."""
@@ -361,8 +365,8 @@ def _leading(value: Any) -> Any:
 
 
 def _curvature(point: Point, found: Ends) -> dict[str, Any]:
-    square = float(point.gradient @ point.gradient)
-    along = float(point.gradient @ found.vector) ** 2
+    square = float(inner(point.gradient, point.gradient))
+    along = float(inner(point.gradient, found.vector)) ** 2
     return {
         "batch_loss": point.loss,
         "gradient": math.sqrt(square),
@@ -377,5 +381,5 @@ def _generic(gradient: torch.Tensor) -> torch.Tensor:
     """Where the first search begins: the gradient, and a little of everything. Curvature must not depend on a seed."""
     drawn = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0), dtype=gradient.dtype)
     drawn = drawn.to(gradient.device)
-    size = torch.linalg.vector_norm(gradient)
-    return drawn / torch.linalg.vector_norm(drawn) + (gradient / size if float(size) > 0 else 0)
+    size = float(norm(gradient))
+    return drawn / float(norm(drawn)) + (gradient / size if size > 0 else 0)
