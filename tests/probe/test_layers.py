@@ -148,6 +148,29 @@ def test_what_is_said_of_fresh_adapters():
     assert "% of its own threshold" in told
 
 
+def test_adapters_train_as_without_the_probe():
+    """Gradients in frozen matrices and the model's outputs leave nothing behind: dropout, batch norm and weights."""
+
+    def trained(probed):
+        model, batch = adapted_net(0, 1e-3)
+        model = torch.nn.Sequential(*model, torch.nn.Dropout(0.2), torch.nn.BatchNorm1d(3))
+        adam = torch.optim.Adam([w for w in model.parameters() if w.requires_grad], lr=1e-2)
+        told = {"outputs": lambda model, batch: (model(batch[0]), batch[1]), "training": True, "every": 2}
+        probe = Probe(model, squares, batch, optimiser=adam, **told) if probed else None
+        torch.manual_seed(3)
+        for step in range(6):
+            adam.zero_grad()
+            squares(model, batch).backward()
+            adam.step()
+            if probe is not None:
+                probe.look(step)
+        assert probe is None or len(probe.record.looks) == 6
+        return [*model.state_dict().values(), *(w.grad for w in model.parameters() if w.grad is not None)]
+
+    for one, other in zip(trained(True), trained(False), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_base_that_trains_has_no_such_saddle():
     model, batch = adapted_net(0, 1e-3)
     model[0].base_layer.requires_grad_(True)
