@@ -138,7 +138,9 @@ def test_what_is_said_of_fresh_adapters():
     probe.look(0)
     told = " ".join(probe.verdict())
     assert "Fresh adapters are on a saddle" in told
-    assert "plain descent" in told
+    look = probe.record.looks[0]
+    steps = float(f"{look['escape']:.2g}")
+    assert f"by a factor 1 + {1e-2 * look['saddle']:.2g} a step, after {steps:,.0f} steps" in told
     adam = torch.optim.Adam(training, lr=1e-4)
     probe = Probe(model, squares, batch, optimiser=adam)
     squares(model, batch).backward()

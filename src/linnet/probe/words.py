@@ -100,9 +100,9 @@ def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
     )
     if last.get("lr") is None:
         return [f"{words}."]
-    words += f"; at lr {last['lr']:.3g} plain descent leaves it by a factor {1 + last['lr'] * told:.4g} a step"
+    words += f"; at lr {last['lr']:.3g} plain descent leaves it by a factor 1 + {last['lr'] * told:.2g} a step"
     gone = last.get("escape")
-    after = "but not from here, where nothing grows" if gone is None else f"after {gone:.2g} steps"
+    after = "but not from here, where nothing grows" if gone is None else f"after {float(f'{gone:.2g}'):,.0f} steps"
     if "adaptive" in last:
         return [f"{words}, {after}; Adam moves by lr an entry, at {100 * last['ratio']:.2g} % of its own threshold."]
     return [f"{words}, {after}."]
