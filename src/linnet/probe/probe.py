@@ -45,7 +45,8 @@ class Probe:
 
     - `loss_fn(model, batch)`: the loss as one number, on a `batch` that stays the same for all looks.
     - `lr` and `momentum`, or the `optimiser` (SGD, Adam or AdamW, asked at each look): where the edge of stability is.
-    - `budget`: the share of the training's time that looks may take. `every`: a look at every so many steps instead.
+    - `budget`: the share of the training's time that looks may take, after the first. `every`: looks at every so many
+      steps instead.
       Looks come in pairs at consecutive steps, because an orbit at the edge has two sides; within the budget they
       come earlier where steps turn back or the loss rises, which is seen at every step for nothing.
     - `eigenvalues`: how many of the largest are found to `tol`, a residual relative to the first, or until `matvecs`
