@@ -388,3 +388,43 @@ def test_published_sets(name, monkeypatch):
     assert 0 <= few.scaled().min() < few.scaled().max() <= 1
     variances = few.standardised().var(axis=0)
     assert np.all(np.isclose(variances, 1, atol=1e-10) | (variances == 0))
+
+
+# Pairs of sentences --------------------------------------------------------------------------------------------------
+
+
+def test_pairs_of_sentences(tmp_path, monkeypatch):
+    folder = tmp_path / "stsb"
+    folder.mkdir()
+    lines = ['a\tb\tc\t1\t5.000\tA "plane.\tAn air plane.', "a\tb\tc\t2\t0.25\tOne\tTwo \tlicence\tx"]
+    (folder / "sts-train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = ln.data.pairs(folder=folder)
+    assert (found.first, found.second) == (('A "plane.', "One"), ("An air plane.", "Two"))
+    np.testing.assert_array_equal(found.scores, [5.0, 0.25])
+    monkeypatch.setenv("LINNET_DATA", str(tmp_path))
+    assert len(ln.data.pairs()) == 2
+    told = ln.data.no_pairs()
+    assert told is not None
+    assert told.startswith("sts-dev.csv of STS-B is not on this machine")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a\tb\tc\t1\t5.0\tonly one", "has no score and two sentences"),
+        ("a\tb\tc\t1\tmuch\tone\ttwo", "has no score and two sentences"),
+        ("a\tb\tc\t1\t7.0\tone\ttwo", "no scores from 0 to 5"),
+        ("a\tb\tc\t1\tnan\tone\ttwo", "no scores from 0 to 5"),
+        ("", "no scores from 0 to 5"),
+        (b"\xff\xfe", "has no score"),
+    ],
+)
+def test_bad_pairs_are_one_sentence(text, words, tmp_path):
+    (tmp_path / "sts-train.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ln.InputError, match=words):
+        ln.data.pairs(folder=tmp_path)
+
+
+def test_a_part_of_the_pairs_that_is_not_known():
+    with pytest.raises(ln.InputError, match="part = 'test' is not allowed"):
+        ln.data.pairs("test")

@@ -61,10 +61,10 @@ def imports(tree, *, nested):
 
 
 def through_the_door(tree):
-    """What functions called `plot` import from `linnet.plot`: the one way to a floor above."""
-    plots = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "plot"]
-    inside = [name for node in plots for name in imports(node, nested=True)]
-    return Counter(name for name in inside if name.split(".")[:2] == ["linnet", "plot"])
+    """What functions called `plot` and `report` import from the room of that name: the ways to floors above."""
+    doors = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in ("plot", "report")]
+    inside = [(node.name, name) for node in doors for name in imports(node, nested=True)]
+    return Counter(name for door, name in inside if name.split(".")[:2] == ["linnet", door])
 
 
 def test_import_is_light():
@@ -130,6 +130,29 @@ print(run.status, run["loss"].shape[0] > 1)
     assert python(code).split() == ["horizon", "True"]
 
 
+def test_pytorch_is_the_probes_alone():
+    for file in sorted(SOURCE.rglob("*.py")):
+        if file.parent != SOURCE / "probe":
+            names = imports(ast.parse(file.read_text()), nested=True)
+            assert not [name for name in names if name.split(".")[0] == "torch"], f"{file} imports torch"
+    rooms = [*(room for floor in floors()[:7] for room in floor), "cli.app", "cli.probe", "probe.record"]
+    code = "import sys, " + ", ".join(f"linnet.{room}" for room in rooms) + "; print(*sys.modules)"
+    assert "torch" not in python(code).split()
+
+
+def test_without_pytorch_the_probe_is_one_sentence():
+    code = """
+import sys
+sys.modules["torch"] = None  # importing it is an ImportError
+import linnet as ln
+try: ln.probe.Probe
+except ln.InputError as error: print(error)
+print(ln.probe.read.__name__, hasattr(ln.probe, "nothing"))
+"""
+    told = "linnet.probe needs PyTorch: pip install 'linnet[torch]', or pip install torch.\nread False\n"
+    assert python(code) == told
+
+
 def test_the_version_is_one():
     root = SOURCE.parents[1]
     assert f"\nversion: {ln.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
@@ -183,6 +206,7 @@ def test_the_reference_lists_every_public_name():
             "experiments",
             "observe",
             "predict",
+            "probe",
             "reproduction",
             "sweep",
             "theory",
@@ -196,6 +220,8 @@ def test_the_reference_lists_every_public_name():
             assert f".{name}\n" in text
     for name in ln.data.__all__:
         assert f"::: linnet.data.{name}\n" in text
+    for name in ln.probe.__all__:
+        assert f"::: linnet.probe.{name}\n" in text
     for name in ln.dynamics.__all__:
         if callable(getattr(ln.dynamics, name)) and name != "Map":
             assert f"::: linnet.dynamics.{name}\n" in text

@@ -6,6 +6,7 @@ from linnet import dynamics as dynamics
 from linnet import experiments as experiments
 from linnet import observe as observe
 from linnet import predict as predict
+from linnet import probe as probe
 from linnet import reproduction as reproduction
 from linnet import sweep as sweep
 from linnet import theory as theory

@@ -124,14 +124,15 @@ def _lock(descriptor: int, place: Path, wait: bool) -> bool:
 
 def dumps(tree: Any) -> str:
     """JSON that every program can read; what is not a finite number becomes null, for which JSON has no other word."""
-    return json.dumps(_plain(tree), indent=2, allow_nan=False)
+    return json.dumps(plain(tree), indent=2, allow_nan=False)
 
 
-def _plain(tree: Any) -> Any:
+def plain(tree: Any) -> Any:
+    """Dictionaries, lists and what JSON has a word for; a number that is not finite is None."""
     if isinstance(tree, dict):
-        return {name: _plain(value) for name, value in tree.items()}
+        return {name: plain(value) for name, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_plain(value) for value in tree]
+        return [plain(value) for value in tree]
     return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from linnet import claims, report
 from linnet.cli import verify
+from linnet.probe.record import Record
 from linnet.report.typeset import typeset
 
 VOID = {"meta", "img", "br", "input"}
@@ -43,6 +44,20 @@ def parsed(path):
     page.feed(path.read_text(encoding="utf-8"))
     assert not page.open
     return page
+
+
+def test_the_page_of_a_probe_is_whole(tmp_path):
+    record = Record({"parameters": 7, "precision": "float32", "device": "cpu", "layers": ["a <b>"]})
+    report.write_probe(record, tmp_path / "empty")
+    record.add([{"kind": "step", "step": 0, "loss": 1.0}])
+    look = {"kind": "look", "step": 0, "batch_loss": 1.0, "sharpness": [2.0], "residual": [0.1], "lowest": -0.5}
+    record.add([look | {"products": 3, "singular_values": [[1.0, 0.5, 0.0]], "imbalance": [None], "drift": [None]}])
+    report.write_probe(record, tmp_path / "seen")
+    for folder in ("empty", "seen"):
+        page = parsed(tmp_path / folder / "index.html")
+        assert all(source.startswith("data:image/png;base64,") for source in page.loaded)
+        assert not page.links
+    assert "a <b>" in page.words
 
 
 def test_verdicts_stand_on_the_page_and_are_joined(tmp_path):

@@ -355,6 +355,7 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
 
 def registry() -> dict[str, Claim | Erratum]:
     """All claims and errata by id: those of the papers in their order, then those of users."""
+    import linnet.claims.adapters
     import linnet.claims.balance
     import linnet.claims.convergence
     import linnet.claims.feature

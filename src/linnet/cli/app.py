@@ -259,6 +259,23 @@ def sweep(
     raise typer.Exit(int(bool(result.get("damage"))))
 
 
+@app.command()
+def probe(
+    folder: Annotated[Path, typer.Argument(help="The folder that `linnet.probe.Probe(..., folder=...)` writes to.")],
+    out: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page, index.html, into this folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a probe has seen of a PyTorch training: whether it is at its edge, and what became of the layers.
+
+    Reads the record of a finished, a killed or a running one; PyTorch is not needed.
+    """
+    from linnet.cli.probe import run
+
+    typed.picture(out)
+    _tell(run(folder, out, report, quiet=as_json), as_json)
+
+
 sets = typer.Typer()
 app.add_typer(sets, name="data")
 

@@ -173,7 +173,7 @@ def status(name: str) -> Status:
     if name == "digits":
         lacks = missing(name)
         return Status(*told, None if lacks else "scikit-learn", lacks)
-    found = next((place for place in _places(name) if any(files.seen(place, f) for f in known.files)), None)
+    found = next((place for place in places(name) if any(files.seen(place, f) for f in known.files)), None)
     if found is None:
         return Status(*told, None, _absent([name], "train"))
     troubles = (_trouble(found, file, md5, name) for file, md5 in known.files.items())
@@ -210,14 +210,15 @@ def _bases() -> list[Path]:
     return [*([Path(named)] if named else []), *([] if cache is None else [cache / "data"])]
 
 
-def _places(name: str) -> list[Path]:
+def places(name: str) -> list[Path]:
+    """The folders in which a set of this name is looked for, the first one first."""
     return [base.absolute() / name for base in _bases()]
 
 
 def _found(name: str, part: str) -> Path | None:
     """The first place with a file of that part."""
     wanted = SETS[name].contents[part]
-    return next((place for place in _places(name) if any(files.seen(place, file) for file in wanted)), None)
+    return next((place for place in places(name) if any(files.seen(place, file) for file in wanted)), None)
 
 
 def _own(name: str, folder: Path) -> Path:

@@ -160,7 +160,7 @@ def _id(experiment: Experiment) -> str:
 
 def experiments() -> dict[str, type[Experiment]]:
     """All experiments by id: those of the papers in their order, then those of users."""
-    edge = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "cross", "networks")
+    edge = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "cross", "networks", "lora")
     subjects = (
         "mixed",
         "spectral",

@@ -1,21 +1,17 @@
 """Writes `index.html`: one page, offline, of all experiments and verdicts in a folder."""
 
 import collections
-import math
 import struct
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from linnet._files import duration, locked, put
+from linnet._files import locked, put
 from linnet._version import __version__
 from linnet.claims import GRADES, KINDS, Claim, Erratum, Subject, registry, subjects
 from linnet.claims.papers import typed
 from linnet.experiments import experiments
-from linnet.report.typeset import typeset
+from linnet.report.page import environment
 from linnet.reproduction import Result, Verdicts, Verified, results, verdicts
 
 _WORDS = ("as stated", "not as stated", "not run")
@@ -35,15 +31,7 @@ def _write(out: Path) -> Path:
     # of users' subjects that were declared when they were made, and are not now
     foreign = [*(r.id for r in there if r.id not in order), *(v.id for v in _claims(checked) if v.id not in entries)]
     papers = [_paper(subject, made, known) for subject in subjects().values()]
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(
-        figure=_figure, typeset=typeset, duration=duration, capitalised=_capitalised, value=_value
-    )
-    template = environment.from_string(
-        resources.files("linnet.report").joinpath("index.html.jinja").read_text(encoding="utf-8")
-    )
+    template = environment().get_template("index.html.jinja")
     required = [v for r in made for v in r.verdicts]
     page = template.render(
         papers=[paper for paper in papers if paper["experiments"] or paper["claims_run"] or paper["errata_run"]],
@@ -128,20 +116,3 @@ def _pixels(picture: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return struct.unpack(">II", head[16:24]) if head[:8] == b"\x89PNG\r\n\x1a\n" else None
-
-
-def _figure(number: float, digits: int = 4) -> Any:
-    """A number as it is printed; a dash for what is not finite."""
-    return "–" if not math.isfinite(number) else typeset(f"{number:.{digits}g}")
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _value(value: Any) -> str:
-    """A parameter's value; long lists in few words."""
-    if isinstance(value, list | tuple):
-        shown = [_value(part) for part in value]
-        return ", ".join(shown if len(shown) <= 12 else [*shown[:6], "...", *shown[-2:]])
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,41 @@
+"""A probe for PyTorch trainings: what theory speaks about, recorded while they go on.
+
+    pip install 'linnet[torch]'
+
+Records are read without PyTorch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from linnet.probe.record import Record, dataset, read
+
+if TYPE_CHECKING:
+    from linnet.probe.callbacks import lightning_callback, trainer_callback
+    from linnet.probe.probe import Probe, ProbeWarning
+    from linnet.probe.rule import Rule
+
+_PLACES = {"Probe": "probe", "ProbeWarning": "probe", "Rule": "rule"}
+_PLACES |= {"lightning_callback": "callbacks", "trainer_callback": "callbacks"}
+__all__ = [
+    "Probe",
+    "ProbeWarning",
+    "Record",
+    "Rule",
+    "dataset",
+    "lightning_callback",
+    "read",
+    "trainer_callback",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'linnet.probe' has no attribute {name!r}")
+    import importlib
+    import importlib.util
+
+    from linnet._check import InputError
+
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("linnet.probe needs PyTorch: pip install 'linnet[torch]', or pip install torch.")
+    return getattr(importlib.import_module(f"linnet.probe.{_PLACES[name]}"), name)

@@ -1,0 +1,262 @@
+"""The matrices of a model: its layers, and the factors that stand for one matrix together."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.probe.surface import Surface
+
+_VALUES = 3  # singular values that are kept of each
+
+
+class Factor(NamedTuple):
+    """A matrix that trains, or some rows or columns of one (a head's), with the bias that is added to what it gives."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None = None
+    rows: slice = slice(None)
+    columns: slice = slice(None)
+    turned: bool = False
+
+    def matrix(self) -> torch.Tensor:
+        """Its present numbers in double precision; a bias is a last column, that of an input that is always 1."""
+        with torch.no_grad():
+            found = self.weight.detach()[self.rows, self.columns].double()
+            if self.bias is not None:
+                found = torch.cat([found, self.bias.detach()[self.rows, None].double()], dim=1)
+            return found.T if self.turned else found
+
+
+class Layer(NamedTuple):
+    """A product of matrices that train, the first one first; one of them is a layer of its own.
+
+    Two factors are those of an adapter (peft's `lora_A` and `lora_B`, times `scale`, beside a frozen `base`), of
+    neighbouring linear layers without anything between them, of a head of attention (queries and keys, values and
+    outputs), or a pair that the user has named.
+    """
+
+    name: str
+    factors: tuple[Factor, ...]
+    scale: float = 1.0
+    base: torch.Tensor | None = None
+
+    def matrices(self) -> list[torch.Tensor]:
+        """Its factors in double precision."""
+        return [factor.matrix() for factor in self.factors]
+
+    def imbalance(self) -> torch.Tensor | None:
+        """W_1 W_1^T - W_2^T W_2 of two factors: a constant of gradient flow, if W_1 has its bias as a column."""
+        if len(self.factors) != 2:
+            return None
+        first, second = self.matrices()
+        return first @ first.T - second.T @ second
+
+    def kernel(self) -> float | None:
+        """|W_1|^2 + |W_2|^2 of two factors: the largest eigenvalue of the product's tangent kernel."""
+        return sum(spectral_norm(part) ** 2 for part in self.matrices()) if len(self.factors) == 2 else None
+
+    def begin(self) -> tuple[torch.Tensor | None, float | None]:
+        """What later looks compare with."""
+        return self.imbalance(), self.kernel()
+
+    def seen(self, begin: tuple[torch.Tensor | None, float | None]) -> dict[str, Any]:
+        """Top singular values; of two factors the imbalance and its drift, in units of their squares, the alignment
+        |W_2 W_1| / (|W_2| |W_1|), which is 1 where their top singular vectors meet, and the growth of the kernel.
+        """
+        parts = self.matrices()
+        if len(parts) == 1:
+            values = _kept(torch.linalg.svdvals(parts[0]))
+            return {"singular_values": values, "imbalance": None, "drift": None, "alignment": None, "growth": None}
+        # B A = Q_b (R_b R_a^T) Q_a^T
+        first, second = torch.linalg.qr(parts[0].T)[1].T, torch.linalg.qr(parts[1])[1]
+        values = torch.linalg.svdvals(second @ first)
+        norms = [spectral_norm(part) for part in (first, second)]
+        unit = sum(float((part**2).sum()) for part in parts) or 1.0
+        now, (then, kernel) = first @ first.T - second.T @ second, begin
+        return {
+            "singular_values": _kept(self.scale * values),
+            "imbalance": float(now.norm()) / unit,
+            "drift": None if then is None else float((now - then).norm()) / unit,
+            "alignment": float(values[0]) / (norms[0] * norms[1]) if norms[0] * norms[1] > 0 else None,
+            "growth": sum(norm**2 for norm in norms) / kernel if kernel else None,
+        }
+
+
+def spectral_norm(matrix: torch.Tensor) -> float:
+    """The largest singular value, by the smaller side."""
+    small = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    return float(torch.linalg.eigvalsh(small)[-1].clamp(min=0).sqrt())
+
+
+def _matrix(module: Any, name: str = "weight") -> torch.Tensor | None:
+    """A module's own parameter: not what a parametrisation computes for its name, and changes buffers by it."""
+    found: torch.Tensor | None = module._parameters.get(name) if isinstance(module, torch.nn.Module) else None
+    return found if found is not None and found.ndim == 2 else None
+
+
+def _kept(values: torch.Tensor) -> list[float]:
+    kept = values[:_VALUES].tolist()
+    return kept + [0.0] * (_VALUES - len(kept))
+
+
+# Finding them --------------------------------------------------------------------------------------------------------
+
+
+def layers_of(surface: Surface, named: Sequence[tuple[str, str]] = ()) -> list[Layer]:
+    """The layers of a model: pairs that are named, factorised layers that are found, all other matrices that train."""
+    model = surface.model
+    training = {id(weight) for weight in surface.weights}
+    pairs, used = list[Layer](), set[int]()
+    own = [_named(model, pair) for pair in _pairs(named)]
+    for pair in own:
+        for factor in pair.factors:
+            if id(factor.weight) not in training:
+                raise InputError(f"pairs: {pair.name} has a matrix that does not train.")
+    for found in (own, _adapters(model), _chains(model), _attention(model)):
+        fresh = [
+            pair
+            for pair in found
+            if all(id(factor.weight) in training and id(factor.weight) not in used for factor in pair.factors)
+        ]
+        pairs += fresh
+        used |= {id(factor.weight) for pair in fresh for factor in pair.factors}
+    alone = [
+        Layer(name, (Factor(weight),))
+        for name, weight in model.named_parameters()
+        if weight.ndim == 2 and id(weight) in training and id(weight) not in used
+    ]
+    return pairs + alone
+
+
+def _pairs(named: Any) -> list[tuple[str, str]]:
+    try:
+        return [(str(first), str(second)) for first, second in named]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"pairs = {_check.show(named)} is not allowed: give pairs of names of parameters, the first one first."
+        ) from None
+
+
+def _named(model: torch.nn.Module, names: tuple[str, str]) -> Layer:
+    """Two matrices whose product the user wants to see."""
+    known = dict(model.named_parameters())
+    for name in names:
+        if name not in known or known[name].ndim != 2:
+            raise InputError(f"pairs: {name!r} is not a matrix of the model: use a name of model.named_parameters().")
+    first, second = (known[name] for name in names)
+    if second.shape[1] != first.shape[0]:
+        shapes = " and ".join(str(tuple(weight.shape)) for weight in (first, second))
+        raise InputError(
+            f"pairs: {names[0]!r} and {names[1]!r} have shapes {shapes}: the second must follow the first."
+        )
+    return Layer(" and ".join(names), (Factor(first), Factor(second)))
+
+
+def _adapters(model: torch.nn.Module) -> Iterator[Layer]:
+    """Low-rank adapters as peft keeps them: two dictionaries of linear layers, and a factor."""
+    for name, module in model.named_modules():
+        first, second = getattr(module, "lora_A", None), getattr(module, "lora_B", None)
+        if not isinstance(first, torch.nn.ModuleDict) or not isinstance(second, torch.nn.ModuleDict):
+            continue
+        base = _matrix(getattr(module, "base_layer", None))
+        for kind in first:
+            below, above = _matrix(first[kind]), _matrix(second[kind]) if kind in second else None
+            if below is None or above is None:
+                continue
+            scale = float(getattr(module, "scaling", {}).get(kind, 1.0))
+            plain = base is not None and base.is_floating_point() and not base.requires_grad
+            changed = getattr(module, "use_dora", {}).get(kind, False) or getattr(module, "merged", False)
+            label = name if len(first) == 1 else f"{name} ({kind})"
+            yield Layer(label, (Factor(below), Factor(above)), scale, base if plain and not changed else None)
+
+
+def _chains(model: torch.nn.Module) -> Iterator[Layer]:
+    """Two linear layers next to each other in a sequence: their product is what matters."""
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Sequential):
+            continue
+        inner = list(module.named_children())
+        i = 0
+        while i < len(inner) - 1:
+            (below, first), (above, second) = inner[i], inner[i + 1]
+            if isinstance(first, torch.nn.Linear) and isinstance(second, torch.nn.Linear):
+                weights = _matrix(first), _matrix(second)
+                if weights[0] is not None and weights[1] is not None:
+                    factors = (Factor(weights[0], first.bias), Factor(weights[1]))
+                    yield Layer(f"{name}.{below} and {above}".lstrip("."), factors)
+                    i += 1
+            i += 1
+
+
+# Attention -----------------------------------------------------------------------------------------------------------
+
+
+def _attention(model: torch.nn.Module) -> Iterator[Layer]:
+    """Of each head two products: queries with keys, and values with outputs."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.MultiheadAttention):
+            yield from _torch_heads(name, module)
+            continue
+        for query, key, value in (("query", "key", "value"), ("q_proj", "k_proj", "v_proj")):
+            parts = [getattr(module, part, None) for part in (query, key, value)]
+            if all(isinstance(part, torch.nn.Linear) and _matrix(part) is not None for part in parts):
+                yield from _linear_heads(model, name, module, parts)
+
+
+def _torch_heads(name: str, module: torch.nn.MultiheadAttention) -> Iterator[Layer]:
+    """Heads of PyTorch's own module; with three matrices only where no biases are: those are one vector."""
+    width, bias = module.embed_dim, module.in_proj_bias
+    whole, outputs = _matrix(module, "in_proj_weight"), _matrix(module.out_proj)
+    apart = [_matrix(module, f"{letter}_proj_weight") for letter in "qkv"]
+    for i in range(module.num_heads):
+        own = slice(i * module.head_dim, (i + 1) * module.head_dim)
+        if whole is not None:
+            shifts = [slice(j * width + own.start, j * width + own.stop) for j in range(3)]
+            query, key, value = (Factor(whole, bias, rows) for rows in shifts)
+        elif bias is None and all(weight is not None for weight in apart):
+            query, key, value = (Factor(weight, None, own) for weight in apart if weight is not None)
+        else:
+            return
+        after = None if outputs is None else Factor(outputs, columns=own)
+        yield from _head(f"{name}, head {i + 1}", query, key, value, after)
+
+
+def _linear_heads(model: torch.nn.Module, name: str, module: Any, parts: Any) -> Iterator[Layer]:
+    """Heads of a module with three linear layers, where each query has its own key."""
+    size = getattr(module, "head_dim", None) or getattr(module, "attention_head_size", None)
+    heads = getattr(module, "num_heads", None) or getattr(module, "num_attention_heads", None)
+    whole = parts[0].out_features
+    if not isinstance(size, int):
+        size = whole // heads if isinstance(heads, int) and heads else None
+    if not size or whole % size or any(part.out_features != whole for part in parts):
+        return
+    # rotated or normalised, queries and keys do not meet as a product of two matrices
+    config = getattr(module, "config", None)
+    between = any(getattr(config, word, None) for word in ("rope_parameters", "rope_theta", "rope_scaling"))
+    between = between or any(hasattr(module, word) for word in ("q_norm", "k_norm", "rotary_emb", "q_layernorm"))
+    outputs = _outputs(model, name, module)
+    for i in range(whole // size):
+        own = slice(i * size, (i + 1) * size)
+        query, key, value = (Factor(part.weight, part.bias, own) for part in parts)
+        after = None if outputs is None or outputs.in_features != whole else Factor(outputs.weight, columns=own)
+        yield from _head(f"{name}, head {i + 1}", None if between else query, key, value, after)
+
+
+def _outputs(model: torch.nn.Module, name: str, module: Any) -> torch.nn.Linear | None:
+    """The linear layer after the values: the module's own, or that beside it (BERT's `output.dense`)."""
+    above = name.rpartition(".")[0]
+    beside = getattr(model.get_submodule(above), "output", None) if name else None
+    for found in (*(getattr(module, word, None) for word in ("o_proj", "out_proj")), getattr(beside, "dense", None)):
+        if isinstance(found, torch.nn.Linear) and _matrix(found) is not None:
+            return found
+    return None
+
+
+def _head(name: str, query: Factor | None, key: Factor, value: Factor, outputs: Factor | None) -> Iterator[Layer]:
+    if query is not None:
+        yield Layer(f"{name}: queries and keys", (key, query._replace(turned=True)))
+    if outputs is not None:
+        yield Layer(f"{name}: values and outputs", (value, outputs))

@@ -1,0 +1,128 @@
+"""What a probe has seen: lines of JSON in a folder, written while training goes on, and a dataset made of them.
+
+    FOLDER/probe.json      what was probed: "format" 1, parameters, precision, device, layers
+    FOLDER/looks.jsonl     a line for each step ("kind": "step") and for each look ("kind": "look")
+
+A line is whole once it is written; a last one that a killed run has cut short is left out.
+"""
+
+import json
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from linnet._check import InputError
+from linnet._files import dumps, plain, put, refusal, writing
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = 1
+ABOUT, LINES = "probe.json", "looks.jsonl"
+_EIGENVALUES = ("sharpness", "residual")  # what has a number for each of them; other rows are those of the layers
+
+
+class Record:
+    """The lines of one probe, in memory and in a folder if there is one."""
+
+    def __init__(self, about: Mapping[str, Any], folder: str | os.PathLike[str] | None = None):
+        self.about, self.lines = {"format": FORMAT, **about}, list[dict[str, Any]]()
+        self._file: Any = None
+        if folder is None:
+            return
+        place = Path(folder)
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            if (place / LINES).exists():
+                raise InputError(f"folder = {str(folder)!r} is not allowed: it has the record of another probe.")
+            put(place / ABOUT, dumps(self.about))
+            self._file = (place / LINES).open("wb", buffering=0)  # a line is on the disk when `add` returns
+            weakref.finalize(self, self._file.close)
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """What was seen at every step."""
+        return [line for line in self.lines if line["kind"] == "step"]
+
+    @property
+    def looks(self) -> list[dict[str, Any]]:
+        """What was seen at the looks."""
+        return [line for line in self.lines if line["kind"] == "look"]
+
+    def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Keeps these lines. Where the disk refuses them they stay in memory, and so do all that follow."""
+        new = [plain(line) for line in lines]
+        self.lines += new
+        if self._file is None:
+            return
+        text = memoryview("".join(json.dumps(line) + "\n" for line in new).encode())
+        try:
+            while text:
+                text = text[self._file.write(text) :]
+        except OSError as error:
+            name = self._file.name
+            self.close()
+            why = refusal(error).partition(";")[0]
+            raise InputError(f"{name!r} cannot be written: {why}. What follows stays in memory.") from None
+
+    def close(self) -> None:
+        """Writes no more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read(folder: str | os.PathLike[str]) -> Record:
+    """The record that a probe has written, of a training that goes on as well."""
+    place = Path(folder)
+    try:
+        about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
+        text = (place / LINES).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        raise InputError(f"folder = {str(folder)!r} is not allowed: there is no record of a probe.") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise InputError(f"{str(place / ABOUT)!r} is not of format {FORMAT}: this version of Linnet reads no other.")
+    found = Record(about)
+    *whole, last = text.split("\n")
+    for i, line in enumerate([*whole, last]):
+        try:
+            found.lines += [json.loads(line)] if line else []
+        except ValueError:
+            if i < len(whole):
+                raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} cannot be read.") from None
+    return found
+
+
+def dataset(record: Record) -> "xarray.Dataset":
+    """An `xarray.Dataset`: what was seen at every step along `step`, what at the looks along `look`; NaN is unknown.
+
+    Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`.
+    """
+    import xarray
+
+    data: dict[str, Any] = {}
+    coords: dict[str, Any] = {"layer": record.about["layers"]}
+    for axis, lines in (("step", record.steps), ("look", record.looks)):
+        coords[axis] = [line["step"] for line in lines]
+        for name in dict.fromkeys(name for line in lines for name in line if name not in ("kind", "step")):
+            rows = _stacked([line.get(name) for line in lines])
+            inner = ("eigenvalue",) if name in _EIGENVALUES else ("layer", "value")
+            data[name] = ((axis, *inner[: rows.ndim - 1]), rows)
+    return xarray.Dataset(data, coords=coords, attrs={"about": json.dumps(record.about)})
+
+
+def _stacked(values: list[Any]) -> np.ndarray:
+    """Numbers or rows of numbers as one array, with NaN where there is none."""
+    rows = [np.asarray(np.nan if value is None else value, dtype=float) for value in values]
+    most = max(row.ndim for row in rows)
+    rows = [row.reshape((1,) * (most - row.ndim) + row.shape) for row in rows]
+    shape = np.max([row.shape for row in rows], axis=0).astype(int) if most else ()
+    out = np.full((len(rows), *shape), np.nan)
+    for i, row in enumerate(rows):
+        where: tuple[int | slice, ...] = (i, *map(slice, row.shape))
+        out[where] = row
+    return out

@@ -1,0 +1,172 @@
+"""The probe in company: other people's loops, event files, the terminal, pictures and pages."""
+
+import io
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+import linnet as ln
+from linnet.probe import Probe, lightning_callback, trainer_callback
+
+X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+Y = X[:, :1].clone()
+
+
+def mse(model, batch):
+    return nn.functional.mse_loss(model(batch["x"])["logits"], batch["labels"])
+
+
+class Model(nn.Module):
+    """As a `Trainer` wants it: the loss among what it returns."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+
+    def forward(self, x, labels=None):
+        logits = self.layers(x)
+        loss = None if labels is None else nn.functional.mse_loss(logits, labels)
+        return {"loss": loss, "logits": logits} if loss is not None else {"logits": logits}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_in_the_trainer_of_hugging_face(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+
+    def trained(*callbacks):
+        model = Model()
+        told = [make(model) for make in callbacks]
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), max_steps=12, per_device_train_batch_size=8, gradient_accumulation_steps=2,
+            learning_rate=0.01, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, seed=3,
+        )  # fmt: skip
+        rows = [{"x": x, "labels": y} for x, y in zip(X, Y, strict=True)]
+        transformers.Trainer(model, arguments, train_dataset=rows, callbacks=told).train()
+        return model
+
+    probes = []
+
+    def probe(model):
+        probes.append(Probe(model, mse, {"x": X, "labels": Y}, every=5, folder=tmp_path / "run"))
+        return trainer_callback(probes[0])
+
+    watched, plain = trained(probe), trained()
+    assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), plain.parameters(), strict=True))
+    record = probes[0].record
+    assert [line["step"] for line in record.steps] == list(range(1, 13))
+    assert [look["step"] for look in record.looks] == [1, 2, 6, 7, 11, 12]
+    assert 0 == record.looks[-1]["lr"] < record.looks[0]["lr"] <= 0.01  # as its schedule has it
+    assert " at step 12" not in probes[0].verdict()[0]
+    assert "preconditioned" in probes[0].verdict()[0]
+    assert "adaptive" in record.looks[-2]  # AdamW's
+    assert ln.probe.read(tmp_path / "run").lines == record.lines
+
+
+def test_in_lightning(monkeypatch):
+    """What Lightning calls, in its order; the library itself need not be there."""
+    base = types.ModuleType("lightning.pytorch")
+    base.Callback = object
+    monkeypatch.setitem(sys.modules, "lightning", types.ModuleType("lightning"))
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", base)
+    model = Model()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, {"x": X, "labels": Y}, every=2)
+    callback = lightning_callback(probe)
+    trainer = types.SimpleNamespace(optimizers=[optimiser], global_step=0)
+    callback.on_train_start(trainer, model)
+    for batch in range(8):  # two of them make a step
+        loss = model(X, Y)["loss"]
+        loss.backward()
+        if batch % 2:
+            optimiser.step()
+            optimiser.zero_grad()
+            trainer.global_step += 1
+        callback.on_train_batch_end(trainer, model, {"loss": loss}, None, batch)
+    callback.on_train_end(trainer, model)
+    assert [line["step"] for line in probe.record.steps] == [1, 2, 3, 4]
+    assert all(line["loss"] > 0 for line in probe.record.steps)
+    assert probe.record.looks[0]["threshold"] == pytest.approx(20)
+
+
+@pytest.mark.parametrize("make", [trainer_callback, lightning_callback])
+def test_a_library_that_is_not_there_is_one_sentence(make, monkeypatch):
+    for name in ("transformers", "lightning", "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ln.InputError, match=r"is not installed: pip install (transformers|lightning) for its Trainer"):
+        make(Probe(Model(), mse, {"x": X, "labels": Y}))
+
+
+def run(steps=25, **options):
+    model = Model()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, {"x": X, "labels": Y}, optimiser=optimiser, every=10, **options)
+    for step in range(steps):
+        loss = model(X, Y)["loss"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        probe.look(step, loss)
+    probe.close()
+    return probe
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_event_files(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    probe = run(tensorboard=tmp_path)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    losses = events.Scalars("probe/loss")
+    assert [event.step for event in losses] == list(range(25))
+    sharpness = [event.value for event in events.Scalars("probe/sharpness")]
+    assert sharpness == pytest.approx([look["sharpness"][0] for look in probe.record.looks])
+    assert {"probe/flip", "probe/ratio", "probe/lowest"} <= set(events.Tags()["scalars"])
+
+
+def test_a_live_line(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    run(live=True)
+    assert screen.getvalue() == ""  # no terminal
+    screen.isatty = lambda: True
+    monkeypatch.setenv("COLUMNS", "90")
+    monkeypatch.setenv("TERM", "xterm")
+    run(live=True)
+    last = screen.getvalue().split("\r")[-2]
+    assert last.startswith("step 24 · loss ")
+    assert "of the edge" in last
+    assert all(len(line) < 90 for line in screen.getvalue().split("\r"))
+    assert screen.getvalue().endswith("\n")
+
+
+def test_words_pictures_and_pages(tmp_path):
+    probe = run()
+    assert str(probe).splitlines() == probe.verdict()
+    assert probe.verdict()[0].startswith("Below the edge: sharpness ")
+    assert probe._repr_html_().startswith("<p>Below the edge")
+    titles = [axes.get_title() for axes in probe.plot().axes]
+    assert titles == [
+        "loss",
+        "curvature",
+        "cosine of a step with the one before",
+        "largest singular value of each layer",
+    ]
+    page = probe.report(tmp_path / "new")
+    assert page == tmp_path / "new" / "index.html"
+    assert "Below the edge" in page.read_text(encoding="utf-8")
+
+
+def test_only_the_first_of_many_processes_looks(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    probe = run(folder=tmp_path / "run")
+    assert not probe.record.looks
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    assert run(folder=tmp_path / "run").record.looks

@@ -1,0 +1,375 @@
+"""What cannot be probed is one sentence, and the training goes on."""
+
+import errno
+import json
+import os
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import linnet as ln
+from linnet.probe import Probe, ProbeWarning, read
+from linnet.probe.pace import Pace
+
+X, Y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(8, 2)
+
+
+def mse(model, batch):
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+class Once(torch.autograd.Function):
+    """A function whose derivative has none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return 2 * g * ctx.saved_tensors[0]
+
+
+class Odd(nn.Module):
+    """A model with one parameter beside a layer."""
+
+    def __init__(self, parameter):
+        super().__init__()
+        self.layer, self.odd = nn.Linear(4, 2), parameter
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def still():
+    return net().requires_grad_(False)
+
+
+def whole_numbers():
+    model = Odd(nn.Parameter(torch.ones(3, dtype=torch.int8), requires_grad=False))
+    model.layer.requires_grad_(False)
+    return model
+
+
+SIGHTLESS = {
+    "frozen": (still, mse, (X, Y), "model has no parameters that train"),
+    "integers": (whole_numbers, mse, (X, Y), "model has no parameters that train"),
+    "none": (nn.Identity, mse, (X, Y), "model has no parameters that train"),
+    "complex": (lambda: Odd(nn.Parameter(torch.ones(3) * 1j)), mse, (X, Y), "odd is torch.complex64: parameters"),
+    "lazy": (lambda: nn.Sequential(nn.LazyLinear(2)), mse, (X, Y), "0.weight has no shape yet"),
+    "once": (net, lambda m, b: Once.apply(m(b[0])).mean(), (X, Y), "the loss cannot be differentiated twice"),
+    "several": (net, lambda m, b: m(b[0]), (X, Y), "loss_fn returns torch.float32 of shape (8, 2): it must return one"),
+    "nothing": (net, lambda m, b: None, (X, Y), "loss_fn returns None"),
+    "words": (net, lambda m, b: "low", (X, Y), "loss_fn returns 'low'"),
+    "detached": (net, lambda m, b: mse(m, b).detach(), (X, Y), "a number that does not depend on the parameters"),
+    "broken": (net, lambda m, b: 1 / 0, (X, Y), "on the probe's batch: ZeroDivisionError: division by zero"),
+    "shapes": (net, mse, (X[:, :3], Y), "on the probe's batch: RuntimeError: mat1 and mat2"),
+    "kind": (net, mse, [X], "on the probe's batch: IndexError"),
+    "nan": (net, mse, (X * torch.nan, Y), "the loss on its batch is nan at step 0"),
+    "infinite": (net, lambda m, b: mse(m, b).sum() * torch.inf, (X, Y), "the loss on its batch is inf at step 0"),
+}
+
+
+@pytest.mark.parametrize("name", SIGHTLESS)
+def test_what_cannot_be_seen_is_one_sentence(name):
+    make, loss_fn, batch, words = SIGHTLESS[name]
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        probe = Probe(make(), loss_fn, batch, lr=0.1)
+        for step in range(30):
+            probe.look(step, 1.0 + step)
+    (told,) = [str(one.message) for one in heard]
+    assert heard[0].category is ProbeWarning
+    assert told.startswith("the probe looks no further: ")
+    assert words in told
+    assert "\n" not in told
+    assert [line["loss"] for line in probe.record.steps] == [1.0 + step for step in range(30)]
+    assert probe.verdict() == ["Nothing was looked at yet."]
+    probe.plot()
+    probe.to_xarray()
+
+
+def train(model, optimiser, probe, steps, change=lambda step: None):
+    for step in range(steps):
+        change(step)
+        loss = mse(model, (X, Y + 1))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        probe.look(step, loss)
+        del loss  # with it goes the graph, which knows the shapes
+
+
+def test_a_loss_that_becomes_nan_ends_the_looks_and_not_the_training():
+    model = net()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=2)
+
+    def spoil(step):
+        if step == 10:
+            with torch.no_grad():
+                model[0].weight[0, 0] = torch.nan
+
+    with pytest.warns(ProbeWarning, match="the loss on its batch is nan at step 10"):
+        train(model, optimiser, probe, 20, spoil)
+    assert [look["step"] for look in probe.record.looks] == list(range(10))
+    assert len(probe.record.steps) == 20
+    assert probe.record.steps[-1]["loss"] is None
+
+
+@pytest.mark.parametrize("how", ["replaced", "resized"])
+def test_other_parameters_end_the_looks_and_not_the_training(how):
+    model = net()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=2)
+
+    def change(step):
+        if step == 6 and how == "replaced":
+            model[0] = nn.Linear(4, 5)
+        elif step == 6:
+            model[0].weight.data, model[0].bias.data = torch.ones(7, 4), torch.ones(7)
+            model[2].weight.data = torch.ones(2, 7)
+            for weight in model.parameters():
+                weight.grad = None
+
+    with pytest.warns(ProbeWarning, match=r"0\.weight was replaced or resized since the probe was made"):
+        train(model, optimiser, probe, 12, change)
+    assert [look["step"] for look in probe.record.looks] == list(range(6))
+    assert len(probe.record.steps) == 12
+
+
+def test_an_optimiser_of_another_model_is_told():
+    probe = Probe(net(), mse, (X, Y), optimiser=torch.optim.SGD(net().parameters(), 0.1))
+    with pytest.warns(ProbeWarning, match="the optimiser has none of the model's parameters"):
+        probe.look(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lr": -1.0}, "lr = -1.0 is not allowed: lr must be a finite number greater than 0"),
+        ({"momentum": 1.0}, "momentum = 1.0 is not allowed"),
+        ({"budget": 0.0}, "budget = 0.0 is not allowed"),
+        ({"every": 1}, "every = 1 is not allowed: every must be a whole number of at least 2"),
+        ({"eigenvalues": 0}, "eigenvalues = 0 is not allowed"),
+        ({"tol": 2.0}, "tol = 2.0 is not allowed"),
+        ({"matvecs": 1}, "matvecs = 1 is not allowed"),
+        ({"live": "yes"}, "live = 'yes' is not allowed: live must be True or False"),
+        ({"training": 1}, "training = 1 is not allowed: training must be True or False"),
+        ({"optimiser": 3}, "optimiser = 3 is not allowed: give a torch.optim optimiser"),
+        ({"lr": 0.1, "optimiser": torch.optim.SGD(net().parameters(), 0.1)}, "lr and momentum are not allowed beside"),
+        ({"model": 3}, "model = 3 is not allowed: model must be a torch.nn.Module"),
+        ({"loss_fn": 3}, "loss_fn = 3 is not allowed: it must be a function of (model, batch)"),
+        ({"folder": __file__}, "there is a file where a folder should be"),
+    ],
+)
+def test_arguments_are_refused_in_a_sentence(options, words):
+    given = {"model": net(), "loss_fn": mse, "batch": (X, Y), **options}
+    with pytest.raises(ln.InputError) as refused:
+        Probe(**given)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "loss", "words"),
+    [(-1, None, "step = -1"), (1.5, None, "step = 1.5"), (0, "low", "loss = 'low'"), (0, X, "loss = tensor(")],
+)
+def test_looks_are_refused_in_a_sentence(step, loss, words):
+    with pytest.raises(ln.InputError, match=words.replace("(", r"\(")):
+        Probe(net(), mse, (X, Y)).look(step, loss)
+
+
+# The record -----------------------------------------------------------------------------------------------------------
+
+
+def recorded(folder, steps=30, **options):
+    model = net()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=5, folder=folder, **options)
+    train(model, optimiser, probe, steps)
+    return probe
+
+
+def test_the_record_is_on_the_disk_at_every_moment(tmp_path):
+    probe = recorded(tmp_path / "deep" / "run")
+    found = read(tmp_path / "deep" / "run")  # it was not closed
+    assert found.about == probe.record.about
+    assert found.lines == probe.record.lines
+    assert len(found.steps) == 30
+    assert [look["step"] for look in found.looks] == [0, 1, 5, 6, 10, 11, 15, 16, 20, 21, 25, 26]
+    assert found.about["layers"] == ["0.weight", "2.weight"]
+    data = ln.probe.dataset(found)
+    assert data["sharpness"].dims == ("look", "eigenvalue")
+    assert data["singular_values"].dims == ("look", "layer", "value")
+    assert data["sharpness"].values[3].tolist() == found.looks[3]["sharpness"]
+    assert data.identical(probe.to_xarray())
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 200])
+def test_a_last_line_that_was_cut_short_is_left_out(tmp_path, cut):
+    probe = recorded(tmp_path)
+    file = tmp_path / "looks.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-cut])
+    found = read(tmp_path)
+    lost = whole[-cut - 1 : -1].count(b"\n") + (cut > 1)  # without its end alone a line is whole
+    assert found.lines == probe.record.lines[: len(probe.record.lines) - lost]
+
+
+def test_records_that_are_damaged_or_strange_are_refused(tmp_path):
+    with pytest.raises(ln.InputError, match="there is no record of a probe"):
+        read(tmp_path)
+    recorded(tmp_path)
+    with pytest.raises(ln.InputError, match="it has the record of another probe"):
+        recorded(tmp_path)
+    lines = (tmp_path / "looks.jsonl").read_text()
+    (tmp_path / "looks.jsonl").write_text(lines.replace('"kind": "step"', '"kind: "step"', 1))
+    with pytest.raises(ln.InputError, match="is damaged: line 1 cannot be read"):
+        read(tmp_path)
+    about = json.loads((tmp_path / "probe.json").read_text()) | {"format": 99}
+    (tmp_path / "probe.json").write_text(json.dumps(about))
+    with pytest.raises(ln.InputError, match="is not of format 1"):
+        read(tmp_path)
+
+
+class Full:
+    """A file on a disk that has room for so many bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room, self.name = file, room, file.name
+
+    def write(self, data):
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self.file.write(data[: self.room])
+        self.room -= written
+        return written
+
+    def close(self):
+        self.file.close()
+
+
+def test_a_full_disk_is_told_once_and_ends_nothing(tmp_path):
+    model = net()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=5, folder=tmp_path)
+    probe._record._file = Full(probe._record._file, 3000)
+    with pytest.warns(ProbeWarning, match=r"looks.jsonl' cannot be written: no space left on device\. What") as heard:
+        train(model, optimiser, probe, 30)
+    assert len(heard) == 1
+    assert len(probe.record.steps) == 30
+    assert len(probe.record.looks) == 12
+    found = read(tmp_path)
+    assert 0 < len(found.lines) < len(probe.record.lines)
+    assert found.lines == probe.record.lines[: len(found.lines)]
+
+
+# The pace -------------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def paced(steps, *, budget=0.05, every=None, step=1.0, look=3.0, passing=0.0, events=None):
+    """The steps at which a training that takes so long is looked at, and the share of its time that looks took."""
+    clock = Clock()
+    pace, looks, spent = Pace(budget, every, clock), [], 0.0
+    for t in range(steps):
+        clock.now += step
+        if glance := passing * pace.glance():
+            clock.now += glance
+            spent += glance
+        pace.passed(glance)
+        pace.noticed(*(events or {}).get(t, (0.9, 1.0)))
+        if pace.due(t):
+            clock.now += look
+            spent += look
+            pace.looked(t, look)
+            looks.append(t)
+    return looks, spent / (clock.now - spent)
+
+
+def test_looks_come_in_pairs_and_keep_to_their_budget():
+    looks, share = paced(5000)
+    assert looks[:2] == [0, 1]
+    assert all(b == a + 1 for a, b in zip(looks[::2], looks[1::2], strict=True))
+    # 6 seconds a pair, of which half of 5 % of the time are for what is regular: one in 240 steps
+    gaps = [b - a for a, b in zip(looks[2::2], looks[4::2], strict=False)]
+    assert set(gaps) == {240}
+    assert share <= 0.025
+    assert len(looks) == 2 * (5000 // 240)
+
+
+@pytest.mark.parametrize("budget", [0.02, 0.05, 0.3])
+def test_what_is_done_at_every_step_counts_too(budget):
+    _, share = paced(20000, budget=budget, passing=0.004)
+    assert 0.4 * budget < share <= budget / 2
+
+
+def test_glances_that_are_dear_have_pauses_too():
+    clock = Clock()
+    pace, seen = Pace(0.05, None, clock), []
+    for t in range(3000):
+        clock.now += 1.0
+        if pace.glance():
+            clock.now += 0.4  # more than the whole budget, if it were at every step
+            pace.passed(0.4)
+            seen.append(t)
+    assert seen[:3] == [0, 1, 2]
+    assert all(seen[i + 1] - seen[i] == 1 for i in range(len(seen) - 1) if i % 3 < 2)  # three in a row
+    assert 0.0115 < 0.4 * len(seen) / 3000 < 0.0135
+    assert paced(30, every=10, passing=9.0)[0] == [0, 1, 10, 11, 20, 21]
+    assert Pace(0.05, 10, clock).glance()
+
+
+def test_cheap_looks_are_apart_all_the_same():
+    looks, _ = paced(200, look=1e-6)
+    assert looks == sorted([*range(0, 200, 10), *range(1, 200, 10)])
+
+
+def test_every_so_many_steps():
+    looks, _ = paced(60, every=25, look=1e3, events={30: (-1.0, 9.0)})
+    assert looks == [0, 1, 25, 26, 50, 51]
+
+
+@pytest.mark.parametrize("event", [(-0.1, 1.0), (0.9, 1.031), (None, 1.031)])
+def test_a_turn_or_a_rise_brings_a_look_forward_within_the_budget(event):
+    calm, _ = paced(1000)
+    assert calm[2:4] == [479, 480]
+    looks, share = paced(1000, events={300: event})
+    assert looks[2:4] == [300, 301]  # 5 % of 300 seconds bear a second pair, 2.5 % do not
+    assert share <= 0.05
+    looks, _ = paced(1000, events={20: event})  # remembered until the budget bears it
+    assert looks[2:4] == [239, 240]
+
+
+@pytest.mark.parametrize("calm", [(0.1, 1.0), (0.9, 1.029), (None, None)])
+def test_less_than_that_does_not(calm):
+    assert paced(1000, events={300: calm})[0] == paced(1000)[0]
+
+
+def test_a_rise_is_one_above_the_last_five_losses_of_any_sign():
+    fall = {t: (0.9, -1.0 - 0.01 * t) for t in range(1000)}
+    assert paced(1000, events=fall)[0] == paced(1000)[0]
+    assert paced(1000, events=fall | {300: (0.9, -3.8)})[0][2] == 300
+
+
+def test_the_edge_is_looked_at_with_the_whole_budget():
+    swing = {t: (-0.9 if t % 2 else 0.1, 1.0) for t in range(20000)}
+    _, share = paced(20000, events=swing)
+    assert 0.045 < share <= 0.05
