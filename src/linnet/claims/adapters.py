@@ -91,7 +91,7 @@ def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterato
     "error",
     "section B.6, figure 21",
     printed="at one lr the loss catapults from 7 to 4; others cannot decrease it as far",
-    corrected="a smooth escape from the saddle, without a rise, to one constant output, which smaller steps reach later",
+    corrected="a smooth escape from the saddle, without a rise, to one constant output; smaller steps reach it later",
     broken={"longer": 0.0},
 )
 def fall_is_an_escape(size: str, longer: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
