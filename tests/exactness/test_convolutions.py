@@ -23,7 +23,8 @@ from linnet import networks
 def test_a_convolution_is_its_sum(seed, shape, outputs, side, bias):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=shape)
-    layer = networks._convolution(jax.random.key(seed), shape[0], outputs, side, 1.0, bias, jnp.float64)
+    blank = networks._convolution(shape[0], outputs, side, bias)
+    (layer,) = networks._started(jax.random.key(seed), "conv", [blank], [jnp.ones(())], jnp.float64)
     weight, low, high = np.asarray(layer.weight), (side - 1) // 2, side // 2
     padded = np.pad(x, ((0, 0), (low, high), (low, high)))
     wanted = [sum(map(lambda a, b: correlate2d(a, b, "valid"), padded, kernel)) for kernel in weight]

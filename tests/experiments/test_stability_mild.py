@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet.curves import rises
+from linnet.curves import rise_count
 from linnet.data.made import PICTURES, contrasted, gaussian_classes, picture
 from linnet.experiments.stability_mild import ROWS, Fig9
 
@@ -127,8 +127,8 @@ def test_images_are_as_they_are_called():
 
 def test_rises_are_counted_down_to_rounding():
     loss = np.array([[1.0, 0.5, 0.6, 0.4], [1.0, 1e-13, 3e-13, 2e-13]])
-    assert rises(loss.astype(np.float32)).tolist() == [1, 0]
-    assert rises(loss).tolist() == [1, 1]
+    assert rise_count(loss.astype(np.float32)).tolist() == [1, 0]
+    assert rise_count(loss).tolist() == [1, 1]
 
 
 def test_parameters_and_data(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Claims and errata about low-rank adapters, of the same paper as `claims/stability.py` (section B.6).
+"""Claims and errata about low-rank adapters, of the same paper as `claims/stability.py` (appendix B).
 
 They run on made data and a frozen network with adapters W = W_0 + B A in every layer, so that nothing need be fetched;
 the figures `stability/fig20` and `stability/fig21` have the same statements on a pre-trained language model.
@@ -60,7 +60,7 @@ def _said(state: Any, problem: Any) -> Any:
 @erratum(
     "stability/E28",
     "error",
-    "section B.6, figure 20",
+    "Figure 20 and appendix B",
     printed="the loss oscillates at every rank, by catapults (the text suspects the batches)",
     corrected="by the batches alone: each has the loss of a constant output, and a fixed batch has no rise at any rank",
     broken={"shift": 1.0},
@@ -89,7 +89,7 @@ def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterato
 @erratum(
     "stability/E29",
     "error",
-    "section B.6, figure 21",
+    "Figure 21 and appendix B",
     printed="at one lr the loss catapults from 7 to 4; others cannot decrease it as far",
     corrected="a smooth escape from the saddle, without a rise, to one constant output; smaller steps reach it later",
     broken={"longer": 0.0},

@@ -45,12 +45,12 @@ def output_gram(state: State, problem: Problem) -> Float[Array, "d_out d_out"]:
 @observable("junction")
 def imbalance(state: State, problem: Problem) -> Float[Array, " junctions"]:
     """Frobenius norm of W_l W_l^T - W_{l+1}^T W_{l+1} at each junction of layers"""
-    if isinstance(state, Weights | Network):
+    if isinstance(state, Weights | Network) and len(state.layers) > 1:
         return jnp.stack([jnp.linalg.norm(defect) for defect in state.imbalance()])
     if isinstance(state, Modes):
         above, below = state.values[1:], state.values[:-1]
         return jnp.linalg.norm((above - below) * (above + below), axis=1)
-    raise InputError(f"{type(state).__name__} has no layers to be balanced: use Weights, Modes or Network.")
+    raise InputError(f"{type(state).__name__} has no layers to be balanced: use two or more.")
 
 
 @observable("index")

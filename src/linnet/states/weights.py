@@ -89,7 +89,7 @@ class Weights(State):
 
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
         """D_l = W_l W_l^T - W_{l+1}^T W_{l+1} for l = 1..L-1: the constants of every gradient flow."""
-        return imbalances(self.layers)
+        return imbalances(self.layers) if self.depth > 1 else ()
 
     def balance(self, *, tol: float = 1e-10) -> float | None:
         """lambda if these two layers are lambda-balanced, W_2^T W_2 - W_1 W_1^T = lambda I; None if they are not.
