@@ -16,10 +16,10 @@ TOY = {
     "width": 8,
     "classes": 3,
     "lr": 0.1,
-    "steps": 400,
+    "steps": 120,
     "picture_steps": 200,
-    "calm_steps": 200,
-    "draws": 2,
+    "calm_steps": 100,
+    "draws": 1,
 }
 
 
@@ -35,7 +35,7 @@ def fails(figure, data, **changes):
 
 def test_it_runs_and_draws(toy):
     figure, data = toy
-    assert data["picture_sharpness"].shape == (len(ROWS), 2, 100, 2)
+    assert data["picture_sharpness"].shape == (len(ROWS), 1, 100, 2)
     np.testing.assert_array_equal(data["picture_look"][:3], [[0, 1], [2, 3], [4, 5]])  # pairs of consecutive steps
     assert np.all(np.isfinite(data["sharpness"]))
     axes = figure.draw(data).axes

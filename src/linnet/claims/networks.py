@@ -74,7 +74,7 @@ def _clocks(seed: int, lr: float, mean: float = 1.0, noise: float = 1.0, steps: 
 
 
 def _draws(seed: int, size: str) -> range:
-    return range(seed, seed + (2 if size == "quick" else 6))
+    return range(seed, seed + (1 if size == "quick" else 6))
 
 
 @claim("stability/C19", "statistical", "appendix B, figure 17: almost periodic, in part", broken={"lr": 2.0})
