@@ -116,7 +116,7 @@ def contrast_decides(size: str, low: float = 0.08, seed: Seed = 0) -> Iterator[F
     2/lr). The checkerboard of two pixels at the same contrast, and bumps at 0.08: it does not rise. A texture of 3 to 6
     cycles is at the edge after 500 to 1800 steps at 0.25, and at 0.08 it is not.
     """
-    steps, draws = (1000, range(seed, seed + 3)) if size == "quick" else (3000, range(seed, seed + 7))
+    steps, draws = (1000, range(seed, seed + 2)) if size == "quick" else (3000, range(seed, seed + 7))
     smooth, detailed, dark = (
         np.array([_risen(*image, draw, steps) for draw in draws]) / steps
         for image in (("bumps", 0.25), ("checkerboard", 0.25), ("bumps", low))
