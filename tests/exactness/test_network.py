@@ -545,3 +545,12 @@ def test_an_observable_takes_a_problem_in_another_precision():
     seen = ln.observe.sharpness(single, outputs)
     assert seen.dtype == jnp.float32
     np.testing.assert_allclose(seen, ln.observe.sharpness(network, outputs), rtol=1e-5)
+
+
+def test_what_cannot_be_looked_at_now_and_then_is_refused():
+    with pytest.raises(ln.InputError, match=r"look = \['loss'\] is not allowed: give an observable"):
+        ln.observe.only(["loss"], ln.every(2))
+    with pytest.raises(ln.InputError, match="record = 3 is not allowed: use every, pairs or at"):
+        ln.observe.only("loss", 3)
+    with pytest.raises(ln.InputError, match="use every, pairs or at, whose steps are known before"):
+        ln.observe.only("loss", ln.linear(5))

@@ -50,7 +50,8 @@ def imbalance(state: State, problem: Problem) -> Float[Array, " junctions"]:
     if isinstance(state, Modes):
         above, below = state.values[1:], state.values[:-1]
         return jnp.linalg.norm((above - below) * (above + below), axis=1)
-    raise InputError(f"{type(state).__name__} has no layers to be balanced: use two or more.")
+    name = type(state).__name__
+    raise InputError(f"{name} has no two layers to be balanced: use Weights, Modes or a Network of two or more.")
 
 
 @observable("index")

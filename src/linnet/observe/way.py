@@ -53,7 +53,6 @@ def _path(state: State, problem: Problem, when: When, last: _Last) -> tuple[dict
 path = Observable("path", _path, (), past=_path_past, parts=_PATH)
 
 
-@lru_cache
 def only(look: Observable | str, record: Record) -> Observable:
     """The observable `look` at the steps of this record alone (`every`, `pairs` or `at`), and NaN at others.
 
@@ -68,7 +67,12 @@ def only(look: Observable | str, record: Record) -> Observable:
     if not isinstance(record, Record):
         raise InputError(f"record = {_check.show(record)} is not allowed: use every, pairs or at.")
     record.holds(0)  # refuses what depends on the horizon
-    seen: Observable = look
+    return _only(look, record)
+
+
+@lru_cache
+def _only(seen: Observable, record: Record) -> Observable:
+    """One object for one question, so that its program is found again."""
 
     def function(state: State, problem: Problem, *rest: Any) -> tuple[Any, Any]:
         *prepared, when, past = rest
@@ -82,10 +86,10 @@ def only(look: Observable | str, record: Record) -> Observable:
         nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
         return jax.lax.cond(record.holds(when.clock), now, lambda: (nothing, past))
 
-    function.__doc__ = f"{look.text}, at some steps"
-    past = look.begin if look.past is not None else _nothing
-    prepare = None if look.preparation is None else look.prepare
-    return Observable(look.name, function, look.dims, prepare, look.pairs, past=past, parts=look.parts)
+    function.__doc__ = f"{seen.text}, at some steps"
+    past = seen.begin if seen.past is not None else _nothing
+    prepare = None if seen.preparation is None else seen.prepare
+    return Observable(seen.name, function, seen.dims, prepare, seen.pairs, past=past, parts=seen.parts)
 
 
 def _nothing(problem: Problem, start: State) -> None:
