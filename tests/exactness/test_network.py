@@ -554,3 +554,10 @@ def test_what_cannot_be_looked_at_now_and_then_is_refused():
         ln.observe.only("loss", 3)
     with pytest.raises(ln.InputError, match="use every, pairs or at, whose steps are known before"):
         ln.observe.only("loss", ln.linear(5))
+
+
+def test_a_part_and_another_observable_cannot_share_a_name():
+    (network, outputs), _ = both(np.random.default_rng(13))
+    looks = {"path": ln.observe.path, "path_flip": ln.observe.loss}
+    with pytest.raises(ln.InputError, match="observe has 'path_flip' twice"):
+        ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=2, observe=looks)

@@ -440,6 +440,9 @@ def observables(given: Any) -> dict[str, Observable]:
         if not callable(item):
             raise InputError(f"observe[{name!r}] = {_check.show(item)} is not allowed: give a function or a name.")
         out[name] = item if isinstance(item, Observable) else Observable(name, item)
+    labels = [label for name, look in out.items() for label, *_ in look.labels(name)]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise InputError(f"observe has {twice[0]!r} twice, once as a part of another: give one of them another name.")
     return out
 
 
