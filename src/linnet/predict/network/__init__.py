@@ -7,8 +7,10 @@ training beside it.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from linnet._check import InputError
 from linnet.predict.answer import Hypothesis, Loss, Source, When
@@ -54,6 +56,7 @@ __all__ = [
     "NetworkStart",
     "StopWindow",
     "network",
+    "network_start",
 ]
 
 _WHERE = {
@@ -65,13 +68,25 @@ _ROUNDING = 1e-12  # of the largest singular value: less is no mode
 _DECAYED = 1e-6  # and so little is left where decay wins
 
 
-def network(situation: Situation, *, problem: Regression | OwnSamples | None = None) -> NetworkPrediction:
-    """What becomes of this network: which modes are lazy or rich, when each is learned, which steps are stable, when to
-    stop and where it ends, each figure with the theory it is from and how far what that needs is true here.
+class _Begun(NamedTuple):
+    """A network before its training: its data, what they allow it to learn, and its weights."""
 
-    `problem` is a regression in place of the situation's data: `ln.regression(inputs, labels)`, or samples that
-    `read_regression` read.
-    """
+    frame: Frame
+    normalisation: str
+    prepared: tuple[str, ...]
+    hidden: tuple[int, ...]
+    bottleneck: int
+    best: Float[np.ndarray, "d_out rank"]
+    floor: float
+    u: np.ndarray
+    s: np.ndarray
+    vt: np.ndarray
+    kept: int
+    plan: Plan
+    state: Weights
+
+
+def _begun(situation: Situation, problem: Regression | OwnSamples | None) -> _Begun:
     if not isinstance(situation, Situation):
         raise InputError("situation must be a Situation, such as predict.read_situation('lora').")
     frame, normalisation, prepared = framed(situation, problem)
@@ -79,11 +94,32 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     bottleneck = min([*hidden, frame.d_in, frame.d_out] if frame.samples is None else [*hidden, *frame.limit.shape])
     best, floor = frame.best(bottleneck)
     u, s, vt = np.linalg.svd(best, full_matrices=False)
-    kept = within_reach = int(np.sum(s > _ROUNDING * s[0]))
-    training = situation.training
-    checked(training.batch, frame)
+    kept = int(np.sum(s > _ROUNDING * s[0]))
+    checked(situation.training.batch, frame)
     plan = planned(situation, frame, hidden, s[0])
     state = begun(plan, situation.start.seed, frame, u[:, :kept], vt[:kept])
+    return _Begun(frame, normalisation, prepared, hidden, bottleneck, best, floor, u, s, vt, kept, plan, state)
+
+
+def network_start(
+    situation: Situation, *, problem: Regression | OwnSamples | None = None
+) -> tuple[Regression, Weights]:
+    """The network of a situation before its training, in the frame of its samples and compressed where that is exact:
+    the regression and the weights that `network` speaks of, for `simulate` with anything of your own.
+    """
+    made = _begun(situation, problem)
+    return made.frame.problem, made.state
+
+
+def network(situation: Situation, *, problem: Regression | OwnSamples | None = None) -> NetworkPrediction:
+    """What becomes of this network: which modes are lazy or rich, when each is learned, which steps are stable, when to
+    stop and where it ends, each figure with the theory it is from and how far what that needs is true here.
+
+    `problem` is a regression in place of the situation's data: `ln.regression(inputs, labels)`, or samples that
+    `read_regression` read.
+    """
+    frame, normalisation, prepared, hidden, bottleneck, best, floor, u, s, vt, kept, plan, state = _begun(situation, problem)
+    within_reach, training = kept, situation.training
     optimiser = Optimiser(training.beta, training.nesterov, training.averaged, training.decay, training.decoupled)
     chain = Chain(frame, [np.asarray(w) for w in state.layers], hidden, optimiser.mu)
     beyond = int(np.sum(np.linalg.svd(frame.limit, compute_uv=False) > _ROUNDING * s[0]) - kept)

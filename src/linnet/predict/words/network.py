@@ -28,7 +28,7 @@ _LOSSES = {"sum": "1/2 sum of squares", "mean": "1/(2n) sum of squares", WHITENE
 def words(said: NetworkPrediction, seen: NetworkMeasured | None = None) -> RenderableType:
     """The setting, a table of the modes, step sizes, the end, and where each figure is from."""
     parts: list[RenderableType] = [f"[bold]{escape(said.title)}[/]"] if said.title else []
-    parts += [_advice(said)]
+    parts += [advice(said)]
     regimes = [mode.regime for mode in said.modes]
     counts = ", ".join(f"{regimes.count(one)} {one}" for one in Regime if one in regimes)
     beyond = said.modes_out_of_reach
@@ -77,7 +77,7 @@ def _momentum(said: NetworkPrediction) -> str:
     return "" if said.optimiser.plain else f", {said.optimiser.words()}"
 
 
-def _advice(said: NetworkPrediction) -> str:
+def advice(said: NetworkPrediction) -> str:
     """What to do: learning rate, initial scale, number of steps, and why."""
     # with momentum half of it may overshoot
     part, words = (0.1, "a tenth") if said.beta else (0.5, "half")

@@ -1,0 +1,181 @@
+"""What can be moved on a page: each control knows its values, how an address writes them and what it allows."""
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from linnet._check import InputError, show
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control(ABC):
+    """A named value that a person moves. `hint` is one sentence for those who ask."""
+
+    name: str
+    label: str
+    value: Any
+    hint: str = ""
+    group: str = ""
+
+    @abstractmethod
+    def check(self, value: Any) -> Any:
+        """The value if it is allowed, else an `InputError`: it may come from an address that anyone typed."""
+
+    @abstractmethod
+    def field(self) -> dict[str, Any]:
+        """What the page needs to draw it."""
+
+    def read(self, text: str) -> Any:
+        """The value that an address has."""
+        return self.check(text)
+
+    def write(self, value: Any) -> str:
+        """The value as an address has it."""
+        return str(value)
+
+    def _refuse(self, value: Any, allowed: str) -> InputError:
+        return InputError(f"{self.name} = {show(value)} is not allowed: {allowed}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slider(Control):
+    """A number from `low` to `high`, on an even or a logarithmic scale; `whole` numbers only where it says so.
+
+    `rungs` are the only values that the slider takes, where there are few: shapes that a program is compiled for.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    step: float = 0.01
+    rungs: Sequence[float] = ()
+    unit: str = ""
+
+    def check(self, value: Any) -> float | int:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise self._refuse(value, f"give a number from {self.low:g} to {self.high:g}") from None
+        if not self.low <= number <= self.high:
+            raise self._refuse(value, f"give a number from {self.low:g} to {self.high:g}")
+        if self.rungs and number not in self.rungs:
+            raise self._refuse(value, "give one of " + ", ".join(f"{rung:g}" for rung in self.rungs))
+        if self.whole and number != int(number):
+            raise self._refuse(value, "give a whole number")
+        return int(number) if self.whole else number
+
+    def write(self, value: Any) -> str:
+        return f"{value:.12g}"
+
+    def field(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high, "log": self.log, "whole": self.whole, "step": self.step} | {
+            "rungs": list(self.rungs),
+            "unit": self.unit,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player(Slider):
+    """A slider that also plays: from where it is to its end, `step` by `step`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class File(Control):
+    """A file that is dropped on the page. Its value is the name under which the server keeps it; "" is none."""
+
+    accept: str
+    most: int  # bytes
+
+    def check(self, value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{0,64}", value):
+            raise self._refuse(value, "give what the page has made of a file")
+        return value
+
+    def field(self) -> dict[str, Any]:
+        return {"accept": self.accept, "most": self.most}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Control):
+    """One of a few names; `options` are those names and what the page calls them."""
+
+    options: Mapping[str, str]
+
+    def check(self, value: Any) -> str:
+        if value not in self.options:
+            raise self._refuse(value, "give one of " + ", ".join(self.options))
+        return str(value)
+
+    def field(self) -> dict[str, Any]:
+        return {"options": [[name, text] for name, text in self.options.items()]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch(Control):
+    """On or off."""
+
+    def check(self, value: Any) -> bool:
+        if value not in (True, False, "1", "0"):
+            raise self._refuse(value, "give 1 or 0")
+        return value in (True, "1")
+
+    def write(self, value: Any) -> str:
+        return "1" if value else "0"
+
+    def field(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Control):
+    """A few numbers from `low` to `high`, each a bar to drag."""
+
+    low: float
+    high: float
+    step: float = 0.05
+
+    def check(self, value: Any) -> list[float]:
+        try:
+            numbers = [float(part) for part in value]
+        except (TypeError, ValueError):
+            numbers = [math.nan]
+        if len(numbers) != len(self.value) or not all(self.low <= number <= self.high for number in numbers):
+            raise self._refuse(value, f"give {len(self.value)} numbers from {self.low:g} to {self.high:g}")
+        return numbers
+
+    def read(self, text: str) -> list[float]:
+        return self.check(text.split(","))
+
+    def write(self, value: Any) -> str:
+        return ",".join(f"{number:.6g}" for number in value)
+
+    def field(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high, "step": self.step}
+
+
+def defaults(controls: Iterable[Control]) -> Values:
+    """Where everything stands at first."""
+    return {control.name: control.value for control in controls}
+
+
+def check(controls: Iterable[Control], given: Mapping[str, Any]) -> Values:
+    """All values, those that were given checked, the others as at first; what no control knows is left out."""
+    return {c.name: c.check(given[c.name]) if c.name in given else c.value for c in controls}
+
+
+def read(controls: Iterable[Control], query: Mapping[str, str]) -> Values:
+    """The values that an address has."""
+    return {c.name: c.read(query[c.name]) if c.name in query else c.value for c in controls}
+
+
+def write(controls: Iterable[Control], values: Mapping[str, Any]) -> str:
+    """The address's query: what differs from the first values."""
+    moved = {c.name: c.write(values[c.name]) for c in controls if values[c.name] != c.value}
+    return urlencode(moved, safe=",")

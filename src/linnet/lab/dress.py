@@ -1,0 +1,51 @@
+"""How the pictures look, in light and in the dark; colours of the page, which a canvas cannot read off its style."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
+FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
+# six that are told apart on both grounds, also by those who do not see red and green apart
+COLOURS = ("#c2410c", "#0f766e", "#7c3aed", "#ca8a04", "#0369a1", "#be185d", "#4d7c0f", "#64748b")
+SOFT = "#64748b"
+_INK = {False: "#1c2027", True: "#e8e5de"}
+_FAINT = {False: "#565e6b", True: "#a7adb8"}
+
+
+def plain(*, height: int = 280, **options: object) -> "figure":
+    """An empty figure as wide as its place, without a toolbar."""
+    from bokeh.plotting import figure
+
+    tools = options.pop("tools", "")
+    return figure(height=height, sizing_mode="stretch_width", toolbar_location=None, tools=tools, **options)
+
+
+def dress(made: "figure", *, dark: bool) -> None:
+    """Puts the page's colours on a figure."""
+    ink, faint = _INK[dark], _FAINT[dark]
+    made.background_fill_color = made.border_fill_color = None
+    made.outline_line_color = None
+    for axis in made.axis:
+        axis.update(
+            axis_line_color=faint,
+            major_tick_line_color=faint,
+            minor_tick_line_color=None,
+            major_label_text_color=faint,
+            axis_label_text_color=ink,
+            major_label_text_font=FONT,
+            axis_label_text_font=FONT,
+            axis_label_text_font_style="normal",
+        )
+    for grid in made.grid:
+        grid.update(grid_line_color=faint, grid_line_alpha=0.15)
+    for legend in made.legend:
+        legend.update(
+            label_text_color=ink,
+            label_text_font=FONT,
+            label_text_font_size="11px",
+            background_fill_alpha=0.0,
+            border_line_color=None,
+            spacing=0,
+            padding=4,
+        )

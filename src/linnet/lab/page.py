@@ -1,0 +1,197 @@
+"""A room as a page: its controls, its pictures, what it says, and a thread that computes while the page stays awake."""
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import panel as pn
+import param
+from bokeh.events import RangesUpdate, Reset, Tap
+from panel.custom import JSComponent
+from panel.io import hold
+
+from linnet._check import InputError
+from linnet.lab.control import Values
+from linnet.lab.dress import dress
+from linnet.lab.room import Plate, Room, Sight, Sources
+
+_HERE = Path(__file__).parent
+_STYLE = [(_HERE / "inside.css").read_text(encoding="utf-8")]
+_POOL = ThreadPoolExecutor(max_workers=4, thread_name_prefix="linnet-lab")
+
+
+class Controls(JSComponent):
+    """The inputs of a room."""
+
+    fields = param.List()
+    values = param.Dict()
+    presets = param.Dict()
+    asked = param.Integer(0)
+    addressed = param.Boolean(False)
+    dropped = param.Dict()
+    dark = param.Boolean(False)
+    _esm = (_HERE / "controls.js").read_text(encoding="utf-8")
+    _stylesheets = _STYLE
+
+
+class Words(JSComponent):
+    """What a room says."""
+
+    sentence = param.String("")
+    trouble = param.Boolean(False)
+    numbers = param.Dict({})
+    busy = param.Boolean(False)
+    drawn = param.Integer(0)
+    whole = param.Integer(0)
+    _esm = (_HERE / "words.js").read_text(encoding="utf-8")
+    _stylesheets = _STYLE
+
+
+class Take(JSComponent):
+    """The lines that make what is seen."""
+
+    code = param.String("")
+    toml = param.String("")
+    _esm = (_HERE / "take.js").read_text(encoding="utf-8")
+    _stylesheets = _STYLE
+
+
+class Stand(pn.viewable.Viewer):
+    """A room that somebody stands in: on the laboratory's page, or in a notebook.
+
+    A move is computed in a thread; a newer one makes it void, so that the page shows the last of many moves and never
+    an older one after it. What goes wrong is a sentence.
+    """
+
+    def __init__(self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False):
+        super().__init__()
+        self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
+        self._sources = Sources()
+        self.plates = room.draw(self._sources)
+        first = room.checked({} if values is None else values)
+        fields = [{"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value} for c in room.controls]
+        for field, control in zip(fields, room.controls, strict=True):
+            field |= {"hint": control.hint, "group": control.group, **control.field()}
+        presets = {name: dict(moved) for name, moved in room.presets.items()}
+        self.controls = Controls(fields=fields, values=first, presets=presets, addressed=addressed, dark=dark)
+        self.words, self.take = Words(sizing_mode="stretch_width"), Take(sizing_mode="stretch_width")
+        self.panes = {plate.name: self._pane(plate) for plate in self.plates}
+        self._dress(dark)
+        self.controls.param.watch(lambda event: self._move(event.new), "values")
+        self.controls.param.watch(lambda event: self._drop(event.new), "dropped")
+        self.controls.param.watch(lambda event: self._dress(event.new), "dark")
+        if self._document is not None and self._document.session_context is not None:
+            self._document.on_session_destroyed(lambda _: self.leave())
+        self._move(first)
+
+    def leave(self) -> None:
+        """Nobody looks any more: what is being computed is void."""
+        self._asked += 1
+
+    @property
+    def values(self) -> Values:
+        """Where the controls stand."""
+        return dict(self.controls.values)
+
+    def move(self, **values: Any) -> None:
+        """Moves controls, as a person would."""
+        self.controls.values = self.room.checked(self.values | values)
+
+    def __panel__(self) -> pn.viewable.Viewable:
+        pictures = [pn.Column(pn.pane.Markdown(f"**{plate.title}**"), self.panes[plate.name]) for plate in self.plates]
+        seen = pn.Column(self.words, pn.FlexBox(*pictures), self.take, sizing_mode="stretch_width")
+        return pn.Row(pn.Column(self.controls, width=300), seen, sizing_mode="stretch_width")
+
+    def warn(self, sentence: str) -> None:
+        """Says it beside whatever is shown."""
+        self._warning = sentence
+
+    def _pane(self, plate: Plate) -> pn.pane.Bokeh:
+        if plate.clicked:
+            plate.figure.on_event(Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values)))
+        if plate.zoomed:
+            plate.figure.on_event(
+                RangesUpdate,
+                lambda e: self._to(self.room.zoomed(plate.name, (e.x0, e.x1, e.y0, e.y1), self.values)),
+            )
+            whole = (math.nan,) * 4
+            plate.figure.on_event(Reset, lambda _: self._to(self.room.zoomed(plate.name, whole, self.values)))
+        return pn.pane.Bokeh(plate.figure, sizing_mode="stretch_width")
+
+    def _dress(self, dark: bool) -> None:
+        for plate in self.plates:
+            dress(plate.figure, dark=dark)
+
+    def _to(self, values: Values) -> None:
+        if values != self.values:
+            self.controls.values = values
+
+    def _drop(self, dropped: Mapping[str, Any]) -> None:
+        content = None if dropped["content"] is None else base64.b64decode(dropped["content"])
+        try:
+            self._to(self.room.dropped(dropped["name"], dropped["size"], content, self.values))
+        except InputError as error:
+            self._trouble(str(error))
+
+    def _move(self, given: Mapping[str, Any]) -> None:
+        self._asked += 1
+        if self.controls.asked:
+            self._warning = ""
+        number, drawn = self._asked, self.controls.asked
+        try:
+            values = self.room.checked(given)
+        except InputError as error:
+            self._trouble(str(error))
+            return
+        self.words.busy = True
+        _POOL.submit(self._work, number, drawn, values)
+
+    def _work(self, number: int, drawn: int, values: Values) -> None:
+        """Computes in a thread, and hands over what there is to see as long as nobody has moved on."""
+        if number != self._asked:
+            return
+        try:
+            for sight in self.room.look(values):
+                if number != self._asked:
+                    return
+                self._later(number, lambda sight=sight: self._show(sight, drawn))
+            taken = {"code": self.room.code(values), "toml": self.room.toml(values)}
+            self._later(number, lambda: self._done(taken, drawn))
+        except InputError as error:
+            said = str(error)
+            self._later(number, lambda: self._trouble(said))
+        except Exception as error:  # whatever it is, the page lives and says it
+            said = f"This could not be computed ({type(error).__name__}: {error}); other values may work."
+            self._later(number, lambda: self._trouble(said))
+
+    def _later(self, number: int, what: Callable[[], None]) -> None:
+        def now() -> None:
+            if number == self._asked:
+                with hold(self._document):
+                    what()
+
+        if self._document is not None and self._document.session_context is not None:
+            self._document.add_next_tick_callback(now)
+        else:
+            now()
+
+    def _show(self, sight: Sight, drawn: int) -> None:
+        for name, columns in sight.columns.items():
+            self._sources[name].data = dict(columns)
+        if sight.sentence is not None:
+            said = f"{self._warning} {sight.sentence}" if self._warning else sight.sentence
+            self.words.param.update(sentence=said, trouble=bool(self._warning))
+        if sight.numbers is not None:
+            self.words.numbers = dict(sight.numbers)
+        self.words.drawn = drawn
+
+    def _done(self, taken: Mapping[str, str], drawn: int) -> None:
+        self.take.param.update(**taken)
+        self.words.param.update(busy=False, whole=drawn)
+
+    def _trouble(self, sentence: str) -> None:
+        asked = self.controls.asked
+        self.words.param.update(sentence=sentence, trouble=True, busy=False, drawn=asked, whole=asked)

@@ -1,0 +1,6 @@
+"""The rooms of the laboratory, in the order of the page."""
+
+from linnet.lab.network import Network
+from linnet.lab.room import Room
+
+ROOMS: tuple[type[Room], ...] = (Network,)
