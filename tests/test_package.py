@@ -135,7 +135,7 @@ def test_pytorch_is_the_probes_alone():
         if file.parent != SOURCE / "probe":
             names = imports(ast.parse(file.read_text()), nested=True)
             assert not [name for name in names if name.split(".")[0] == "torch"], f"{file} imports torch"
-    rooms = [*(room for floor in floors()[:7] for room in floor), "cli.app", "cli.probe", "probe.record"]
+    rooms = [*(room for floor in floors()[:8] for room in floor), "cli.app", "cli.probe", "probe.record"]
     code = "import sys, " + ", ".join(f"linnet.{room}" for room in rooms) + "; print(*sys.modules)"
     assert "torch" not in python(code).split()
 
@@ -167,7 +167,7 @@ def test_the_house_has_all_rooms():
 
 def test_rooms_stand_on_the_floors_below():
     house = floors()
-    assert len(house) == 13
+    assert len(house) == 14
     for level, rooms in enumerate(house):
         below = {room for floor in house[level + 1 :] for room in floor}
         for room in rooms:
@@ -204,6 +204,7 @@ def test_the_reference_lists_every_public_name():
             "data",
             "dynamics",
             "experiments",
+            "lab",
             "observe",
             "predict",
             "probe",
@@ -220,6 +221,8 @@ def test_the_reference_lists_every_public_name():
             assert f".{name}\n" in text
     for name in ln.data.__all__:
         assert f"::: linnet.data.{name}\n" in text
+    for name in ln.lab.__all__:
+        assert f"::: linnet.lab.{name}\n" in text
     for name in ln.probe.__all__:
         assert f"::: linnet.probe.{name}\n" in text
     for name in ln.dynamics.__all__:

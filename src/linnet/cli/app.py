@@ -260,6 +260,26 @@ def sweep(
 
 
 @app.command()
+def lab(
+    file: Annotated[Path | None, typer.Argument(help="A page's TOML, as the page itself gives it.")] = None,
+    room: Annotated[
+        str | None, typer.Option(help="The room to open: network, phase, edge, rich, data, landscape.")
+    ] = None,
+    address: Annotated[str, typer.Option(help="Whom it answers: this machine only, or 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, _count("The port; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open a browser there.")] = True,
+) -> None:
+    """A page to play with: move a slider and watch a network become lazy, rich or chaotic.
+
+    Everything it shows can be taken away: the Python lines that make it, its data, pictures, films, and the address.
+    Needs `pip install 'linnet[lab]'`.
+    """
+    from linnet.cli.lab import run
+
+    run(file, room, address, port, browser)
+
+
+@app.command()
 def probe(
     folder: Annotated[Path, typer.Argument(help="The folder that `linnet.probe.Probe(..., folder=...)` writes to.")],
     out: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg or .pdf).")] = None,

@@ -45,6 +45,7 @@ export function render({ model }) {
     values = { ...values, ...changes };
     model.asked += 1;
     performance.mark(`asked ${model.asked}`);
+    document.documentElement.dataset.asked = model.asked;
     model.values = values;
     for (const name of Object.keys(changes)) update[name]?.(values[name]);
     remember();
@@ -209,6 +210,7 @@ export function render({ model }) {
     remember();
   };
   build();
+  document.documentElement.dataset.asked = model.asked;
   const tone = () => (model.dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches));
   if (model.addressed) {
     tone();

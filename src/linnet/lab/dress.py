@@ -6,9 +6,9 @@ if TYPE_CHECKING:
     from bokeh.plotting import figure
 
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
-# six that are told apart on both grounds, also by those who do not see red and green apart
-COLOURS = ("#c2410c", "#0f766e", "#7c3aed", "#ca8a04", "#0369a1", "#be185d", "#4d7c0f", "#64748b")
-SOFT = "#64748b"
+# at least 3:1 against both grounds
+COLOURS = ("#d9560b", "#12978b", "#8b5cf6", "#c08a08", "#2b8ac6", "#d6336c", "#6a9a1f", "#7c8799")
+SOFT = COLOURS[-1]
 _INK = {False: "#1c2027", True: "#e8e5de"}
 _FAINT = {False: "#565e6b", True: "#a7adb8"}
 

@@ -4,6 +4,7 @@ import base64
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from panel.custom import JSComponent
 from panel.io import hold
 
 from linnet._check import InputError
+from linnet._files import placed
 from linnet.lab.control import Values
 from linnet.lab.dress import dress
 from linnet.lab.room import Plate, Room, Sight, Sources
@@ -29,7 +31,7 @@ class Controls(JSComponent):
     fields = param.List()
     values = param.Dict()
     presets = param.Dict()
-    asked = param.Integer(0)
+    asked = param.Integer(1)
     addressed = param.Boolean(False)
     dropped = param.Dict()
     dark = param.Boolean(False)
@@ -66,13 +68,18 @@ class Stand(pn.viewable.Viewer):
     an older one after it. What goes wrong is a sentence.
     """
 
-    def __init__(self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False):
+    def __init__(
+        self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False
+    ):
         super().__init__()
         self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
         self._sources = Sources()
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
-        fields = [{"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value} for c in room.controls]
+        fields = [
+            {"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value}
+            for c in room.controls
+        ]
         for field, control in zip(fields, room.controls, strict=True):
             field |= {"hint": control.hint, "group": control.group, **control.field()}
         presets = {name: dict(moved) for name, moved in room.presets.items()}
@@ -96,6 +103,13 @@ class Stand(pn.viewable.Viewer):
         """Where the controls stand."""
         return dict(self.controls.values)
 
+    def write(self, path: str | Path) -> None:
+        """Takes away what is seen: data (.nc), a picture (.svg, .png) or, where something moves, a film (.gif, .mp4)"""
+        from linnet.lab.take import write
+
+        with placed(Path(path)) as partial:
+            write(self.room, self.room.checked(self.values), partial)
+
     def move(self, **values: Any) -> None:
         """Moves controls, as a person would."""
         self.controls.values = self.room.checked(self.values | values)
@@ -111,7 +125,9 @@ class Stand(pn.viewable.Viewer):
 
     def _pane(self, plate: Plate) -> pn.pane.Bokeh:
         if plate.clicked:
-            plate.figure.on_event(Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values)))
+            plate.figure.on_event(
+                Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values))
+            )
         if plate.zoomed:
             plate.figure.on_event(
                 RangesUpdate,
@@ -138,7 +154,7 @@ class Stand(pn.viewable.Viewer):
 
     def _move(self, given: Mapping[str, Any]) -> None:
         self._asked += 1
-        if self.controls.asked:
+        if self.controls.asked > 1:
             self._warning = ""
         number, drawn = self._asked, self.controls.asked
         try:
@@ -157,7 +173,7 @@ class Stand(pn.viewable.Viewer):
             for sight in self.room.look(values):
                 if number != self._asked:
                     return
-                self._later(number, lambda sight=sight: self._show(sight, drawn))
+                self._later(number, partial(self._show, sight, drawn))
             taken = {"code": self.room.code(values), "toml": self.room.toml(values)}
             self._later(number, lambda: self._done(taken, drawn))
         except InputError as error:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from linnet.lab.control import Control, Values, check, defaults
 
 if TYPE_CHECKING:
-    import numpy as np
     from bokeh.models import ColumnDataSource
     from bokeh.plotting import figure
 
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 class Sight:
     """What is seen after a move, or a part of it: what is not named stays as it was.
 
-    `columns` are the data of the pictures, by the source's name; `sentence` is what it all means; `numbers` stand beside the
-    pictures, each with its name.
+    `columns` are the data of the pictures, by the source's name; `sentence` is what it all means; `numbers` stand
+    beside the pictures, each with its name.
     """
 
-    columns: Mapping[str, Mapping[str, "np.ndarray"]] = field(default_factory=dict)
+    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sentence: str | None = None
     numbers: Mapping[str, str] | None = None
 
@@ -56,10 +55,10 @@ class Sources(dict[str, "ColumnDataSource"]):
 class Room(ABC):
     """One page of the laboratory. A subclass says what can be moved, what is seen, and the lines that make it.
 
-    `look` computes and knows nothing of pages; it may hand over what it has in parts, what is quick first, and is left when
-    somebody has moved on. `draw` makes pictures of sources that `look` fills. `code` are Python lines that leave `data` (an
-    xarray dataset), `figure` (matplotlib's) and, where something moves, `run` (a trajectory): what can be taken away is made
-    by these very lines.
+    `look` computes and knows nothing of pages; it may hand over what it has in parts, what is quick first, and is left
+    when somebody has moved on. `draw` makes pictures of sources that `look` fills. `code` are Python lines that leave
+    `data` (an xarray dataset), `figure` (matplotlib's) and, where something moves, `run` (a trajectory): what can be
+    taken away is made by these very lines.
     """
 
     name: ClassVar[str]  # in the address

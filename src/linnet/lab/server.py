@@ -1,11 +1,13 @@
 """The laboratory's server: one page a room, what can be taken away, theory and claims; nothing from elsewhere."""
 
 import socket
+import webbrowser
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import panel as pn
+from bokeh.settings import settings
 from tornado.web import RedirectHandler
 
 from linnet._check import InputError
@@ -17,7 +19,13 @@ from linnet.lab.take import Away
 from linnet.report.formulas import mathml
 
 _HERE = Path(__file__).parent
-FILES = {"nc": "Data (netCDF)", "svg": "Picture (SVG)", "png": "Picture (PNG)", "gif": "Animation (GIF)", "mp4": "Animation (MP4)"}
+FILES = {
+    "nc": "Data (netCDF)",
+    "svg": "Picture (SVG)",
+    "png": "Picture (PNG)",
+    "gif": "Animation (GIF)",
+    "mp4": "Animation (MP4)",
+}
 
 
 def page(kind: type[Room]) -> Callable[[], pn.Template]:
@@ -54,15 +62,21 @@ def page(kind: type[Room]) -> Callable[[], pn.Template]:
 
 
 def served(*, address: str = "127.0.0.1", port: int = 0, origins: tuple[str, ...] = ()) -> "pn.io.server.Server":
-    """A server that listens and does not run yet: on a free port unless one is named, for this machine unless it is asked.
+    """A server that listens and does not run yet: on a free port unless one is named, for this machine alone.
 
     `origins` are the names under which other machines reach it.
     """
     pn.extension()
-    if port == 0:
+    settings.log_level = "error"  # what the browser's console says of pictures that are still empty
+    try:
         with socket.socket() as probe:  # a free port, to be told before the server runs
-            probe.bind((address, 0))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
             port = probe.getsockname()[1]
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"{address}:{port} cannot be served at: {error}; give another port, or 0 for a free one."
+        ) from None
     allowed = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", address)]
     return pn.io.server.get_server(
         {room.name: page(room) for room in ROOMS},
@@ -77,3 +91,19 @@ def served(*, address: str = "127.0.0.1", port: int = 0, origins: tuple[str, ...
         start=False,
         show=False,
     )
+
+
+def run(*, address: str, port: int, browser: bool, path: str) -> None:
+    """Serves until it is interrupted; says where, and opens a browser there."""
+    from rich.console import Console
+
+    server = served(address=address, port=port)
+    place = f"http://{'127.0.0.1' if address in ('', '0.0.0.0') else address}:{server.port}/{path}"
+    Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
+    server.start()
+    if browser:
+        webbrowser.open(place)
+    try:
+        server.io_loop.start()
+    except KeyboardInterrupt:
+        server.stop()

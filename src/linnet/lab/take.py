@@ -12,7 +12,13 @@ from linnet.lab.control import Values, read
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
 
-_KINDS = {"nc": "application/x-netcdf", "svg": "image/svg+xml", "png": "image/png", "gif": "image/gif", "mp4": "video/mp4"}
+_KINDS = {
+    "nc": "application/x-netcdf",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "gif": "image/gif",
+    "mp4": "video/mp4",
+}
 
 
 def made(room: Room, values: Values) -> dict[str, Any]:
@@ -32,7 +38,7 @@ def write(room: Room, values: Values, path: Path) -> None:
         raise InputError(f"{path.name} is not allowed: {room.title} can be taken away as {', '.join(room.files)}.")
     found = made(room, values)
     if end == "nc":
-        found["data"].to_netcdf(path)
+        found["data"].to_netcdf(path, engine="scipy")
     elif end in ("svg", "png"):
         found["figure"].savefig(path)
     else:

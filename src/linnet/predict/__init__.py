@@ -14,7 +14,14 @@ from linnet.predict.given import whitened
 from linnet.predict.landscape import LandscapeMeasured, LandscapePrediction, landscape
 from linnet.predict.layer import layer
 from linnet.predict.layer_result import LayerMeasured, LayerMode, LayerPrediction, LayerRun
-from linnet.predict.network import NetworkEnd, NetworkMeasured, NetworkOutcome, NetworkPrediction, network, network_start
+from linnet.predict.network import (
+    NetworkEnd,
+    NetworkMeasured,
+    NetworkOutcome,
+    NetworkPrediction,
+    network,
+    network_start,
+)
 from linnet.predict.phase import PhaseMeasured, PhasePrediction, phase
 from linnet.predict.rates import RatesMeasured, RatesPrediction, rates
 from linnet.predict.situation import Situation, read_situation

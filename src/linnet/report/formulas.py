@@ -1,4 +1,4 @@
-"""LaTeX between dollars as MathML, which browsers typeset themselves: for the documentation and the laboratory's pages."""
+"""LaTeX between dollars as MathML, which browsers typeset themselves: for the documentation and the laboratory."""
 
 import re
 from xml.etree.ElementTree import Element
@@ -20,7 +20,7 @@ class Formula(InlineProcessor):
         super().__init__(pattern, md)
         self.display = display
 
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Element | str, int, int]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Element | str, int, int]:  # noqa: N802
         return self.md.htmlStash.store(mathml(m.group(1), self.display)), m.start(0), m.end(0)
 
 

@@ -118,7 +118,9 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     `problem` is a regression in place of the situation's data: `ln.regression(inputs, labels)`, or samples that
     `read_regression` read.
     """
-    frame, normalisation, prepared, hidden, bottleneck, best, floor, u, s, vt, kept, plan, state = _begun(situation, problem)
+    frame, normalisation, prepared, hidden, bottleneck, best, floor, u, s, vt, kept, plan, state = _begun(
+        situation, problem
+    )
     within_reach, training = kept, situation.training
     optimiser = Optimiser(training.beta, training.nesterov, training.averaged, training.decay, training.decoupled)
     chain = Chain(frame, [np.asarray(w) for w in state.layers], hidden, optimiser.mu)
