@@ -162,6 +162,8 @@ def test_nothing_to_animate(tmp_path, monkeypatch):
     ):
         with pytest.raises(ln.InputError, match=words):
             run.animate(tmp_path / "x.gif")
+    with pytest.raises(ln.InputError, match="draw it outside of jit"):
+        jax.vmap(lambda lr: trained(2, lr).animate(tmp_path / "x.gif"))(jnp.ones(2))
     monkeypatch.setattr(_check, "memory", lambda: 10**6)
     with pytest.raises(ln.InputError, match="dpi = 100 is not allowed: 31 frames of"):
         RUN.animate(tmp_path / "x.gif")

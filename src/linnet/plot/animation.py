@@ -44,7 +44,7 @@ def film(
     """Writes a figure as a GIF or an MP4: its x axes are a clock, and a frame shows what the lines have until then.
 
     All else stands still: axes, legends, levels. Every point of the clock is a frame, or `frames` of them are, spaced
-    evenly; together they take `seconds`, and the last one stays a second more.
+    evenly; together they take `seconds`, and the last one stays a second more. The figure is used up.
     """
     place, short = Path(path), Path(path).suffix.lower() == ".gif"
     possible(place)
@@ -56,8 +56,8 @@ def film(
         raise InputError("there is nothing to animate: the run has one record, and a film needs two or more.")
     count = min(frames, len(clock), max(2, int(_FASTEST * seconds)))
     pixels = float(np.prod(figure.get_size_inches())) * dpi**2
-    held = count if short else 1  # in memory at once, at three bytes a pixel and one for its place in the palette
-    _check.fits("dpi", dpi, held * pixels / 2, f"{held} frames of {pixels:,.0f} pixels")
+    held = count if short else 1  # in memory at once, at four bytes a pixel and one for its place in the palette
+    _check.fits("dpi", dpi, held * pixels * 5 / 8, f"{held} frames of {pixels:,.0f} pixels")
     shown = clock[np.linspace(0, len(clock) - 1, count).round().astype(int)]
     with placed(place) as partial:
         (_gif if short else _mp4)(partial, _drawn(figure, shown, dpi, progress), seconds / count)
@@ -85,7 +85,6 @@ def _drawn(
     unit = figure.axes[0].get_xlabel()
     title = figure.suptitle(" ", fontsize="medium")
     for axes in figure.axes:
-        axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # those of the whole run
         _headed(axes)
     moving = [*(artist for axes in figure.axes for artist in _above(axes)), title]
     for artist in moving:

@@ -111,6 +111,8 @@ class Trajectory(eqx.Module):
         """
         from linnet.plot.trajectory import trajectory
 
+        if _check.traced(self):
+            raise InputError("this run is being traced by JAX: draw it outside of jit, vmap and grad.")
         if not self.values:
             raise InputError("there is nothing to draw: this run was not observed; give simulate something to observe.")
         drawn = names or tuple(self.values)
