@@ -61,10 +61,11 @@ def imports(tree, *, nested):
 
 
 def through_the_door(tree):
-    """What functions called `plot` and `report` import from the room of that name: the ways to floors above."""
-    doors = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in ("plot", "report")]
-    inside = [(node.name, name) for node in doors for name in imports(node, nested=True)]
-    return Counter(name for door, name in inside if name.split(".")[:2] == ["linnet", door])
+    """What functions called `plot`, `animate` and `report` import from the room they open: the ways to floors above."""
+    rooms = {"plot": "plot", "animate": "plot", "report": "report"}
+    doors = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in rooms]
+    inside = [(rooms[node.name], name) for node in doors for name in imports(node, nested=True)]
+    return Counter(name for room, name in inside if name.split(".")[:2] == ["linnet", room])
 
 
 def test_import_is_light():

@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 
 def linnet(*arguments, cwd=None):
@@ -53,6 +54,16 @@ def test_demo_draws_and_tells(tmp_path, here):
     assert found["status"] == "horizon"
     assert 0 < found["best_test_error"] < 1.5
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
+
+
+def test_demo_makes_a_film(tmp_path, here):
+    told = here("demo", "--d", "20", "--rank", "2", "--steps", "12", "--out", "x.gif")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "Film: x.gif" in told.stdout
+    with Image.open(tmp_path / "x.gif") as image:
+        assert (image.format, image.n_frames) == ("GIF", 13)
+    told = here("demo", "--d", "20", "--rank", "2", "--steps", "12", "--out", "x.gif", "--json")
+    assert json.loads(told.stdout)["figure"] == "x.gif"
 
 
 def test_list_and_verify(inside, here):

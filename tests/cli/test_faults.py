@@ -91,6 +91,7 @@ PREDICT = {
 }
 PICTURES = {
     "demo": ("demo", "--d", 10, "--rank", 1, "--steps", 5, "--out", "x.png"),
+    "film": ("demo", "--d", 10, "--rank", 1, "--steps", 5, "--out", "x.gif"),
     **{topic: ("predict", topic, *more, "--plot", "x.png") for topic, more in PREDICT.items()},
 }
 WRITERS = {"sweep": SWEEP, "reproduce": FIGURE, "verify": VERIFY, **PICTURES}
@@ -213,6 +214,11 @@ def test_a_disk_that_is_really_full(here, tmp_path):
         (("demo", "--out", "/dev/full"), "ending in .png"),
         (("demo", "--out", "/dev/full/x.png"), "in a folder that exists"),
         (("demo", "--out", "link.png"), "it is not a file"),
+        (("demo", "--out", "x.avi"), "ending in .png, .svg, .pdf, .gif, .mp4"),
+        (("demo", "--out", "none/x.gif"), "in a folder that exists"),
+        (("demo", "--out", "folder.gif"), "in a folder that exists"),
+        (("demo", "--out", "link.gif"), "it is not a file"),
+        (("demo", "--out", "link.mp4"), "it is not a file"),
         ((*FIGURE[:-1], "/dev/full"), "there is a file where a folder should be"),
         (("verify", "mixed/C17", "--out", "s.toml"), "there is a file where a folder should be"),
         (("sweep", "s.toml", "--out", "/dev/full"), "is not a store of a sweep"),
@@ -223,12 +229,22 @@ def test_a_disk_that_is_really_full(here, tmp_path):
     ],
 )
 def test_places_that_are_none(arguments, words, here, tmp_path):
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "link.png").symlink_to("/dev/full")
+    for suffix in ("png", "gif", "mp4"):
+        (tmp_path / f"folder.{suffix}").mkdir()
+        (tmp_path / f"link.{suffix}").symlink_to("/dev/full")
     code, out, err = here(*arguments)
     assert code == 2
     assert out in ("", f"2 lr: 2 runs into {arguments[-1]}\n")
     one_sentence(err, words)
+
+
+def test_an_mp4_without_ffmpeg_is_refused_before_the_work(here, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    code, out, err = here("demo", "--out", "x.mp4")
+    assert (code, out) == (2, "")
+    one_sentence(err, "an MP4 needs ffmpeg: pip install 'linnet[lab]'")
+    assert not written(tmp_path)
 
 
 def test_a_link_to_a_picture_stays_a_link(here, quick, tmp_path):

@@ -127,7 +127,9 @@ def demo(
     gamma_sigma2: Annotated[float, typer.Option(help="Weights start with variance d^gamma_sigma2.")] = -1.85,
     steps: Annotated[int, _count("Steps of gradient descent.")] = 420,
     seed: Annotated[int, _count("Seed of the target, the noise and the start.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path("linnet-demo.png"),
+    out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg, .pdf) or a film (.gif, .mp4).")] = Path(
+        "linnet-demo.png"
+    ),
     as_json: Json = False,
 ) -> None:
     """Train an enormous two-layer network exactly, and draw what it learns.

@@ -15,7 +15,7 @@ def run(
     d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int, out: Path, *, quiet: bool
 ) -> dict[str, Any]:
     """Runs the demonstration, draws it to `out` and returns what `--json` prints."""
-    picture(out, name="out")
+    moves = picture(out, name="out", films=True)
     asked = setting(d=d, rank=rank, gamma_w=gamma_w, gamma_sigma2=gamma_sigma2, steps=steps, seed=seed)
     console = Console(quiet=quiet)
     console.print(
@@ -25,13 +25,18 @@ def run(
     )
     with bar("training", quiet=quiet) as progress:
         found = demonstrate(asked, progress)
-    with placed(out) as partial:
-        found.plot().savefig(partial)
+    if moves:
+        with bar("drawing", quiet=quiet) as progress:
+            found.animate(out, progress)
+    else:
+        with placed(out) as partial:
+            found.plot().savefig(partial)
     ended = int(found.run.ended)
     how = "" if found.run.status == "horizon" else f" The run {found.run.status} at step {ended}."
     console.print(
         f"{found.seconds:.1f} s.{how} Test error {found.best_test_error:.3f} at step {found.best_step} (stable rank "
-        f"{found.stable_rank_there:.1f}), {found.final_test_error:.3f} at the end. Picture: {out}"
+        f"{found.stable_rank_there:.1f}), {found.final_test_error:.3f} at the end. "
+        f"{'Film' if moves else 'Picture'}: {out}"
     )
     same = ("best_step", "best_test_error", "stable_rank_there", "final_test_error", "seconds")
     return {

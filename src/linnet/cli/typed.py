@@ -120,19 +120,26 @@ def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
     return tuple(given)
 
 
-def picture(plot: Path | None, *, name: str = "plot") -> None:
-    """Refuses a file that no picture can be written to, before anything is computed."""
+def picture(plot: Path | None, *, name: str = "plot", films: bool = False) -> bool:
+    """Refuses a file that no picture can be written to, before anything is computed; says whether it is a film."""
     from linnet._check import InputError
     from linnet._files import ready
 
     if plot is None:
-        return
-    if plot.suffix.lower() not in _PICTURES or not plot.parent.is_dir() or plot.is_dir():
-        ends = ", ".join(_PICTURES)
+        return False
+    allowed, check, suffix = list(_PICTURES), ready, plot.suffix.lower()
+    if films:
+        from linnet.plot.animation import SUFFIXES, possible
+
+        allowed.extend(SUFFIXES)
+        check = possible if suffix in SUFFIXES else ready
+    if suffix not in allowed or not plot.parent.is_dir() or plot.is_dir():
+        ends = ", ".join(allowed)
         raise InputError(
             f"{name} = {str(plot)!r} is not allowed: give a file ending in {ends} in a folder that exists."
         )
-    ready(plot)
+    check(plot)
+    return suffix not in _PICTURES
 
 
 def refuse(why: str, **given: object) -> None:

@@ -3,6 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+CROWDED = 12  # lines from which on a panel is crowded
 SIGNAL, NOISE, TRAIN, TEST, QUIET, THEORY = "#c2410c", "#64748b", "#0f766e", "#7c3aed", "#94a3b8", "#111827"
 
 

@@ -1,22 +1,21 @@
 """The picture of a run: what was recorded, against its step or time."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from linnet.plot.style import TRAIN, canvas, tidy
+from linnet.plot.style import CROWDED, TRAIN, canvas, tidy
 from linnet.trajectory import Trajectory
 
 _COLUMNS = 3
-_FADED = 12  # lines from which on a panel becomes crowded
 
 
-def trajectory(run: Trajectory, names: Sequence[str], log: str, time: bool) -> Figure:
-    """One panel for each name; a line for each entry of a value and each run of a batch."""
+def trajectory(run: Trajectory, names: Sequence[str], *, time: bool, log_clock: bool, log: Collection[str]) -> Figure:
+    """One panel for each name; a line for each entry of a value and each run of a batch. `log` are names, too."""
     batch = np.ndim(run.code)
     clock = np.asarray(run.times if time or run.steps is None else run.steps)
     clock = clock.reshape(-1, clock.shape[-1])
@@ -33,8 +32,8 @@ def trajectory(run: Trajectory, names: Sequence[str], log: str, time: bool) -> F
             xlabel="time" if time or run.steps is None else "step",
             ylabel=textwrap.fill((texts[name] or name).replace("$", r"\$"), 36),
             title=name.replace("$", r"\$"),
-            xscale=("symlog" if "x" in log else "linear"),
-            yscale="log" if "y" in log else "linear",
+            xscale="symlog" if log_clock else "linear",
+            yscale="log" if name in log else "linear",
         )
         tidy(axes)
     for axes in panels[len(names) :]:
@@ -45,7 +44,7 @@ def trajectory(run: Trajectory, names: Sequence[str], log: str, time: bool) -> F
 def _lines(axes: Axes, clock: np.ndarray, value: np.ndarray) -> None:
     runs, _, entries = value.shape
     colours = mpl.colormaps["viridis"](np.linspace(0, 0.9, entries)) if entries > 1 else [TRAIN]
-    crowded = runs * entries > _FADED
+    crowded = runs * entries > CROWDED
     for times, lines in zip(clock, value, strict=True):
         for entry, colour in enumerate(colours):
             axes.plot(times, lines[:, entry], color=colour, lw=0.8 if crowded else 1.8, alpha=0.6 if crowded else 1.0)

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jax
@@ -56,6 +57,12 @@ class Demonstration:
         from linnet.plot.recovery import recovery
 
         return recovery(self.run, self.setting.c, self.setting.rank)
+
+    def animate(self, path: Path, progress: Callable[[int, int], None] | None = None) -> None:
+        """Writes that picture as a film, a .gif or a .mp4."""
+        from linnet.plot.animation import film
+
+        film(self.plot(), path, progress=progress)
 
 
 def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int) -> Setting:

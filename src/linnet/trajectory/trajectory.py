@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -102,17 +103,45 @@ class Trajectory(eqx.Module):
         values, steps, times, states = jax.tree.map(lambda x: _rows(x, index), self._records)
         return Moment(values, steps, times, states)
 
-    def plot(self, *names: str, log: str = "", time: bool = False) -> "Figure":
+    def plot(self, *names: str, log: str | Sequence[str] = "", time: bool = False) -> "Figure":
         """A matplotlib figure of what was recorded (all of it, or these names) against the step or the `time`.
 
-        `log` names logarithmic axes: "x", "y" or "xy". Vectors and matrices give a line for each entry, batches for
-        each run.
+        `log` names logarithmic axes: "x", "y" or "xy"; or it lists whose y axes are, as in `log=["loss"]`. Vectors and
+        matrices give a line for each entry, batches for each run.
         """
         from linnet.plot.trajectory import trajectory
 
-        for name in names:
+        if _check.traced(self):
+            raise InputError("this run is being traced by JAX: draw it outside of jit, vmap and grad.")
+        if not self.values:
+            raise InputError("there is nothing to draw: this run was not observed; give simulate something to observe.")
+        drawn = names or tuple(self.values)
+        axes = _check.choice("log", log, ("", "x", "y", "xy")) if isinstance(log, str) else ""
+        logarithmic = (drawn if "y" in axes else ()) if isinstance(log, str) else tuple(log)
+        for name in (*drawn, *logarithmic):
             self[name]  # refuses unknown names
-        return trajectory(self, names or tuple(self.values), _check.choice("log", log, ("", "x", "y", "xy")), time)
+        return trajectory(self, drawn, time=time, log_clock="x" in axes, log=logarithmic)
+
+    def animate(
+        self,
+        path: str | os.PathLike[str],
+        *names: str,
+        log: str | Sequence[str] = "",
+        time: bool = False,
+        frames: int = 100,
+        seconds: float = 8.0,
+        dpi: int = 100,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Writes the picture that `plot` draws as a film, a .gif or a .mp4 (which needs ffmpeg), its lines growing.
+
+        The frames are the recorded points, at most `frames` of them, spaced evenly. They take `seconds`, and the last
+        one stays a second more; there are no more than fifty a second. `progress` is called with (done, total).
+        """
+        from linnet.plot.animation import film
+
+        figure = self.plot(*names, log=log, time=time)
+        film(figure, path, frames=frames, seconds=seconds, dpi=dpi, progress=progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the run into a folder (by custom named .zarr), which `load` reads back bit for bit, or refuses.
