@@ -4,8 +4,8 @@ from linnet import claims as claims
 from linnet import data as data
 from linnet import dynamics as dynamics
 from linnet import experiments as experiments
-from linnet import observe as observe
 from linnet import lab as lab
+from linnet import observe as observe
 from linnet import predict as predict
 from linnet import probe as probe
 from linnet import reproduction as reproduction

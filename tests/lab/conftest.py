@@ -55,7 +55,9 @@ class Visit:
     def seen(self, what="whole"):
         """Waits until the last move is drawn as a whole."""
         root = "document.documentElement.dataset"
-        self.page.wait_for_function(f"{root}.{what} !== undefined && {root}.{what} === {root}.asked", timeout=120_000)
+        self.page.wait_for_function(
+            f"{root}.{what} !== undefined && {root}.{what} === {root}.asked", timeout=120_000, polling=50
+        )
         return self
 
     def slide(self, name, keys="ArrowRight", times=1):

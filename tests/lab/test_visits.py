@@ -1,4 +1,4 @@
-"""The laboratory in a real browser: every room is driven as a person would, nothing goes wrong, nothing leaves the machine."""
+"""The laboratory in a real browser: every room is driven as a person would, and nothing leaves the machine."""
 
 import json
 
@@ -86,7 +86,8 @@ def test_two_browsers_keep_apart(visit):
     one, other = visit().go("network"), visit().go("network?depth=3&start=balanced")
     one.slide("steps", "End")
     assert "steps=2000" in one.code
-    assert "steps=300" in other.code and "'depth': 3" in other.code
+    assert "steps=300" in other.code
+    assert "'depth': 3" in other.code
 
 
 def test_a_diverging_step_is_told(visit):
