@@ -5,16 +5,18 @@ import sys
 import time
 from pathlib import Path
 
-# The workers have a core each: threads of BLAS would fight for it. Read when NumPy and SciPy load; commands inherit it.
+# The workers have a core each: threads of BLAS and of PyTorch would fight for it. Read when they load; commands inherit.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import jax
 import pytest
-from jaxtyping import install_import_hook
 
-sys.path.insert(0, str(Path(__file__).parent))  # where shapes.py is
-install_import_hook("linnet", "shapes.checked")
+sys.path.insert(0, str(Path(__file__).parent))
+import shapes
+
+shapes.install()
 
 import linnet  # noqa: E402, F401  (switches on 64-bit floats before any test makes an array)
 
