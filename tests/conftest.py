@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-# The workers have a core each: threads of BLAS and of PyTorch would fight for it. Read when they load; commands inherit.
+# The workers have a core each: threads of BLAS and PyTorch would fight for it. Read when they load; commands inherit.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
