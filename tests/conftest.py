@@ -77,6 +77,14 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """What is marked `computes` is compiled as for users: it takes longer to run than to compile."""
+    if not item.config.getoption("--slow"):
+        jax.config.update("jax_disable_most_optimizations", "computes" not in item.keywords)
+    return (yield)
+
+
 @pytest.fixture
 def key():
     return jax.random.key(20)
