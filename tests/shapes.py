@@ -75,8 +75,8 @@ def sparing(function, jaxtyped):
     if not hinted or hasattr(function, "spared"):
         return function
     several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    if several & {each.kind for each in parameters.values()} or "{" in str(function.__annotations__):
-        return jaxtyped(function)  # looks would not be all: a shape may name any argument
+    if several & {each.kind for each in parameters.values()} or "{" in str(list(function.__annotations__.values())):
+        return jaxtyped(function)  # looks would not be all: a shape in braces may name any argument
     spots = [(spot, name) for spot, name in enumerate(parameters) if name in hinted]
     seen, whole, answer = collections.Counter(), jaxtyped(function), None
     judge = jaxtyped(functools.wraps(function)(lambda *_, **__: answer))

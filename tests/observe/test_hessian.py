@@ -14,7 +14,6 @@ from jax.flatten_util import ravel_pytree
 import linnet as ln
 from linnet import observe
 
-
 # References are one program each: operation by operation they would be hundreds.
 
 
