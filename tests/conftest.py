@@ -5,16 +5,18 @@ import sys
 import time
 from pathlib import Path
 
-# The workers have a core each: threads of BLAS would fight for it. Read when NumPy and SciPy load; commands inherit it.
+# The workers have a core each: threads of BLAS and PyTorch would fight for it. Read when they load; commands inherit.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import jax
 import pytest
-from jaxtyping import install_import_hook
 
-sys.path.insert(0, str(Path(__file__).parent))  # where shapes.py is
-install_import_hook("linnet", "shapes.checked")
+sys.path.insert(0, str(Path(__file__).parent))
+import shapes
+
+shapes.install()
 
 import linnet  # noqa: E402, F401  (switches on 64-bit floats before any test makes an array)
 
@@ -73,6 +75,14 @@ def pytest_collection_modifyitems(config, items):
             item.obj = hypothesis.settings(max_examples=_COMPILING)(item.obj)
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """What is marked `computes` is compiled as for users: it takes longer to run than to compile."""
+    if not item.config.getoption("--slow"):
+        jax.config.update("jax_disable_most_optimizations", "computes" not in item.keywords)
+    return (yield)
 
 
 @pytest.fixture

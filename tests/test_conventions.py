@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import TypeCheckError
+import shapes
+from jaxtyping import Float, TypeCheckError, jaxtyped
 
 import linnet as ln
 from linnet import linalg, observe
@@ -460,6 +461,25 @@ def test_annotations_are_executed():
         linalg.product(jnp.ones((2, 3)), jnp.ones((4, 5)))
     with pytest.raises(TypeCheckError, match="force"):
         state.change(jnp.ones(3))
+
+
+def test_annotations_are_executed_whenever_shapes_change():
+    """Calls of the same looks are checked a few times; arguments or results of other looks are, however late."""
+
+    @jaxtyped(typechecker=shapes.checked)  # as the hook of conftest.py puts it
+    def first(values: Float[np.ndarray, " n"], many: int) -> Float[np.ndarray, " n"]:
+        return values[:many]
+
+    assert first.spared
+    for _ in range(100):
+        assert first(np.ones(3), 3).shape == (3,)
+    with pytest.raises(TypeCheckError, match="return value"):
+        first(np.ones(3), 2)
+    for wrong in (np.ones((3, 3)), np.ones(3, int), [1.0]):
+        with pytest.raises(TypeCheckError, match="parameters"):
+            first(wrong, 3)
+        with pytest.raises(TypeCheckError, match="parameters"):
+            first(many=3, values=wrong)
 
 
 # Optimisers ----------------------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ def test_a_file_is_registered_once_and_behaves_like_the_papers(file):
         assert not entry.verify(**entry.broken).holds
 
 
-def test_commands_and_the_page(file, typed, tmp_path):
+def test_commands_and_the_page(file, typed, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction.work, "cores", lambda: 1)  # of the pool is the next test
     code, out, _ = typed("verify", "--from", "mine.py", "--json", "--out", "r")
     assert code == 0
     assert [c["id"] for c in json.loads(out)["claims"]] == ["mine/C1", "mine/C2"]

@@ -64,10 +64,11 @@ def test_samples_are_read_as_the_options_say(typed, tmp_path):
         (("--outputs", "p,q", "--intercept"), both | {"intercept": True}),
         (("--outputs", "p,q", "--frozen", "w0.npy"), both | {"frozen": frozen}),
     ):
-        code, out, _ = typed("--data", "d.csv", *options, "--width", 5, "--scale", 0.1, "--average", "--json")
+        # one layer is a formula, where two are followed step by step
+        code, out, _ = typed("--data", "d.csv", *options, "--depth", 1, "--scale", 0.1, "--average", "--json")
         assert code == 0
         own = predict.read_regression(tmp_path / "d.csv", **how, average=True)
-        said = predict.network(predict.Situation(network={"width": 5}, start={"scale": 0.1}), problem=own)
+        said = predict.network(predict.Situation(network={"depth": 1}, start={"scale": 0.1}), problem=own)
         assert json.loads(out) == json.loads(dumps(said.to_dict()))
 
 

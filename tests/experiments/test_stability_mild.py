@@ -10,6 +10,8 @@ from linnet.curves import rise_count
 from linnet.data.made import PICTURES, contrasted, gaussian_classes, picture
 from linnet.experiments.stability_mild import ROWS, Fig9
 
+pytestmark = pytest.mark.computes  # convolutions
+
 TOY = {
     "samples": (4, 60),
     "d": 4,

@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,10 @@ from jax.flatten_util import ravel_pytree
 import linnet as ln
 from linnet import observe
 
+# References are one program each: operation by operation they would be hundreds.
 
+
+@eqx.filter_jit
 def plain_hessian(state, problem):
     flat, back = ravel_pytree(state)
     return jax.hessian(lambda v: problem.cost(back(v).matrix))(flat)
@@ -38,6 +42,7 @@ def test_dense_hessian_is_the_derivative_of_the_loss(cost):
     assert jnp.allclose(ravel_pytree(product)[0], plain @ ravel_pytree(direction)[0])
 
 
+@eqx.filter_jit
 def plain_parts(state, problem):
     """J^T C'' J and what is left of the Hessian, dense."""
     flat, back = ravel_pytree(state)
@@ -53,6 +58,7 @@ def random_weights(rng, shape, depth):
     return ln.Weights([rng.normal(size=(above, below)) for below, above in itertools.pairwise(widths)])
 
 
+@eqx.filter_jit
 def dense(product, state, problem):
     flat, back = ravel_pytree(state)
     return jax.vmap(lambda v: ravel_pytree(product(state, problem, back(v)))[0])(jnp.eye(flat.size))

@@ -311,16 +311,19 @@ class _Chains(NamedTuple):
 def _chains(depth: int, s: np.ndarray, kappa: np.ndarray, alpha: np.ndarray, steps: int) -> _Chains:
     lr = kappa / (depth * s ** (2 - 2 / depth))
     x, y = np.zeros_like(s), alpha.copy()
-    growth, lowest = np.zeros_like(s), np.full_like(s, np.inf)
+    before, lowest = [], np.full_like(s, np.inf)
+    escaped = np.zeros_like(s, bool)
     for _ in range(steps):
+        before.append((x, y))
         miss = x * y ** (depth - 1) - s
-        growth = np.maximum(growth, np.abs(1 - stability.one_zero_loss(x, y, s, lr, depth)))
         x, y = x - lr * miss * y ** (depth - 1), y - lr * miss * x * y ** (depth - 2)
         lowest = np.minimum(lowest, np.minimum(x, y))
         escaped = np.maximum(np.abs(x), np.abs(y)) > 1e3 * s ** (1 / depth)
         if np.any(escaped):
-            return _Chains(np.where(escaped, np.inf, growth), np.where(escaped, -np.inf, lowest))
-    return _Chains(growth, lowest)
+            break
+    xs, ys = np.moveaxis(np.array(before), 1, 0)
+    growth = np.max(np.abs(1 - stability.one_zero_loss(xs, ys, s, lr, depth)), axis=0)
+    return _Chains(np.where(escaped, np.inf, growth), np.where(escaped, -np.inf, lowest))
 
 
 def _random_chains(rng: np.random.Generator, depth: int, count: int, share: float) -> tuple[_Chains, np.ndarray]:
