@@ -106,7 +106,7 @@ def _look(chain: Chain, modes: Modes) -> Look:
         excess = np.sum(away * (away * chain.gram / 2 + pull))
         if chain.decay:
             excess += chain.decay / 2 * (np.sum(weights**2) - squares(modes.value, depth))
-        along = np.einsum("oi,oj,ji->i", modes.left, matrix, modes.right, optimize=modes.value.size > 1)
+        along = np.sum((modes.left.T @ matrix) * modes.right.T, axis=1)  # einsum would plan it anew at every look
         return np.concatenate([along, [np.linalg.norm(away), excess]])
 
     return look
