@@ -9,7 +9,6 @@ import panel as pn
 from tornado.web import RedirectHandler
 
 from linnet._check import InputError
-from linnet.lab.control import read
 from linnet.lab.page import Stand
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
@@ -31,7 +30,7 @@ def page(kind: type[Room]) -> Callable[[], pn.Template]:
         query = {name: values[0].decode("utf-8", "replace") for name, values in pn.state.session_args.items()}
         trouble, values = "", room.first()
         try:
-            values = read(room.controls, query)
+            values = room.read(query)
         except InputError as error:
             trouble = f"{error} The page shows its first values instead."
         stand = Stand(room, values, addressed=True)
