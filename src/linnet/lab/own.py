@@ -214,20 +214,19 @@ class Own(Room):
         return self.checked(others | {"file": f"{digest}/{name}"})
 
     def draw(self, sources: Sources) -> list[Plate]:
-        from bokeh.models import Span
-
         loss = sources.empty("loss", "step", "loss")
         growth = sources.empty("growth", "mode", "growth", "colour")
+        levels = sources.empty("levels", "mode", "lazy below", "rich above")
         modes = two_ways(
             sources, height=320, x_axis_label="step", y_axis_label="learned share of a mode", x_axis_type="log"
         )
         losses = plain(x_axis_label="step", y_axis_label="loss", x_axis_type="log", y_axis_type="log")
         losses.line("step", "loss", source=loss, color=COLOURS[1], line_width=2)
         kernels = plain(x_axis_label="mode", y_axis_label="growth of its kernel", y_axis_type="log")
-        kernels.xaxis.ticker.desired_num_ticks = _MODES
-        kernels.xaxis[0].ticker.min_interval = 1
-        for level in (LAZY_BELOW, RICH_ABOVE):
-            kernels.add_layout(Span(location=level, dimension="width", line_color=SOFT, line_dash="dashed"))
+        kernels.xaxis[0].ticker.update(min_interval=1, num_minor_ticks=0)
+        for name, dash in (("lazy below", "dotted"), ("rich above", "dashed")):
+            kernels.line("mode", name, source=levels, color=SOFT, line_width=2, line_dash=dash, legend_label=name)
+        kernels.legend.location = "center_right"
         kernels.scatter("mode", "growth", source=growth, color="colour", size=12)
         return [
             Plate(
@@ -255,6 +254,11 @@ class Own(Room):
                     "mode": np.arange(1, count + 1),
                     "growth": np.where((growth > 0) & np.isfinite(growth), growth, np.nan),
                     "colour": colours[:count],
+                },
+                "levels": {
+                    "mode": np.array([0.5, count + 0.5]),
+                    "lazy below": np.full(2, LAZY_BELOW),
+                    "rich above": np.full(2, RICH_ABOVE),
                 },
             },
             sentence=ended(None, said),
