@@ -66,14 +66,19 @@ class Stand(pn.viewable.Viewer):
     an older one after it. What goes wrong is a sentence.
     """
 
-    def __init__(self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False):
+    def __init__(
+        self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False
+    ):
         super().__init__()
         self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
+        self._held: list[Callable[[], None]] | None = []  # what is to be shown once the browser has the page
         self._sources = Sources()
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
         presets = {name: dict(moved) for name, moved in room.presets.items()}
-        self.controls = Controls(fields=self._fields(first), values=first, presets=presets, addressed=addressed, dark=dark)
+        self.controls = Controls(
+            fields=self._fields(first), values=first, presets=presets, addressed=addressed, dark=dark
+        )
         self.words, self.take = Words(sizing_mode="stretch_width"), Take(sizing_mode="stretch_width")
         self.panes = {plate.name: self._pane(plate) for plate in self.plates}
         self._dress(dark)
@@ -82,6 +87,9 @@ class Stand(pn.viewable.Viewer):
         self.controls.param.watch(lambda event: self._dress(event.new), "dark")
         if self._document is not None and self._document.session_context is not None:
             self._document.on_session_destroyed(lambda _: self.leave())
+            pn.state.onload(self._arrived)
+        else:
+            self._held = None
         self._move(first)
 
     def leave(self) -> None:
@@ -108,7 +116,9 @@ class Stand(pn.viewable.Viewer):
 
     def _pane(self, plate: Plate) -> pn.pane.Bokeh:
         if plate.clicked:
-            plate.figure.on_event(Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values)))
+            plate.figure.on_event(
+                Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values))
+            )
         if plate.zoomed:
             plate.figure.on_event(
                 RangesUpdate,
@@ -188,13 +198,21 @@ class Stand(pn.viewable.Viewer):
 
     def _later(self, number: int, what: Callable[[], None]) -> None:
         def now() -> None:
-            if number == self._asked:
+            if self._held is not None:
+                self._held.append(now)
+            elif number == self._asked:
                 with hold(self._document):
                     what()
 
         if self._document is not None and self._document.session_context is not None:
             self._document.add_next_tick_callback(now)
         else:
+            now()
+
+    def _arrived(self) -> None:
+        """The browser has the page: what changes before, after it was sent, would be lost on the way."""
+        held, self._held = self._held or [], None
+        for now in held:
             now()
 
     def _show(self, sight: Sight, drawn: int) -> None:
