@@ -165,6 +165,7 @@ export function render({ model }) {
       for (let i = 0; bytes && i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
       model.asked += 1; // so that the same file may be dropped again
       performance.mark(`asked ${model.asked}`);
+      document.documentElement.dataset.asked = model.asked;
       model.dropped = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null, asked: model.asked };
     };
     input.addEventListener("change", () => take(input.files[0]));

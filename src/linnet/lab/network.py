@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -32,8 +32,8 @@ class Network(Room):
     name = "network"
     title = "One network"
     lead = (
-        "Drag the singular values of the target, change depth, width and start: thick lines are the prediction, thin ones "
-        "the exact training."
+        "Drag the singular values of the target, change depth, width and start: thick lines are the prediction, thin "
+        "ones the exact training."
     )
     formula = (
         r"W_l \leftarrow W_l - \eta\,\frac{\partial}{\partial W_l}\,\frac12\,\lVert W_L \cdots W_1 - A_\star \rVert^2"
@@ -80,7 +80,7 @@ class Network(Room):
         Slider(name="lr", label="Step size", value=0.05, low=1e-3, high=2.0, log=True, group="Training"),
         Slider(name="steps", label="Steps", value=300, low=50, high=2000, log=True, whole=True, group="Training"),
     )
-    presets = {
+    presets: ClassVar = {
         "lazy: a wide network from a large start": {"width": 10**6, "scale": 3.0, "lr": 0.03, "steps": 100},
         "rich: modes one after the other": {"scale": 1e-4, "lr": 0.05, "steps": 600},
         "mixed: large modes rich, small ones lazy": {"width": 10**5, "scale": 1.0, "lr": 0.05, "steps": 200},
@@ -147,7 +147,7 @@ class Network(Room):
 
     def situation(self, values: Values) -> predict.Situation:
         """The network as `predict` is asked about it."""
-        return predict.Situation(**self._tables(values))
+        return predict.Situation.model_validate(self._tables(values))
 
     def look(self, values: Values) -> Iterator[Sight]:
         asked = self.situation(values)
@@ -161,7 +161,7 @@ class Network(Room):
         top = 1.6 * max(values["spectrum"])
         shown = np.where(np.abs(modes) <= top, modes, np.nan)
         last = float(clock[-1])
-        columns = {
+        columns: dict[str, dict[str, Any]] = {
             "seen": {"step": [clock] * _MODES, "value": list(shown.T), "colour": colours},
             "loss": {"step": clock, "loss": np.asarray(run["loss"])},
         }
@@ -169,7 +169,7 @@ class Network(Room):
         said = predict.network(asked)
         lines = [said.curve(i) for i in range(len(said.modes[:_MODES]))]
         curves = [until(x, y, last) for x, y in lines]
-        edge = float(motion.threshold(0))
+        edge = float(np.asarray(motion.threshold(0)))
         yield Sight(
             {
                 "said": {
@@ -261,7 +261,7 @@ def built(values: Values, inputs: int) -> dict[str, dict[str, Any]]:
     if depth > 1:
         network["width"] = values["width"] if depth == 2 or kind != "gaussian" else min(values["width"], 100)
     if kind == "gaussian":
-        scale = float(f"{scale / math.sqrt(network.get('width', inputs)):.6g}")
+        scale = float(f"{scale / math.sqrt(network.get('width') or inputs):.6g}")
     return {"network": network, "start": {"kind": kind, "scale": scale, "seed": values["seed"]}}
 
 
