@@ -4,6 +4,7 @@ import hashlib
 import tempfile
 import threading
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from linnet._check import InputError
 _T = TypeVar("_T")
 _BYTES, _FILES = 64 << 20, 32
 _CELLS = 4_000_000  # numbers of a table: 32 MB of them
-_DAMAGED = (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile)  # said in words by what reads the table
+# what is damaged, or locked, is said in words by what reads the table
+_DAMAGED = (ValueError, EOFError, OSError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class Kept(Generic[_T]):
@@ -97,16 +99,19 @@ def _cells(path: Path) -> int:
     """How many numbers a file says that it holds; a text holds fewer than it has bytes."""
     if path.suffix == ".npz":
         with zipfile.ZipFile(path) as arrays:  # which reads no more of a member than it says
-            members = arrays.infolist()
-            held = 0
-            for member in members:
-                with arrays.open(member) as file:
-                    held += max(_entries(file), member.file_size // 8)
-            return held
+            return sum(max(_member(arrays, member), member.file_size // 8) for member in arrays.infolist())
     if path.suffix == ".npy":
         with path.open("rb") as file:
             return _entries(file)
     return _parquet(path) if path.suffix == ".parquet" else 0
+
+
+def _member(arrays: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    try:
+        with arrays.open(member) as file:
+            return _entries(file)
+    except _DAMAGED:
+        return 0
 
 
 def _entries(file: BinaryIO | Any) -> int:

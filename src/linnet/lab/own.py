@@ -65,6 +65,8 @@ def _read(path: Path) -> Columns:
         read_pair(path)
         return Columns({}, None)
     table = read_table(path)
+    if table.values.shape[1] < 2:
+        raise table.refused("it has one column, and inputs and labels need two or more")
     often = Counter(table.names or ())
     names = {number: name for number, name in enumerate(table.names or (), 1) if name and often[name] == 1}
     return Columns(names, table.values.shape[1])
@@ -232,7 +234,7 @@ class Own(Room):
             Plate(
                 "modes", "Modes", "The learned share of each direction of the best fit, step by step.", modes, wide=True
             ),
-            Plate("loss", "Loss", "Half the mean squared error on these samples, in the exact training.", losses),
+            Plate("loss", "Loss", "Half the mean squared error above that of the best linear fit, in the exact training.", losses),
             Plate(
                 "kernel",
                 "Lazy or rich",
