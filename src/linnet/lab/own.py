@@ -234,7 +234,9 @@ class Own(Room):
             Plate(
                 "modes", "Modes", "The learned share of each direction of the best fit, step by step.", modes, wide=True
             ),
-            Plate("loss", "Loss", "Half the mean squared error above that of the best linear fit, in the exact training.", losses),
+            Plate(
+                "loss", "Loss", "Half the mean squared error above that of the best fit, in the exact training.", losses
+            ),
             Plate(
                 "kernel",
                 "Lazy or rich",
