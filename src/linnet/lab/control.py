@@ -39,6 +39,10 @@ class Control(ABC):
         """The value as an address has it."""
         return str(value)
 
+    def moved(self, value: Any) -> bool:
+        """Whether an address has to say it."""
+        return bool(value != self.value)
+
     def _refuse(self, value: Any, allowed: str) -> InputError:
         return InputError(f"{self.name} = {show(value)} is not allowed: {allowed}.")
 
@@ -88,15 +92,21 @@ class Player(Slider):
 
 @dataclass(frozen=True, kw_only=True)
 class File(Control):
-    """A file that is dropped on the page. Its value is the name under which the server keeps it; "" is none."""
+    """A file that is dropped on the page; at most so many bytes are sent. "" is none.
+
+    Its value is the sha256 of its content, under which the server keeps it, a slash, and what its owner calls it.
+    """
 
     accept: str
     most: int  # bytes
 
     def check(self, value: Any) -> str:
-        if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{0,64}", value):
+        if not isinstance(value, str) or not re.fullmatch(r"([0-9a-f]{64}/[^/\\\x00-\x1f\x7f]{1,200})?", value):
             raise self._refuse(value, "give what the page has made of a file")
         return value
+
+    def moved(self, value: Any) -> bool:
+        return bool(value)  # it stays where all else is as at first
 
     def field(self) -> dict[str, Any]:
         return {"accept": self.accept, "most": self.most}
@@ -115,6 +125,22 @@ class Choice(Control):
 
     def field(self) -> dict[str, Any]:
         return {"options": [[name, text] for name, text in self.options.items()]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Several(Choice):
+    """One or more of a few names, in their order."""
+
+    def check(self, value: Any) -> list[str]:  # type: ignore[override]
+        if not isinstance(value, list | tuple) or not value or any(name not in self.options for name in value):
+            raise self._refuse(value, "give one or more of " + ", ".join(self.options))
+        return [name for name in self.options if name in value]
+
+    def read(self, text: str) -> list[str]:
+        return self.check(text.split(","))
+
+    def write(self, value: Any) -> str:
+        return ",".join(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +202,6 @@ def read(controls: Iterable[Control], query: Mapping[str, str]) -> Values:
 
 
 def write(controls: Iterable[Control], values: Mapping[str, Any]) -> str:
-    """The address's query: what differs from the first values."""
-    moved = {c.name: c.write(values[c.name]) for c in controls if values[c.name] != c.value}
+    """The address's query: what differs from the first values, and files."""
+    moved = {c.name: c.write(values[c.name]) for c in controls if c.moved(values[c.name])}
     return urlencode(moved, safe=",")

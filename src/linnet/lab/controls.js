@@ -54,7 +54,7 @@ export function render({ model }) {
   const remember = () => {
     if (!model.addressed) return;
     const query = model.fields
-      .filter((field) => JSON.stringify(values[field.name]) !== JSON.stringify(field.value))
+      .filter((field) => field.kind === "file" ? values[field.name] : JSON.stringify(values[field.name]) !== JSON.stringify(field.value))
       .map((field) => `${field.name}=${encodeURIComponent(written(field, values[field.name])).replaceAll("%2C", ",")}`)
       .join("&");
     history.replaceState(null, "", query ? `?${query}` : location.pathname);
@@ -86,6 +86,17 @@ export function render({ model }) {
     update[field.name] = (value) => (input.value = value);
     input.addEventListener("change", () => send({ [field.name]: input.value }));
     return element("div", { class: "control" }, element("label", { for: id, text: field.label }), input);
+  }
+
+  function several(field) {
+    const inputs = field.options.map(([value, text]) => {
+      const input = element("input", { id: `c-${field.name}-${value}`, type: "checkbox", value });
+      input.addEventListener("change", () => send({ [field.name]: inputs.filter((other) => other.checked).map((other) => other.value) }));
+      return input;
+    });
+    update[field.name] = (value) => inputs.forEach((input) => (input.checked = value.includes(input.value)));
+    const rows = inputs.map((input, i) => element("div", { class: "control switch" }, input, element("label", { for: input.id, text: field.options[i][1] })));
+    return element("fieldset", { class: "several" }, element("legend", { text: field.label }), element("div", { class: "rows" }, ...rows));
   }
 
   function toggle(field) {
@@ -153,10 +164,15 @@ export function render({ model }) {
       const bytes = chosen.size <= field.most ? new Uint8Array(await chosen.arrayBuffer()) : null;
       let text = "";
       for (let i = 0; bytes && i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
-      model.dropped = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null };
+      model.asked += 1; // so that the same file may be dropped again
+      performance.mark(`asked ${model.asked}`);
+      document.documentElement.dataset.asked = model.asked;
+      model.dropped = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null, asked: model.asked };
     };
     input.addEventListener("change", () => take(input.files[0]));
-    const place = element("div", { class: "drop" }, element("label", { for: id, text: field.label }), input, element("span", { text: "or drop it here" }));
+    const shown = element("output", { for: id });
+    update[field.name] = (value) => (shown.textContent = value ? value.slice(value.indexOf("/") + 1) : "");
+    const place = element("div", { class: "drop" }, element("label", { for: id, text: field.label }), shown, input, element("span", { text: "or drop it here" }));
     place.addEventListener("dragover", (event) => {
       event.preventDefault();
       place.classList.add("over");
@@ -170,7 +186,7 @@ export function render({ model }) {
     return place;
   }
 
-  const kinds = { slider, choice, switch: toggle, bars, player, file };
+  const kinds = { slider, choice, several, switch: toggle, bars, player, file };
   const form = element("form", { class: "controls", onsubmit: (event) => event.preventDefault() });
   const build = () => {
     form.replaceChildren();

@@ -1,26 +1,29 @@
 """One network: its modes, its loss, its layers, its curvature and its kernel, predicted and exact."""
 
 import math
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from linnet import observe, predict
 from linnet.lab.control import Bars, Choice, Slider, Values
 from linnet.lab.dress import COLOURS, SOFT, plain
-from linnet.lab.room import Plate, Room, Sight, Sources
+from linnet.lab.room import Plate, Room, Sight, Sources, written
 from linnet.motion import GradientDescent, Momentum
 from linnet.record import linear
 from linnet.simulation import simulate
 from linnet.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
 _MODES = 5
 _RECORDS = 201  # of what costs little
 _LOOKS = 26  # of what costs more
-_WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
+WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
 _OPTIMISERS = {"descent": "gradient descent", "momentum": "momentum 0.9", "nesterov": "Nesterov 0.9"}
-_STARTS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
+STARTS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
 
 
 class Network(Room):
@@ -47,7 +50,7 @@ class Network(Room):
             low=10,
             high=10**7,
             whole=True,
-            rungs=_WIDTHS,
+            rungs=WIDTHS,
             unit="neurons",
             group="Network",
         ),
@@ -61,7 +64,7 @@ class Network(Room):
             rungs=(5, 10, 20, 50),
             group="Network",
         ),
-        Choice(name="start", label="Start", value="gaussian", options=_STARTS, group="Start"),
+        Choice(name="start", label="Start", value="gaussian", options=STARTS, group="Start"),
         Slider(
             name="scale",
             label="Size of the start",
@@ -89,19 +92,12 @@ class Network(Room):
     files = (*Room.files, "gif", "mp4")
 
     def draw(self, sources: Sources) -> list[Plate]:
-        said = sources.empty("said", "step", "value", "colour")
-        seen = sources.empty("seen", "step", "value", "colour")
         loss = sources.empty("loss", "step", "loss")
         sharp = sources.empty("sharp", "step", "sharpness")
         edge = sources.empty("edge", "step", "edge")
         layers = sources.empty("layers", "step", "first", "last", "colour")
         kernel = sources.empty("kernel", "step", "drift")
-        modes = plain(height=320, x_axis_label="step", y_axis_label="mode of W_L … W_1")
-        modes.multi_line(
-            "step", "value", source=said, color="colour", line_width=6, alpha=0.3, legend_label="prediction"
-        )
-        modes.multi_line("step", "value", source=seen, color="colour", line_width=1.8, legend_label="exact training")
-        modes.legend.location = "bottom_right"
+        modes = two_ways(sources, height=320, x_axis_label="step", y_axis_label="mode of W_L … W_1")
         losses = plain(x_axis_label="step", y_axis_label="loss", y_axis_type="log")
         losses.line("step", "loss", source=loss, color=COLOURS[1], line_width=2)
         curved = plain(x_axis_label="step", y_axis_label="sharpness")
@@ -169,10 +165,10 @@ class Network(Room):
             "seen": {"step": [clock] * _MODES, "value": list(shown.T), "colour": colours},
             "loss": {"step": clock, "loss": np.asarray(run["loss"])},
         }
-        yield Sight(columns, sentence=_ended(run, None))
+        yield Sight(columns, sentence=ended(run, None))
         said = predict.network(asked)
         lines = [said.curve(i) for i in range(len(said.modes[:_MODES]))]
-        curves = [_until(x, y, last) for x, y in lines]
+        curves = [until(x, y, last) for x, y in lines]
         edge = float(np.asarray(motion.threshold(0)))
         yield Sight(
             {
@@ -183,7 +179,7 @@ class Network(Room):
                 },
                 "edge": {"step": np.array([0.0, last]), "edge": np.array([edge, edge])},
             },
-            sentence=_ended(run, said),
+            sentence=ended(run, said),
             numbers=_numbers(said),
         )
         look = simulate(
@@ -231,27 +227,50 @@ figure = run.plot()
 """
 
     def toml(self, values: Values) -> str:
-        lines = []
-        for name, table in self._tables(values).items():
-            lines += [f"[{name}]", *(f"{key} = {_written(value)}" for key, value in table.items()), ""]
-        return "\n".join(lines[:-1]) + "\n"
+        return as_toml(self._tables(values))
 
     def _tables(self, values: Values) -> dict[str, dict[str, Any]]:
-        depth, kind, scale = values["depth"], values["start"], values["scale"]
-        network: dict[str, Any] = {"depth": depth}
-        if depth > 1:
-            network["width"] = values["width"] if depth == 2 or kind != "gaussian" else min(values["width"], 100)
-        if kind == "gaussian":
-            scale = float(f"{scale / math.sqrt(network.get('width') or values['inputs']):.6g}")
         training: dict[str, Any] = {"lr": values["lr"]}
         if values["optimiser"] != "descent":
             training |= {"beta": 0.9, "nesterov": values["optimiser"] == "nesterov"}
         return {
             "data": {"spectrum": values["spectrum"], "inputs": values["inputs"], "outputs": values["inputs"]},
-            "network": network,
-            "start": {"kind": kind, "scale": scale, "seed": values["seed"]},
+            **built(values, values["inputs"]),
             "training": training,
         }
+
+
+def two_ways(sources: Sources, **axes: Any) -> "figure":
+    """A picture of the sources `said` and `seen`: each mode as a thick line, predicted, and a thin one, exact."""
+    said = sources.empty("said", "step", "value", "colour")
+    seen = sources.empty("seen", "step", "value", "colour")
+    modes = plain(**axes)
+    modes.multi_line("step", "value", source=said, color="colour", line_width=6, alpha=0.3, legend_label="prediction")
+    modes.multi_line("step", "value", source=seen, color="colour", line_width=1.8, legend_label="exact training")
+    modes.legend.location = "bottom_right"
+    return modes
+
+
+def built(values: Values, inputs: int) -> dict[str, dict[str, Any]]:
+    """The tables `network` and `start` of a situation: depth, width, start, scale and seed.
+
+    The scale is a layer's typical singular value; deep Gaussian layers are drawn in full, so that they are narrower.
+    """
+    depth, kind, scale = values["depth"], values["start"], values["scale"]
+    network: dict[str, Any] = {"depth": depth}
+    if depth > 1:
+        network["width"] = values["width"] if depth == 2 or kind != "gaussian" else min(values["width"], 100)
+    if kind == "gaussian":
+        scale = float(f"{scale / math.sqrt(network.get('width') or inputs):.6g}")
+    return {"network": network, "start": {"kind": kind, "scale": scale, "seed": values["seed"]}}
+
+
+def as_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """The tables of a situation as `linnet predict network FILE` reads them."""
+    lines = []
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {written(value)}" for key, value in table.items()), ""]
+    return "\n".join(lines)
 
 
 def _motion(values: Values) -> GradientDescent | Momentum:
@@ -270,7 +289,7 @@ def _dear(values: Values) -> dict[str, Any]:
     }
 
 
-def _until(steps: np.ndarray, values: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:
+def until(steps: np.ndarray, values: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:
     """A predicted curve as far as the run goes."""
     inside = np.isfinite(steps) & (steps <= last)
     if not inside.any():
@@ -279,13 +298,13 @@ def _until(steps: np.ndarray, values: np.ndarray, last: float) -> tuple[np.ndarr
     return np.append(x, last), np.append(y, np.interp(last, steps[np.isfinite(steps)], values[np.isfinite(steps)]))
 
 
-def _ended(run: Trajectory, said: predict.NetworkPrediction | None) -> str:
+def ended(run: Trajectory | None, said: predict.NetworkPrediction | None) -> str:
     """How it went, and what to do."""
     from rich.text import Text
 
     from linnet.predict.words.network import advice
 
-    how = f"The training diverged at step {int(run.ended)}. " if run.status == "diverged" else ""
+    how = "" if run is None or run.status != "diverged" else f"The training diverged at step {int(run.ended)}. "
     return how + ("" if said is None else Text.from_markup(advice(said)).plain)
 
 
@@ -296,13 +315,12 @@ def _numbers(said: predict.NetworkPrediction) -> dict[str, str]:
         "modes": grown,
         "largest stable step where it ends": f"{said.largest_stable_lr:.3g}",
         "at the start": f"{said.largest_stable_lr_at_start:.3g}",
-        "99 % learned at step": f"{said.learned.step:,.0f}"
-        if math.isfinite(said.learned.step or math.nan)
-        else "not told",
+        "99 % learned at step": told(said.learned),
     }
 
 
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+def told(when: predict.When) -> str:
+    """A step, where it is known."""
+    if when.step is None or math.isnan(when.step):
+        return "not told"
+    return f"{when.step:,.0f}" if math.isfinite(when.step) else "never"

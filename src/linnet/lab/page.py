@@ -73,17 +73,14 @@ class Stand(pn.viewable.Viewer):
     ):
         super().__init__()
         self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
+        self._held: list[Callable[[], None]] | None = []  # what is to be shown once the browser has the page
         self._sources = Sources()
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
-        fields = [
-            {"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value}
-            for c in room.controls
-        ]
-        for field, control in zip(fields, room.controls, strict=True):
-            field |= {"hint": control.hint, "group": control.group, **control.field()}
         presets = {name: dict(moved) for name, moved in room.presets.items()}
-        self.controls = Controls(fields=fields, values=first, presets=presets, addressed=addressed, dark=dark)
+        self.controls = Controls(
+            fields=self._fields(first), values=first, presets=presets, addressed=addressed, dark=dark
+        )
         self.words, self.take = Words(sizing_mode="stretch_width"), Take(sizing_mode="stretch_width")
         self.panes = {plate.name: self._pane(plate) for plate in self.plates}
         self._dress(dark)
@@ -92,6 +89,9 @@ class Stand(pn.viewable.Viewer):
         self.controls.param.watch(lambda event: self._dress(event.new), "dark")
         if self._document is not None and self._document.session_context is not None:
             self._document.on_session_destroyed(lambda _: self.leave())
+            pn.state.onload(self._arrived)
+        else:
+            self._held = None
         self._move(first)
 
     def leave(self) -> None:
@@ -137,6 +137,14 @@ class Stand(pn.viewable.Viewer):
             plate.figure.on_event(Reset, lambda _: self._to(self.room.zoomed(plate.name, whole, self.values)))
         return pn.pane.Bokeh(plate.figure, sizing_mode="stretch_width")
 
+    def _fields(self, values: Values) -> list[dict[str, Any]]:
+        """What the page needs to draw the controls."""
+        return [
+            {"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value}
+            | {"hint": c.hint, "group": c.group, **c.field()}
+            for c in self.room.offered(values)
+        ]
+
     def _dress(self, dark: bool) -> None:
         for plate in self.plates:
             dress(plate.figure, dark=dark)
@@ -146,11 +154,23 @@ class Stand(pn.viewable.Viewer):
             self.controls.values = values
 
     def _drop(self, dropped: Mapping[str, Any]) -> None:
-        content = None if dropped["content"] is None else base64.b64decode(dropped["content"])
+        self._asked += 1
+        self.words.busy = True
+        _POOL.submit(self._receive, self._asked, dropped)
+
+    def _receive(self, number: int, dropped: Mapping[str, Any]) -> None:
+        """Reads a dropped file in a thread: large ones take a while."""
         try:
-            self._to(self.room.dropped(dropped["name"], dropped["size"], content, self.values))
+            content = None if dropped["content"] is None else base64.b64decode(dropped["content"])
+            values = self.room.dropped(str(dropped["name"]), int(dropped["size"]), content, self.values)
+            # a file that was there already moves nothing, and is looked at again
+            self._later(number, lambda: self._to(values) if values != self.values else self._move(values))
         except InputError as error:
-            self._trouble(str(error))
+            said = str(error)
+            self._later(number, lambda: self._trouble(said))
+        except Exception as error:
+            said = f"This file could not be read ({type(error).__name__}: {error})."
+            self._later(number, lambda: self._trouble(said))
 
     def _move(self, given: Mapping[str, Any]) -> None:
         self._asked += 1
@@ -159,6 +179,8 @@ class Stand(pn.viewable.Viewer):
         number, drawn = self._asked, self.controls.asked
         try:
             values = self.room.checked(given)
+            if (fields := self._fields(values)) != self.controls.fields:
+                self.controls.fields = fields
         except InputError as error:
             self._trouble(str(error))
             return
@@ -185,13 +207,21 @@ class Stand(pn.viewable.Viewer):
 
     def _later(self, number: int, what: Callable[[], None]) -> None:
         def now() -> None:
-            if number == self._asked:
+            if self._held is not None:
+                self._held.append(now)
+            elif number == self._asked:
                 with hold(self._document):
                     what()
 
         if self._document is not None and self._document.session_context is not None:
             self._document.add_next_tick_callback(now)
         else:
+            now()
+
+    def _arrived(self) -> None:
+        """The browser has the page: what changes before, after it was sent, would be lost on the way."""
+        held, self._held = self._held or [], None
+        for now in held:
             now()
 
     def _show(self, sight: Sight, drawn: int) -> None:

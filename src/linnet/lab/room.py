@@ -1,11 +1,12 @@
 """A room of the laboratory: what can be moved in it, and what is then seen."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from linnet.lab.control import Control, Values, check, defaults
+from linnet.lab.control import Control, Values, check, defaults, read
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource
@@ -83,10 +84,14 @@ class Room(ABC):
     def code(self, values: Values) -> str:
         """The Python lines that make what is seen."""
 
+    def ran(self, values: Values) -> str:
+        """The same lines as they are run here, where files of users lie in other places than with them."""
+        return self.code(values)
+
     def toml(self, values: Values) -> str:
         """The file that makes it: by default the page's own state, which `linnet lab FILE` opens."""
         lines = [f'room = "{self.name}"', "", "[controls]"]
-        lines += [f"{control.name} = {_toml(values[control.name])}" for control in self.controls]
+        lines += [f"{control.name} = {written(values[control.name])}" for control in self.offered(values)]
         return "\n".join(lines) + "\n"
 
     def clicked(self, plate: str, x: float, y: float, values: Values) -> Values:
@@ -101,20 +106,29 @@ class Room(ABC):
         """The values that a dropped file asks for; its content is None where it was too large to be sent."""
         return values
 
+    def offered(self, given: Mapping[str, Any]) -> tuple[Control, ...]:
+        """What can be moved where this is given: what a file offers, or else always the same."""
+        return self.controls
+
     def first(self) -> Values:
         """Where everything stands at first."""
-        return defaults(self.controls)
+        return defaults(self.offered({}))
 
     def checked(self, given: Mapping[str, Any]) -> Values:
         """All values, those that were given checked."""
-        return check(self.controls, given)
+        return check(self.offered(given), given)
+
+    def read(self, query: Mapping[str, str]) -> Values:
+        """All values, with those that an address has."""
+        return read(self.offered(query), query)
 
 
-def _toml(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value as TOML has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(part) for part in value) + "]"
+        return "[" + ", ".join(written(part) for part in value) + "]"
     return repr(value)

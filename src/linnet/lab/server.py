@@ -3,7 +3,6 @@
 import socket
 import webbrowser
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
 import panel as pn
@@ -11,8 +10,8 @@ from bokeh.settings import settings
 from tornado.web import RedirectHandler
 
 from linnet._check import InputError
-from linnet.lab.control import read
 from linnet.lab.page import Stand
+from linnet.lab.pages import PAGES, style, top
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
 from linnet.lab.take import Away
@@ -30,8 +29,6 @@ FILES = {
 
 def page(kind: type[Room]) -> Callable[[], pn.Template]:
     """A function that makes a room's page for whoever comes, with what the address says."""
-    palette = resources.files("linnet.report").joinpath("palette.css").read_text(encoding="utf-8")
-    style = palette + (_HERE / "page.css").read_text(encoding="utf-8")
     markup = (_HERE / "page.html").read_text(encoding="utf-8")
 
     def made() -> pn.Template:
@@ -39,7 +36,7 @@ def page(kind: type[Room]) -> Callable[[], pn.Template]:
         query = {name: values[0].decode("utf-8", "replace") for name, values in pn.state.session_args.items()}
         trouble, values = "", room.first()
         try:
-            values = read(room.controls, query)
+            values = room.read(query)
         except InputError as error:
             trouble = f"{error} The page shows its first values instead."
         stand = Stand(room, values, addressed=True)
@@ -47,9 +44,9 @@ def page(kind: type[Room]) -> Callable[[], pn.Template]:
             stand.warn(trouble)
         template = pn.Template(markup)
         template.add_variable("room", room)
-        template.add_variable("rooms", ROOMS)
+        template.add_variable("top", top(room.name))
         template.add_variable("plates", stand.plates)
-        template.add_variable("style", style)
+        template.add_variable("style", style())
         template.add_variable("files", [(end, FILES[end]) for end in room.files])
         template.add_variable("formula", mathml(room.formula, "block"))
         for name, part in (("controls", stand.controls), ("words", stand.words), ("take", stand.take)):
@@ -87,6 +84,7 @@ def served(*, address: str = "127.0.0.1", port: int = 0, origins: tuple[str, ...
         extra_patterns=[
             (r"/", RedirectHandler, {"url": f"/{ROOMS[0].name}", "permanent": False}),
             (r"/take/([a-z]+)\.([a-z0-9]+)", Away),
+            *PAGES,
         ],
         start=False,
         show=False,

@@ -8,7 +8,7 @@ from typing import Any
 from tornado.web import RequestHandler
 
 from linnet._check import InputError
-from linnet.lab.control import Values, read
+from linnet.lab.control import Values
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
 
@@ -27,7 +27,7 @@ def made(room: Room, values: Values) -> dict[str, Any]:
     The lines are the room's own, with checked values in them, and no text of anyone else's.
     """
     names: dict[str, Any] = {"print": lambda *_: None}
-    exec(compile(room.code(values), f"<{room.name}>", "exec"), names)
+    exec(compile(room.ran(values), f"<{room.name}>", "exec"), names)
     return names
 
 
@@ -54,7 +54,7 @@ class Away(RequestHandler):
         try:
             if name not in rooms or end not in rooms[name].files:
                 raise InputError(f"{name}.{end} is not allowed: there are {', '.join(rooms)}.")
-            values = read(rooms[name].controls, query)
+            values = await asyncio.to_thread(rooms[name].read, query)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"{name}.{end}"
                 await asyncio.to_thread(write, rooms[name], values, path)

@@ -22,7 +22,8 @@ from linnet.predict.asked import LARGEST
 TEXT = (".csv", ".tsv", ".txt", ".dat")
 SUFFIXES = (*TEXT, ".npz", ".npy", ".parquet")
 _INPUTS, _LABELS = ("inputs", "x", "data"), ("labels", "y", "targets", "target")
-_DAMAGED = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, MemoryError)
+# RuntimeError: a .npz that is locked by a password, or packed in a way that is not known here
+_DAMAGED = (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError)
 _DELIMITERS = (",", ";", "\t", " ")
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
 _LOOKED_AT = 200  # lines that say what separates cells

@@ -1,0 +1,372 @@
+"""The room of one's own data: what it shows against NumPy, its lines and files, and all that people drop."""
+
+import ast
+import io
+import re
+import time
+import zipfile
+from urllib.parse import parse_qs
+
+import jax
+import numpy as np
+import pytest
+
+from linnet import predict
+from linnet._check import InputError
+from linnet.lab import kept, own
+from linnet.lab.control import Choice, Several, Slider, Switch, write
+from linnet.lab.kept import Kept
+from linnet.lab.own import Own
+from linnet.lab.take import made
+
+
+@pytest.fixture
+def room():
+    return Own()
+
+
+@pytest.fixture
+def houses():
+    """A table with three modes of different sizes, as text."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(80, 4)) @ np.diag([2.0, 1.0, 0.7, 1.5]) + [5, 0, -3, 1]
+    y = x @ rng.normal(size=(4, 2)) + 0.1 * rng.normal(size=(80, 2)) + 7
+    lines = ['rooms,"a, b",age,size,price,it\'s']
+    lines += [",".join(f"{cell:.6f}" for cell in row) for row in np.column_stack([x, y])]
+    return "\n".join(lines).encode()
+
+
+def table(content):
+    return np.array([[float(cell) for cell in line.split(",")] for line in content.decode().split("\n")[1:]])
+
+
+def sights(room, values):
+    """All that is seen in the end."""
+    columns, sentence, numbers = {}, "", {}
+    for sight in room.look(values):
+        columns |= sight.columns
+        sentence = sentence if sight.sentence is None else sight.sentence
+        numbers = numbers if sight.numbers is None else sight.numbers
+    return columns, sentence, numbers
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def npy(array, **more):
+    file = io.BytesIO()
+    np.save(file, array, **more)
+    return file.getvalue()
+
+
+def test_what_is_seen_is_what_numpy_computes(room, houses):
+    values = room.dropped("houses.csv", len(houses), houses, room.first()) | {"outputs": ["5", "6"], "scale": 0.1}
+    columns, sentence, numbers = sights(room, values)
+    rows = table(houses)
+    x, y = rows[:, :4], rows[:, 4:] - rows[:, 4:].mean(axis=0)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    best = np.linalg.lstsq(x, y, rcond=None)[0]
+    ends = np.linalg.svd(best, compute_uv=False)
+    assert [float(name.split(", ")[1]) for name in numbers if name.startswith("mode")] == pytest.approx(ends, rel=1e-2)
+    # descent in NumPy, from the same start in the frame of the samples
+    given = room._tables(values)
+    samples = predict.OwnSamples(x, y, None, None, True, ())
+    _, start = predict.network_start(predict.Situation(**given), problem=samples)
+    said = predict.network(predict.Situation(**given), problem=samples)
+    w1, w2 = (np.asarray(w) for w in start.layers)
+    u, s, vt = np.linalg.svd(said.frame.limit)
+    assert s == pytest.approx(ends, rel=1e-9)
+    gram = np.diag(said.frame.scales**2)
+    assert np.diag(gram) == pytest.approx(np.linalg.eigvalsh(x.T @ x / len(x))[::-1], rel=1e-9)
+    seen = columns["seen"]
+    wanted = dict.fromkeys(int(step) for step in seen["step"][0])
+    losses = {}
+    for step in range(max(wanted) + 1):
+        away = w2 @ w1 - said.frame.limit
+        if step in wanted:
+            wanted[step] = np.diag(u.T @ w2 @ w1 @ vt.T)[:2] / s
+            losses[step] = np.sum(away @ gram * away) / 2
+        force = away @ gram
+        w1, w2 = w1 - said.lr * w2.T @ force, w2 - said.lr * force @ w1.T
+    for i in range(2):
+        np.testing.assert_allclose(seen["value"][i], [share[i] for share in wanted.values()], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(columns["loss"]["loss"], list(losses.values()), rtol=1e-7)
+    # and the prediction lies on it
+    for i in range(2):
+        drawn = np.interp(seen["step"][i], columns["said"]["step"][i], columns["said"]["value"][i])
+        np.testing.assert_allclose(drawn, seen["value"][i], atol=0.02)
+    assert re.match(r"Train with lr = \S+ for [\d,]+ steps", sentence)
+
+
+def test_the_lines_and_the_file_make_the_same_numbers(room, houses, tmp_path, monkeypatch):
+    name = 'it\'s "mine".csv'
+    first = room.first() | {"depth": 3, "start": "balanced", "scale": 0.2, "intercept": True, "center": False}
+    values = room.dropped(name, len(houses), houses, first) | {"outputs": ["2", "6"]}
+    columns, *_ = sights(room, values)
+    here = made(room, values)
+    (tmp_path / name).write_bytes(houses)
+    monkeypatch.chdir(tmp_path)
+    there = {"print": lambda *_: None}
+    exec(room.code(values), there)
+    for found in (here, there):
+        modes = found["data"]["modes"].values
+        ends = [mode.value for mode in found["said"].modes]
+        for i, shown in enumerate(columns["seen"]["value"]):
+            np.testing.assert_allclose(modes[1:, i] / ends[i], shown, rtol=1e-12, atol=1e-14)
+        assert found["figure"].axes
+    (tmp_path / "mine.toml").write_text(room.toml(values), encoding="utf-8")
+    told = predict.network(predict.read_situation(tmp_path / "mine.toml"))
+    assert told.lr == there["said"].lr
+    assert told.modes == there["said"].modes
+
+
+@pytest.mark.parametrize("preset", Own.presets)
+def test_presets(room, preset, houses):
+    for values in (room.first(), room.dropped("houses.csv", len(houses), houses, room.first())):
+        moved = {key: value for key, value in Own.presets[preset].items() if key != "outputs" or not values["file"]}
+        _, sentence, numbers = sights(room, room.checked(values | moved))
+        assert sentence.startswith("Train with")
+        assert numbers["regime"] == {"rich": "rich", "lazy": "lazy"}.get(preset.split(":")[0], "rich")
+
+
+def corners():
+    for control in Own.controls:
+        if isinstance(control, Slider):
+            yield from ({control.name: value} for value in (control.low, control.high))
+        if isinstance(control, Switch):
+            yield {control.name: not control.value}
+        if isinstance(control, Choice):
+            yield from ({control.name: value} for value in control.options)
+    yield {"auto": False, "lr": 10.0}
+    yield {"auto": False, "lr": 10.0, "depth": 6, "scale": 10.0}
+    yield {"auto": False, "lr": 1e-6, "scale": 1e-6}
+    yield {"depth": 1, "scale": 10.0}
+    yield {"center": False, "standardise": False, "intercept": True, "width": 10}
+
+
+@pytest.mark.parametrize("moved", list(corners()), ids=str)
+def test_corners(room, moved):
+    values = room.checked(room.first() | moved)
+    try:
+        columns, sentence, _ = sights(room, values)
+    except InputError as error:
+        assert "\n" not in str(error)
+        assert moved == {"intercept": True}  # with center
+        return
+    assert sentence
+    for name in ("said", "seen"):
+        for line in columns[name]["value"]:
+            assert np.nanmax(np.abs(line), initial=0) <= own._TOP
+    assert np.isfinite(columns["loss"]["loss"]).all()
+    assert np.all(columns["loss"]["loss"] > 0)
+
+
+def test_a_step_that_is_too_long_is_told(room):
+    _, sentence, _ = sights(room, room.checked({"auto": False, "lr": 5.0, "scale": 1.0}))
+    assert "diverged at step" in sentence
+    assert "Lower the learning rate" in sentence
+
+
+def test_other_numbers_do_not_recompile(room, houses):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
+    )
+    values = room.dropped("houses.csv", len(houses), houses, room.first())
+    sights(room, values | {"scale": 0.011})
+    compiled.clear()
+    for moved in ({"scale": 1e-5}, {"scale": 1.0}, {"seed": 7}, {"auto": False, "lr": 0.01}, {"standardise": False}):
+        sights(room, values | moved)
+    assert not compiled
+
+
+# What people drop --------------------------------------------------------------------------------------------------
+
+
+def locked():
+    content = bytearray(npz(X=np.eye(3), y=np.ones(3)))
+    for sign, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flag of an encrypted member
+        for found in re.finditer(re.escape(sign), bytes(content)):
+            content[found.start() + offset] |= 1
+    return bytes(content)
+
+
+def hidden_bomb():
+    """Something that is no array before one that is too large."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as arrays:
+        arrays.writestr("readme.txt", "hello")
+        arrays.writestr("X.npy", npy(np.zeros((50_000, 100))))
+        arrays.writestr("y.npy", npy(np.zeros(50_000)))
+    return file.getvalue()
+
+
+def lying():
+    """A short file that says it holds a trillion numbers."""
+    content = npy(np.zeros((2, 2)))
+    return content.replace(b"'shape': (2, 2), }          ", b"'shape': (1000000, 1000000)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"", "it has no rows of numbers"),
+        ("a.csv", b"hello\nworld\n", "it has one column"),
+        ("a.csv", b"a\n1\n2\n", "it has one column"),
+        ("a.csv", bytes(range(256)), "it is not text in UTF-8"),
+        ("a.csv", b"a,b\n1,2\n1,2,3\n", "line 3 has 3 cells"),
+        ("a.npz", b"PK nothing", "damaged or not a .npz file"),
+        ("a.npz", npz(a=np.eye(3)), "it needs one array called inputs or x or data"),
+        ("a.npz", npz(X=np.array([[{}]], dtype=object), y=np.ones(1)), "X or y is damaged or not of numbers"),
+        ("a.npz", locked(), "X or y is damaged or not of numbers"),
+        ("a.npz", npz(X=np.zeros((50_000, 100)), y=np.ones(50_000)), "and 4,000,000 are the most here"),
+        ("a.npz", hidden_bomb(), "and 4,000,000 are the most here"),
+        ("a.npy", npy(np.array([[{}]], dtype=object), allow_pickle=True), "damaged or not a .npy file"),
+        ("a.npy", lying(), "and 4,000,000 are the most here"),
+        ("a.npy", npy(np.ones(3)), "a matrix with a row for each sample is needed"),
+        ("a.exe", b"MZ", "it must end in .csv"),
+        ("../../etc/passwd", b"root", "data = '.._.._etc_passwd' is not allowed"),
+        (
+            "huge.csv",
+            None,
+            "huge.csv has 953.7 MiB, and 8 MiB are the most that is sent here: use linnet predict network",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(room, name, content, words):
+    with pytest.raises(InputError, match=re.escape(words)) as refused:
+        room.dropped(name, 10**9, content, room.first())
+    assert "\n" not in str(refused.value)
+    assert "tmp" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\n1,2\n", "so there is nothing to learn"),
+        (b"a,city,b\n1,Paris,2\n2,Rome,4\n", "data = 'mine.csv' cannot be used: line 2, column 2 (city) holds 'Paris'"),
+        (b"hello,world\nyes,no\n", "line 2, column 1 (hello) holds 'yes', and a number is needed"),
+        (b"a,b\n1,2\n1,3\n", "its inputs are all zero once prepared"),
+        (b"a,b\n1,2\nnan,3\n", "line 3, column 1 (a) holds nan"),
+    ],
+)
+def test_a_table_that_cannot_be_learned_is_told_of(room, content, words):
+    values = room.dropped("mine.csv", len(content), content, room.first())
+    for made_of in (lambda: sights(room, values), lambda: made(room, values), lambda: room.code(values)):
+        with pytest.raises(InputError, match=re.escape(words)) as refused:
+            made_of()
+        assert "tmp" not in str(refused.value)
+
+
+def test_labels_are_what_the_file_offers(room, houses):
+    def labels(name, content):
+        values = room.dropped(name, len(content), content, room.first())
+        found = [control for control in room.offered(values) if control.name == "outputs"]
+        return values, found[0] if found else None
+
+    values, control = labels("a.csv", houses)
+    assert isinstance(control, Several)
+    assert list(control.options.values()) == ["rooms", "a, b", "age", "size", "price", "it's"]
+    assert values["outputs"] == ["6"]
+    assert 'outputs=["it\'s"]' in room.code(values)
+    values, control = labels("a.csv", b"1,2,4\n2,3,5\n4,4,7\n")
+    assert not isinstance(control, Several)
+    assert list(control.options) == ["1", "2"]
+    assert "outputs=2" in room.code(values | {"outputs": "2"})
+    values, control = labels("a.npz", npz(X=np.eye(3), y=np.arange(3.0)))
+    assert control is None
+    assert "outputs" not in values
+    assert "outputs" not in room.code(values)
+    with pytest.raises(InputError, match="one or more of"):
+        room.checked({"outputs": []})
+    with pytest.raises(InputError, match="one or more of"):
+        room.checked({"outputs": ["9"]})
+
+
+def test_names_of_files_and_columns_are_no_code(room):
+    name = "'); open('/tmp/stolen', 'w') #\".csv"
+    content = b"a,\"'] + [open('stolen')\",c\n1,2,3\n2,3,5\n4,4,1\n"
+    values = room.dropped(name, len(content), content, room.first()) | {"outputs": ["2"]}
+    for lines in (room.code(values), room.ran(values)):
+        calls = [node.func for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Call)]
+        assert not [call for call in calls if isinstance(call, ast.Name) and call.id != "print"]
+    path = own._given(values["file"]).path
+    assert re.fullmatch(r"[0-9a-f]{64}\.csv", path.name)
+    assert "stolen" not in str(path)
+
+
+def test_the_address_has_the_file(room, houses):
+    values = room.dropped("houses.csv", len(houses), houses, room.first()) | {"outputs": ["2", "5"], "depth": 3}
+    query = write(room.offered(values), values)
+    read = {key: value[0] for key, value in parse_qs(query).items()}
+    assert set(read) == {"file", "outputs", "depth"}
+    assert Own().read(read) == values
+    with pytest.raises(InputError, match=re.escape("mine.csv is not kept here any more: drop the file again.")):
+        Own().read({"file": "0" * 64 + "/mine.csv"})
+    for bad in ("x", "0" * 64, "0" * 64 + "/a/b.csv", "../../etc/passwd", "0" * 64 + "/a\nb.csv"):
+        with pytest.raises(InputError, match="is not allowed"):
+            Own().read({"file": bad})
+
+
+def test_what_is_kept_is_bounded():
+    store = Kept(lambda path: path.read_bytes(), most_bytes=100, most_files=3)
+    assert store.find("0" * 64, ".csv") is None
+    names = [store.keep(bytes([i]) * 20, ".csv", "a.csv") for i in range(3)]
+    path, read = store.find(names[0], ".csv")
+    assert path.read_bytes() == read == bytes(20)
+    assert store.find(names[0], ".npz") is None
+    store.keep(b"x" * 20, ".csv", "a.csv")  # a fourth: that goes which nobody has asked for
+    assert store.find(names[1], ".csv") is None
+    assert store.find(names[0], ".csv") is not None
+    large = store.keep(b"y" * 90, ".csv", "a.csv")
+    assert store.find(names[0], ".csv") is None
+    assert store.find(large, ".csv") is not None
+    folder = path.parent
+    assert [left.name for left in folder.iterdir()] == [f"{large}.csv"]
+    assert store.keep(b"y" * 90, ".csv", "b.csv") == large
+    del store
+    assert not folder.exists()
+
+
+def test_a_file_that_is_refused_is_not_kept(monkeypatch):
+    def read(path):
+        raise InputError(f"data = {str(path)!r} cannot be used.")
+
+    store = Kept(read)
+    with pytest.raises(InputError, match=r"data = 'mine\.csv' cannot be used"):
+        store.keep(b"1", ".csv", "mine.csv")
+    assert not store._there
+    monkeypatch.setattr(kept, "_CELLS", 3)
+    with pytest.raises(InputError, match="unpacks to 4 numbers, and 3 are the most here"):
+        store.keep(npy(np.eye(2)), ".npy", "mine.npy")
+
+
+def test_a_page_takes_a_file(houses):
+    pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]'")
+    import base64
+
+    from linnet.lab.page import Stand
+
+    def wait(done):
+        end = time.monotonic() + 60
+        while not done():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    stand = Stand(Own())
+    wait(lambda: not stand.words.busy)
+    assert "own-data.csv" in stand.take.code
+    stand.controls.dropped = {"name": "mine.csv", "size": len(houses), "content": base64.b64encode(houses).decode()}
+    wait(lambda: "mine.csv" in stand.take.code and not stand.words.busy)
+    assert [field for field in stand.controls.fields if field["name"] == "outputs"][0]["options"][1] == ["2", "a, b"]
+    assert stand.values["file"].endswith("/mine.csv")
+    stand.controls.dropped = {"name": "huge.csv", "size": 10**9, "content": None}
+    wait(lambda: "953.7 MiB" in stand.words.sentence)
+    assert stand.words.trouble
+    assert stand.values["file"].endswith("/mine.csv")
+    other = Stand(Own())
+    wait(lambda: not other.words.busy)
+    assert other.values["file"] == ""
