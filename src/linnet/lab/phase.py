@@ -27,7 +27,7 @@ from linnet.trajectory import Trajectory
 
 _RECORDS = 201
 _TIMES = 41  # at which singular values are shown
-_NOISE = 8  # noise modes that are shown, the strongest and the weakest among them
+_NOISE = 8  # noise modes that are shown, the strongest among them; the weakest only flicker
 _VARIANCES, _WIDTHS = (-3.0, 0.0), (0.0, 2.8)  # exponents, the plane of `predict`
 _SIGNAL, _REST = COLOURS[0], COLOURS[7]
 _TEST, _TRAIN = COLOURS[4], COLOURS[1]
@@ -100,7 +100,6 @@ class Phases(Room):
                 "Smallest test error on the way, predicted without any training. Click to train the network there.",
                 _draw_plane(sources),
                 clicked=True,
-                wide=True,
             ),
             Plate(
                 "errors",
@@ -113,6 +112,7 @@ class Phases(Room):
                 "Signal and noise",
                 "Singular values of what is learned. Thick: the mixed flow in closed form. Thin: exact training.",
                 _draw_values(sources),
+                wide=True,
             ),
         ]
 
@@ -165,8 +165,8 @@ class Phases(Room):
         step = [clock[chosen].astype(float)] * len(shown)
         yield Sight(
             {
-                "flow": {"step": step, "value": list(says.T), "colour": colours},
-                "values": {"step": step, "value": list(seen.T), "colour": colours, "name": names},
+                "flow": {"step": step, "value": _above_rounding(says), "colour": colours},
+                "values": {"step": step, "value": _above_rounding(seen), "colour": colours, "name": names},
                 "threshold": {"step": np.array([0.0, clock[-1]]), "c": np.full(2, told.c)},
             }
         )
@@ -233,7 +233,13 @@ def _start(key: Any, problem: Factorisation, width: Any, variance: Any) -> Weigh
 
 def _shown(told: predict.PhasePrediction) -> list[int]:
     """The signals, and some of the noise."""
-    return [*range(told.rank), *np.unique(np.linspace(told.rank, told.d - 1, _NOISE).astype(int)).tolist()]
+    last = told.rank + round(0.8 * (told.d - 1 - told.rank))
+    return [*range(told.rank), *np.unique(np.linspace(told.rank, last, _NOISE).astype(int)).tolist()]
+
+
+def _above_rounding(values: np.ndarray) -> list[np.ndarray]:
+    """Lines, with holes where a value is zero but for rounding: a network of few neurons has few."""
+    return list(np.where(values > 1e-9 * np.max(values), values, np.nan).T)
 
 
 @lru_cache(maxsize=64)
@@ -287,26 +293,25 @@ def _draw_plane(sources: Sources) -> Any:
     image = sources.empty("plane", "error", "x", "y", "dw", "dh")
     here = sources.empty("here", "x", "y")
     made = plain(
-        height=380,
+        height=400,
         x_range=(_VARIANCES[0] - 0.05, _VARIANCES[1] + 0.05),
         y_range=(_WIDTHS[0] - 0.05, _WIDTHS[1] + 0.05),
         x_axis_label="exponent of the variance",
         y_axis_label="exponent of the width",
     )
-    mapper = LogColorMapper(palette=Viridis256, low=0.02, high=1.0)
+    mapper = LogColorMapper(palette=Viridis256, low=0.03, high=1.0)
     made.image("error", x="x", y="y", dw="dw", dh="dh", source=image, color_mapper=mapper)
     ends = np.array([_VARIANCES[0] - 0.05, _VARIANCES[1] + 0.05])
     for corner, slope, colour, words in (
         (1.0, -1.0, "black", "lazy above"),
         (0.0, -2.0, "#ef4444", "the start drowns the signal above"),
-        (1.0, 0.0, "#d4d4d8", "fewer neurons than dimensions below"),
+        (1.0, 0.0, "#a1a1aa", "fewer neurons than dimensions below"),
     ):
         made.line(ends, corner + slope * ends, color="white", line_width=5)
         made.line(ends, corner + slope * ends, color=colour, line_width=2.5, legend_label=words)
     made.scatter("x", "y", source=here, marker="star", size=26, color="white", line_color="black", line_width=1.5)
-    made.add_layout(ColorBar(color_mapper=mapper, title="test error", width=14, background_fill_alpha=0.0), "right")
-    made.add_layout(made.legend[0], "above")
-    made.legend.orientation = "horizontal"
+    made.add_layout(ColorBar(color_mapper=mapper, title="test error", width=14), "right")
+    made.add_layout(made.legend[0], "below")
     made.grid.visible = False
     return made
 
@@ -314,7 +319,7 @@ def _draw_plane(sources: Sources) -> Any:
 def _draw_errors(sources: Sources) -> Any:
     run, said = sources.empty("run", "step", "test", "train"), sources.empty("said", "step", "test")
     stop, best = sources.empty("stop", "step", "test"), sources.empty("best", "step", "test")
-    made = plain(x_axis_label="step", y_axis_label="mean squared error")
+    made = plain(height=400, x_axis_label="step", y_axis_label="mean squared error")
     made.line("step", "test", source=said, color=_TEST, line_width=6, alpha=0.3, legend_label="test, predicted")
     made.line("step", "test", source=run, color=_TEST, line_width=1.8, legend_label="test, exact")
     made.line("step", "train", source=run, color=_TRAIN, line_width=1.8, line_dash="dashed", legend_label="train, exact")
