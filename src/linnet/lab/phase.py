@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -36,16 +36,19 @@ _TEST, _TRAIN = COLOURS[4], COLOURS[1]
 class Phases(Room):
     """Width and variance as exponents of the dimension: which networks learn the signal without the noise."""
 
-    name = "phase"
-    title = "Phase diagram"
-    lead = (
+    name: ClassVar[str] = "phase"
+    title: ClassVar[str] = "Phase diagram"
+    lead: ClassVar[str] = (
         "Which networks find a signal of low rank in a noisy matrix, and when must they stop? Click a point of the plane: "
         "the network of that width and that start is trained beside it."
     )
-    formula = r"\dot A = \frac{2}{d^2}\left[\sqrt{AA^\top + c^2}\,(A_\star + E - A) + (A_\star + E - A)\sqrt{A^\top A + c^2}\right]"
-    theory = ("mixed",)
-    claims = ("mixed/C6", "mixed/C13", "mixed/C14", "mixed/C15", "mixed/C26")
-    controls = (
+    formula: ClassVar[str] = (
+        r"\dot A = \frac{2}{d^2}\left[\sqrt{AA^\top + c^2}\,(A_\star + E - A) "
+        r"+ (A_\star + E - A)\sqrt{A^\top A + c^2}\right], \qquad c = \sigma^2 w"
+    )
+    theory: ClassVar[tuple[str, ...]] = ("mixed",)
+    claims: ClassVar[tuple[str, ...]] = ("mixed/C6", "mixed/C13", "mixed/C14", "mixed/C15", "mixed/C26")
+    controls: ClassVar = (
         Slider(
             name="gamma_w",
             label="Width: exponent of d",
@@ -66,7 +69,14 @@ class Phases(Room):
         ),
         Slider(name="seed", label="Draw", value=0, low=0, high=99, whole=True, group="Network"),
         Slider(
-            name="d", label="Dimension d", value=50, low=10, high=100, whole=True, rungs=(10, 20, 30, 50, 100), group="Matrix"
+            name="d",
+            label="Dimension d",
+            value=50,
+            low=10,
+            high=100,
+            whole=True,
+            rungs=(10, 20, 30, 50, 100),
+            group="Matrix",
         ),
         Slider(name="rank", label="Signals", value=3, low=1, high=5, whole=True, rungs=(1, 2, 3, 5), group="Matrix"),
         Slider(
@@ -81,7 +91,7 @@ class Phases(Room):
         ),
         Slider(name="steps", label="Steps", value=300, low=250, high=2000, log=True, whole=True, group="Training"),
     )
-    presets = {
+    presets: ClassVar = {
         "Figure 1: between lazy and rich": {"gamma_w": 2.25, "gamma_sigma2": -1.85, "d": 100, "rank": 5, "signal": 1.0},
         "rich: signals first, one after the other": {"gamma_w": 1.6, "gamma_sigma2": -2.6},
         "lazy: signal and noise together": {"gamma_w": 2.6, "gamma_sigma2": -1.45},
@@ -90,7 +100,7 @@ class Phases(Room):
         "one neuron: one signal": {"gamma_w": 0.0, "gamma_sigma2": -1.5},
         "a signal that the noise hides": {"signal": 0.3, "rank": 5},
     }
-    files = (*Room.files, "gif", "mp4")
+    files: ClassVar[tuple[str, ...]] = (*Room.files, "gif", "mp4")
 
     def draw(self, sources: Sources) -> list[Plate]:
         return [
@@ -252,7 +262,13 @@ def _image(d: int, levels: tuple[float, ...]) -> dict[str, Any]:
     x, y, errors = _plane(d, levels)
     left, low = (axis[0] - (axis[1] - axis[0]) / 2 for axis in (x, y))
     wide, high = (axis[-1] - axis[0] + axis[1] - axis[0] for axis in (x, y))
-    return {"error": [errors], "x": np.array([left]), "y": np.array([low]), "dw": np.array([wide]), "dh": np.array([high])}
+    return {
+        "error": [errors],
+        "x": np.array([left]),
+        "y": np.array([low]),
+        "dw": np.array([wide]),
+        "dh": np.array([high]),
+    }
 
 
 def _sentence(told: predict.PhasePrediction, run: Trajectory | None = None) -> str:
@@ -322,7 +338,9 @@ def _draw_errors(sources: Sources) -> Any:
     made = plain(height=400, x_axis_label="step", y_axis_label="mean squared error")
     made.line("step", "test", source=said, color=_TEST, line_width=6, alpha=0.3, legend_label="test, predicted")
     made.line("step", "test", source=run, color=_TEST, line_width=1.8, legend_label="test, exact")
-    made.line("step", "train", source=run, color=_TRAIN, line_width=1.8, line_dash="dashed", legend_label="train, exact")
+    made.line(
+        "step", "train", source=run, color=_TRAIN, line_width=1.8, line_dash="dashed", legend_label="train, exact"
+    )
     made.scatter("step", "test", source=stop, size=16, color=_TEST, alpha=0.35)
     made.scatter("step", "test", source=best, size=8, color=_TEST)
     made.y_range.start = 0
@@ -337,6 +355,14 @@ def _draw_values(sources: Sources) -> Any:
     made = plain(x_axis_label="step", y_axis_label="singular values of A", y_axis_type="log")
     made.multi_line("step", "value", source=flow, color="colour", line_width=6, alpha=0.3)
     made.multi_line("step", "value", source=values, color="colour", line_width=1.6, legend_field="name")
-    made.line("step", "c", source=threshold, color=COLOURS[2], line_width=1.5, line_dash="dotted", legend_label="c: lazy below")
+    made.line(
+        "step",
+        "c",
+        source=threshold,
+        color=COLOURS[2],
+        line_width=1.5,
+        line_dash="dotted",
+        legend_label="c: lazy below",
+    )
     made.legend.location = "bottom_right"
     return made

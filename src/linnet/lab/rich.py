@@ -44,21 +44,37 @@ class Rich(Room):
         r"\qquad \frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
     )
     theory: ClassVar[tuple[str, ...]] = ("feature", "balance")
-    claims: ClassVar[tuple[str, ...]] = ("feature/C2", "feature/C4", "feature/C8", "feature/C21", "feature/C22", "balance/C1")
+    claims: ClassVar[tuple[str, ...]] = (
+        "feature/C2",
+        "feature/C4",
+        "feature/C8",
+        "feature/C21",
+        "feature/C22",
+        "balance/C1",
+    )
     controls: ClassVar = (
-        Player(name="time", label="Step", value=60, low=0, high=_STEPS, step=4, whole=True),
+        Player(name="time", label="Step", value=24, low=0, high=_STEPS, step=4, whole=True),
         Choice(name="start", label="Start", value="readout", options=_STARTS, group="Start"),
         Slider(
             name="v0",
             label="Readout v₀",
-            value=0.01,
+            value=0.002,
             low=1e-4,
             high=10.0,
             log=True,
             hint="Over v⋆, where a neuron's readout ends if it starts from nothing.",
             group="Start",
         ),
-        Slider(name="sigma0", label="First layer σ₀", value=0.03, low=1e-4, high=10.0, log=True, hint="Over v⋆.", group="Start"),
+        Slider(
+            name="sigma0",
+            label="First layer σ₀",
+            value=0.003,
+            low=1e-4,
+            high=10.0,
+            log=True,
+            hint="Over v⋆.",
+            group="Start",
+        ),
         Slider(
             name="lam",
             label="Imbalance |λ|",
@@ -71,9 +87,18 @@ class Rich(Room):
         ),
         Slider(name="seed", label="Draw", value=0, low=0, high=99, whole=True, group="Start"),
         Slider(
-            name="width", label="Neurons", value=200, low=50, high=500, whole=True, rungs=(50, 100, 200, 500), group="Network"
+            name="width",
+            label="Neurons",
+            value=200,
+            low=50,
+            high=500,
+            whole=True,
+            rungs=(50, 100, 200, 500),
+            group="Network",
         ),
-        Slider(name="samples", label="Samples", value=20, low=10, high=40, whole=True, rungs=(10, 20, 40), group="Data"),
+        Slider(
+            name="samples", label="Samples", value=20, low=10, high=40, whole=True, rungs=(10, 20, 40), group="Data"
+        ),
         Slider(
             name="inputs",
             label="Inputs",
@@ -177,9 +202,21 @@ def neurons(state, problem):
     return jnp.stack([state.layers[0] @ feature, state.layers[1][0]])
 
 
-looks = {{name: getattr(ln.observe, name) for name in ("loss", "slope", "label_kernel", "target_distance")}}
-run = ln.simulate(problem, start, motion, steps={_STEPS}, observe={{**looks, "neurons": neurons}})
-kernel = ln.observe.sample_kernel({shown}, problem)  # at the step that is shown
+run = ln.simulate(
+    problem,
+    start,
+    motion,
+    steps={_STEPS},
+    observe={{
+        "loss": ln.observe.loss,
+        "slope": ln.observe.slope,
+        "label_kernel": ln.observe.label_kernel,
+        "target_distance": ln.observe.target_distance,
+        "neurons": neurons,
+    }},
+)
+shown = {shown}
+kernel = ln.observe.sample_kernel(shown, problem)
 data = run.to_xarray().assign(kernel=(("sample", "other"), kernel))
 figure = run.plot()
 """
@@ -371,13 +408,26 @@ def _draw_kernel(sources: Sources) -> Any:
 
 
 def _draw_curves(sources: Sources) -> Any:
-    said, seen = sources.empty("said", "step", "loss", "slope"), sources.empty("seen", "step", "loss", "slope", "distance")
+    said, seen = (
+        sources.empty("said", "step", "loss", "slope"),
+        sources.empty("seen", "step", "loss", "slope", "distance"),
+    )
     now, aligned = sources.empty("now", "step", "level"), sources.empty("aligned", "step", "level")
     made = plain(height=300, x_axis_label="step", y_range=(-0.03, 1.08), x_range=(0, _STEPS))
-    for name, colour, words in (("loss", COLOURS[1], "loss, over its start"), ("slope", COLOURS[0], "slope of the neurons")):
+    for name, colour, words in (
+        ("loss", COLOURS[1], "loss, over its start"),
+        ("slope", COLOURS[0], "slope of the neurons"),
+    ):
         made.line("step", name, source=said, color=colour, line_width=6, alpha=0.3)
         made.line("step", name, source=seen, color=colour, line_width=1.8, legend_label=words)
-    made.line("step", "distance", source=seen, color=COLOURS[2], line_width=1.8, legend_label="kernel's distance from the aligned one")
+    made.line(
+        "step",
+        "distance",
+        source=seen,
+        color=COLOURS[2],
+        line_width=1.8,
+        legend_label="kernel's distance from the aligned one",
+    )
     made.line("step", "level", source=aligned, color=SOFT, line_dash="dashed", legend_label="aligned: stage one ends")
     made.line("step", "level", source=now, color=COLOURS[3], line_width=2.5, legend_label="shown")
     made.legend.location = "center_right"
