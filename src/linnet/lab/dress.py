@@ -23,6 +23,8 @@ def plain(*, height: int = 280, **options: object) -> "figure":
 
 def dress(made: "figure", *, dark: bool) -> None:
     """Puts the page's colours on a figure."""
+    from bokeh.models import ColorBar
+
     ink, faint = _INK[dark], _FAINT[dark]
     made.background_fill_color = made.border_fill_color = None
     made.outline_line_color = None
@@ -36,6 +38,16 @@ def dress(made: "figure", *, dark: bool) -> None:
             major_label_text_font=FONT,
             axis_label_text_font=FONT,
             axis_label_text_font_style="normal",
+        )
+    for bar in made.select({"type": ColorBar}):
+        bar.update(
+            title_text_color=ink,
+            title_text_font=FONT,
+            title_text_font_style="normal",
+            major_label_text_color=faint,
+            major_label_text_font=FONT,
+            major_tick_line_color=faint,
+            background_fill_alpha=0.0,
         )
     for grid in made.grid:
         grid.update(grid_line_color=faint, grid_line_alpha=0.15)

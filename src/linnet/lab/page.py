@@ -2,6 +2,7 @@
 
 import base64
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -73,8 +74,9 @@ class Stand(pn.viewable.Viewer):
     ):
         super().__init__()
         self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
-        self._held: list[Callable[[], None]] | None = []  # what is to be shown once the browser has the page
         self._sources = Sources()
+        self._queue: deque[tuple[int, Callable[[], None]]] = deque()  # what is to be shown, in its order
+        self._opened = self._document is None or self._document.session_context is None
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
         presets = {name: dict(moved) for name, moved in room.presets.items()}
@@ -87,11 +89,9 @@ class Stand(pn.viewable.Viewer):
         self.controls.param.watch(lambda event: self._move(event.new), "values")
         self.controls.param.watch(lambda event: self._drop(event.new), "dropped")
         self.controls.param.watch(lambda event: self._dress(event.new), "dark")
-        if self._document is not None and self._document.session_context is not None:
+        if not self._opened:
             self._document.on_session_destroyed(lambda _: self.leave())
-            pn.state.onload(self._arrived)
-        else:
-            self._held = None
+            pn.state.onload(self._open)
         self._move(first)
 
     def leave(self) -> None:
@@ -206,23 +206,24 @@ class Stand(pn.viewable.Viewer):
             self._later(number, lambda: self._trouble(said))
 
     def _later(self, number: int, what: Callable[[], None]) -> None:
-        def now() -> None:
-            if self._held is not None:
-                self._held.append(now)
-            elif number == self._asked:
+        self._queue.append((number, what))
+        if self._document is not None and self._document.session_context is not None:
+            self._document.add_next_tick_callback(self._drain)
+        else:
+            self._drain()
+
+    def _open(self) -> None:
+        """The page is there. Before, changes would be put off and end after newer ones."""
+        self._opened = True
+        self._drain()
+
+    def _drain(self) -> None:
+        """Shows what waits, one after the other: callbacks of the next tick have no order among themselves."""
+        while self._opened and self._queue:
+            number, what = self._queue.popleft()
+            if number == self._asked:
                 with hold(self._document):
                     what()
-
-        if self._document is not None and self._document.session_context is not None:
-            self._document.add_next_tick_callback(now)
-        else:
-            now()
-
-    def _arrived(self) -> None:
-        """The browser has the page: what changes before, after it was sent, would be lost on the way."""
-        held, self._held = self._held or [], None
-        for now in held:
-            now()
 
     def _show(self, sight: Sight, drawn: int) -> None:
         for name, columns in sight.columns.items():

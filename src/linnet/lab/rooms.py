@@ -2,6 +2,8 @@
 
 from linnet.lab.network import Network
 from linnet.lab.own import Own
+from linnet.lab.phase import Phases
+from linnet.lab.rich import Rich
 from linnet.lab.room import Room
 
-ROOMS: tuple[type[Room], ...] = (Network, Own)
+ROOMS: tuple[type[Room], ...] = (Network, Phases, Rich, Own)

@@ -9,7 +9,7 @@ from linnet.predict.answer import When
 from linnet.predict.phase import PhaseMeasured, PhasePrediction
 from linnet.theory.mixed import Phase
 
-_WORDS = {
+MEANING = {
     Phase.RICH: "signals are learned first and alone, so stopping early removes most of the noise",
     Phase.LAZY: "signal and noise are learned at one rate, so stopping early helps little",
     Phase.INFINITE_NOISE: "the start itself is larger than the signal",
@@ -22,7 +22,7 @@ def told(result: PhasePrediction | PhaseMeasured) -> RenderableType:
     run = result if isinstance(result, PhaseMeasured) else None
     answer = result.prediction if isinstance(result, PhaseMeasured) else result
     lines = [
-        f"[bold]{answer.phase.replace('_', ' ')}[/]: {_WORDS[answer.phase]}.",
+        f"[bold]{answer.phase.replace('_', ' ')}[/]: {MEANING[answer.phase]}.",
         f"{answer.d} -> {answer.width:,.0f} -> {answer.d} neurons, variance {answer.variance:.3g}: "
         f"threshold c = {answer.c:.3g}, {answer.c_over_signal:.2g} of the strongest signal.",
         f"Exponent {answer.exponent_from_transition:+.2f} from the transition, which at this width is at variance "
