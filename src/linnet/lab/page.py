@@ -2,8 +2,9 @@
 
 import base64
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import panel as pn
 import param
 from bokeh.events import RangesUpdate, Reset, Tap
 from panel.custom import JSComponent
-from panel.io import hold
 
 from linnet._check import InputError
 from linnet.lab.control import Values
@@ -29,6 +29,7 @@ class Controls(JSComponent):
     fields = param.List()
     values = param.Dict()
     presets = param.Dict()
+    backs = param.Dict()
     asked = param.Integer(0)
     addressed = param.Boolean(False)
     dropped = param.Dict()
@@ -66,17 +67,27 @@ class Stand(pn.viewable.Viewer):
     an older one after it. What goes wrong is a sentence.
     """
 
-    def __init__(self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False):
+    def __init__(
+        self, room: Room, values: Mapping[str, Any] | None = None, *, addressed: bool = False, dark: bool = False
+    ):
         super().__init__()
         self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
         self._sources = Sources()
+        self._shown: dict[str, Any] = {}
+        self._waiting: list[Callable[[], None]] | None = None  # what there is to see before anybody can
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
-        fields = [{"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value} for c in room.controls]
+        fields = [
+            {"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value}
+            for c in room.controls
+        ]
         for field, control in zip(fields, room.controls, strict=True):
             field |= {"hint": control.hint, "group": control.group, **control.field()}
         presets = {name: dict(moved) for name, moved in room.presets.items()}
-        self.controls = Controls(fields=fields, values=first, presets=presets, addressed=addressed, dark=dark)
+        backs = {label: list(names) for label, names in room.backs.items()}
+        self.controls = Controls(
+            fields=fields, values=first, presets=presets, backs=backs, addressed=addressed, dark=dark
+        )
         self.words, self.take = Words(sizing_mode="stretch_width"), Take(sizing_mode="stretch_width")
         self.panes = {plate.name: self._pane(plate) for plate in self.plates}
         self._dress(dark)
@@ -85,6 +96,8 @@ class Stand(pn.viewable.Viewer):
         self.controls.param.watch(lambda event: self._dress(event.new), "dark")
         if self._document is not None and self._document.session_context is not None:
             self._document.on_session_destroyed(lambda _: self.leave())
+            self._waiting = []
+            pn.state.onload(self._arrive)
         self._move(first)
 
     def leave(self) -> None:
@@ -111,7 +124,9 @@ class Stand(pn.viewable.Viewer):
 
     def _pane(self, plate: Plate) -> pn.pane.Bokeh:
         if plate.clicked:
-            plate.figure.on_event(Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values)))
+            plate.figure.on_event(
+                Tap, lambda event: self._to(self.room.clicked(plate.name, event.x, event.y, self.values))
+            )
         if plate.zoomed:
             plate.figure.on_event(
                 RangesUpdate,
@@ -169,8 +184,10 @@ class Stand(pn.viewable.Viewer):
 
     def _later(self, number: int, what: Callable[[], None]) -> None:
         def now() -> None:
-            if number == self._asked:
-                with hold(self._document):
+            if self._waiting is not None:
+                self._waiting.append(now)
+            elif number == self._asked:
+                with _held(self._document):
                     what()
 
         if self._document is not None and self._document.session_context is not None:
@@ -178,9 +195,20 @@ class Stand(pn.viewable.Viewer):
         else:
             now()
 
+    def _arrive(self) -> None:
+        """The page is there. What was computed before is shown now: what is sent on the way to it would be lost."""
+        waiting, self._waiting = self._waiting or [], None
+        for now in waiting:
+            self._document.add_next_tick_callback(now)
+
     def _show(self, sight: Sight, drawn: int) -> None:
         for name, columns in sight.columns.items():
-            self._sources[name].data = dict(columns)
+            if self._shown.get(name) is not columns:
+                self._sources[name].data = dict(columns)
+                self._shown[name] = columns
+        for plate in self.plates:
+            if plate.name in sight.windows:
+                _frame(plate, sight.windows[plate.name])
         if sight.sentence is not None:
             said = f"{self._warning} {sight.sentence}" if self._warning else sight.sentence
             self.words.param.update(sentence=said, trouble=bool(self._warning))
@@ -195,3 +223,25 @@ class Stand(pn.viewable.Viewer):
     def _trouble(self, sentence: str) -> None:
         asked = self.controls.asked
         self.words.param.update(sentence=sentence, trouble=True, busy=False, drawn=asked, whole=asked)
+
+
+@contextmanager
+def _held(document: Any) -> Iterator[None]:
+    """Sends what changes inside together; Bokeh's own hold, since what Panel's holds is lost while a page comes."""
+    if document is None:
+        yield
+        return
+    document.hold("combine")
+    try:
+        yield
+    finally:
+        document.unhold()
+
+
+def _frame(plate: Plate, window: tuple[float, float, float, float]) -> None:
+    """Shows this window, unless a wheel has already put the picture there."""
+    for span, start, end in ((plate.figure.x_range, *window[:2]), (plate.figure.y_range, *window[2:])):
+        if None in (span.start, span.end) or max(abs(span.start - start), abs(span.end - end)) > 1e-9 * abs(
+            end - start
+        ):
+            span.update(start=start, end=end)
