@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _COLUMNS, _ROWS, _KEEP = 800, 400, 400  # step sizes and values that a diagram t
 _LATE, _PERIOD = 128, 64  # points of the orbit in the end, and the longest period that is looked for
 _STRETCH = 2000  # steps over which an exponent is taken
 _LONGEST = 60_000  # steps before anything of an orbit is kept
+_SHOWN = (60, 120, 250, 500, 1000, 2000)  # steps in time: a program each
 _WINDOW = ("left", "right", "bottom", "top")
 _THINNEST = 1e-9  # a window: beyond it rounding would be shown
 _FAR = 3.0  # targets away: nothing is drawn there
@@ -38,12 +39,12 @@ class Edge(Room):
     name = "edge"
     title = "Edge and chaos"
     lead = (
-        "Beyond the edge of stability a mode neither converges nor diverges: it alternates, doubles its period and becomes "
-        "chaotic. Click a step size in the diagram; drag a box or turn the wheel to look closer."
+        "Beyond the edge of stability a mode neither converges nor diverges: it alternates, doubles its period and "
+        "becomes chaotic. Click a step size in the diagram; drag a box or turn the wheel to look closer."
     )
     formula = (
-        r"\rho \leftarrow \rho + \eta\,(s - \rho^L)\,\rho^{L-1}, \qquad \kappa = \eta S = \eta\, L\, s^{2 - 2/L}, \qquad"
-        r" \kappa < 2: \text{ converges}"
+        r"\rho \leftarrow \rho + \eta\,(s - \rho^L)\,\rho^{L-1}, \qquad \kappa = \eta S = \eta\, L\, s^{2 - 2/L},"
+        r" \qquad \kappa < 2: \text{ converges}"
     )
     theory = ("stability",)
     claims = ("stability/C1", "stability/C3", "stability/C4", "stability/C5", "stability/C8")
@@ -56,13 +57,15 @@ class Edge(Room):
             high=5.5,
             step=0.001,
             digits=5,
-            hint="In units of 1/S, S the curvature at the minimum: the edge is at 2, whatever the depth and the target.",
+            hint="In units of 1/S, S the curvature at the minimum: the edge is at 2, whatever depth and target.",
         ),
         Slider(name="depth", label="Depth", value=3, low=2, high=6, whole=True, group="Network"),
         Slider(name="target", label="Target value", value=10.0, low=0.5, high=20.0, step=0.1, group="Network"),
         Choice(name="start", label="Start", value="balanced", options=_STARTS, group="Network"),
         Slider(name="alpha", label="Initial value of a layer", value=0.5, low=0.2, high=2.0, group="Network"),
-        Slider(name="steps", label="Steps shown", value=100, low=20, high=2000, log=True, whole=True, group="Network"),
+        Slider(
+            name="steps", label="Steps shown", value=120, low=60, high=2000, whole=True, rungs=_SHOWN, group="Network"
+        ),
         Slider(name="left", label="κ from", value=1.8, low=0.5, high=5.5, digits=6, group="Window of the diagram"),
         Slider(name="right", label="κ to", value=4.4, low=0.5, high=5.5, digits=6, group="Window of the diagram"),
         Slider(
@@ -78,19 +81,19 @@ class Edge(Room):
             name="top", label="Mode / target to", value=2.1, low=-1.0, high=2.5, digits=4, group="Window of the diagram"
         ),
     )
-    backs = {"Whole diagram": _WINDOW}
-    presets = {
+    backs: ClassVar[Mapping[str, tuple[str, ...]]] = {"Whole diagram": _WINDOW}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "below the edge: it converges": {"kappa": 1.9},
         "two values in turn": {"kappa": 2.3, "steps": 60},
         "four values in turn": {"kappa": 2.55, "left": 1.9, "right": 2.75},
-        "chaos": {"kappa": 2.9, "steps": 200},
+        "chaos": {"kappa": 2.9, "steps": 250},
         "the period-3 window, two layers": {
             "depth": 2,
             "kappa": 2.9,
             "left": 2.55,
             "right": 3.2,
             "top": 1.8,
-            "steps": 200,
+            "steps": 250,
         },
         "the same picture, again and again": {
             "kappa": 2.6316,
@@ -98,9 +101,9 @@ class Edge(Room):
             "right": 2.66,
             "bottom": 0.9,
             "top": 1.35,
-            "steps": 200,
+            "steps": 250,
         },
-        "trapped at the saddle, three layers": {"kappa": 3.75, "steps": 200},
+        "trapped at the saddle, three layers": {"kappa": 3.75, "steps": 250},
         "six layers, the last one at zero": {"depth": 6, "start": "one-zero", "alpha": 0.8, "kappa": 3.0, "right": 5.4},
     }
     files = (*Room.files, "gif", "mp4")
@@ -142,8 +145,8 @@ class Edge(Room):
         made.line("kappa", "value", source=here, color=COLOURS[1], line_width=2)
         made.scatter("kappa", "value", source=points, color=COLOURS[1], size=6)
         caption = (
-            "Where the mode is after many steps, for every step size; blue, the cycle of two that theory gives, dotted where "
-            "it repels. Click to choose a step size, drag a box or turn the wheel: the window is computed anew."
+            "Where the mode is after many steps, for every step size; blue, the cycle of two that theory gives, dotted "
+            "where it repels. Click to choose a step size, drag a box or turn the wheel: the window is computed anew."
         )
         return Plate("diagram", "Bifurcation diagram", caption, made, clicked=True, zoomed=True, wide=True)
 
@@ -245,7 +248,8 @@ run = ln.simulate(
 # all step sizes: the last layer x and the others y after many steps, in units of s ** (1 / depth)
 kappas = np.linspace({left!r}, {right!r}, {_COLUMNS})
 first = np.array([[{x}, alpha]]) / s ** (1 / depth)
-orbits = dynamics.orbits(dynamics.one_zero(depth), first, kappas, skip={_skip(depth, _start(values), left)}, keep={_KEEP})
+skip = {_skip(depth, _start(values), left)}
+orbits = dynamics.orbits(dynamics.one_zero(depth), first, kappas, skip=skip, keep={_KEEP})
 x, y = np.moveaxis(np.asarray(orbits.values), -1, 0)
 modes = np.where(np.asarray(orbits.diverged)[:, None], np.nan, s * x * y ** (depth - 1))
 data = run.to_xarray().assign(diagram=(("kappa", "point"), modes)).assign_coords(kappa=kappas)
@@ -314,8 +318,8 @@ def _orbit_plates(sources: Sources) -> list[Plate]:
         Plate(
             "cobweb",
             "The cobweb",
-            "From the mode now up to the curve, over to the dashed line, and so on; the last steps in red. The curve is for "
-            "layers that are alike.",
+            "From the mode now up to the curve, over to the dashed line, and so on; the last steps in red. The curve is "
+            "for layers that are alike.",
             cobweb,
         ),
         Plate(
@@ -516,8 +520,8 @@ def _sentence(values: Values, late: np.ndarray | None, exponent: float, run: Tra
         return f"The mode converges to its target: it ends {told}."
     if period:
         return (
-            f"The mode goes round {period} values for ever, {100 * (kappa / 2 - 1):.3g} % beyond the edge of stability; "
-            "the loss neither reaches zero nor grows."
+            f"The mode goes round {period} values for ever, {100 * (kappa / 2 - 1):.3g} % beyond the edge of "
+            "stability; the loss neither reaches zero nor grows."
         )
     if exponent > 1e-3:
         lost = math.log(1e16) / exponent

@@ -32,34 +32,17 @@ class Network(Room):
         "Drag the singular values of the target, change depth, width and start: thick lines are the prediction, thin ones "
         "the exact training."
     )
-    formula = (
-        r"W_l \leftarrow W_l - \eta\,\frac{\partial}{\partial W_l}\,\frac12\,\lVert W_L \cdots W_1 - A_\star \rVert^2"
-    )
+    formula = r"W_l \leftarrow W_l - \eta\,\frac{\partial}{\partial W_l}\,\frac12\,\lVert W_L \cdots W_1 - A_\star \rVert^2"
     theory = ("mixed", "stability", "convergence")
     claims = ("mixed/C9", "spectral/C25", "stability/C1", "stability/C7")
     controls = (
         Bars(name="spectrum", label="Target: singular values", value=[3.0, 2.4, 1.8, 1.2, 0.6], low=0.1, high=4.0),
         Slider(name="depth", label="Depth", value=2, low=1, high=6, whole=True, group="Network"),
         Slider(
-            name="width",
-            label="Width",
-            value=1000,
-            low=10,
-            high=10**7,
-            whole=True,
-            rungs=_WIDTHS,
-            unit="neurons",
-            group="Network",
+            name="width", label="Width", value=1000, low=10, high=10**7, whole=True, rungs=_WIDTHS, unit="neurons", group="Network"
         ),
         Slider(
-            name="inputs",
-            label="Inputs and outputs",
-            value=10,
-            low=5,
-            high=50,
-            whole=True,
-            rungs=(5, 10, 20, 50),
-            group="Network",
+            name="inputs", label="Inputs and outputs", value=10, low=5, high=50, whole=True, rungs=(5, 10, 20, 50), group="Network"
         ),
         Choice(name="start", label="Start", value="gaussian", options=_STARTS, group="Start"),
         Slider(
@@ -97,31 +80,14 @@ class Network(Room):
         layers = sources.empty("layers", "step", "first", "last", "colour")
         kernel = sources.empty("kernel", "step", "drift")
         modes = plain(height=320, x_axis_label="step", y_axis_label="mode of W_L … W_1")
-        modes.multi_line(
-            "step", "value", source=said, color="colour", line_width=6, alpha=0.3, legend_label="prediction"
-        )
+        modes.multi_line("step", "value", source=said, color="colour", line_width=6, alpha=0.3, legend_label="prediction")
         modes.multi_line("step", "value", source=seen, color="colour", line_width=1.8, legend_label="exact training")
         modes.legend.location = "bottom_right"
         losses = plain(x_axis_label="step", y_axis_label="loss", y_axis_type="log")
         losses.line("step", "loss", source=loss, color=COLOURS[1], line_width=2)
         curved = plain(x_axis_label="step", y_axis_label="sharpness")
-        curved.line(
-            "step",
-            "edge",
-            source=edge,
-            color=COLOURS[0],
-            line_dash="dashed",
-            line_width=2,
-            legend_label="what the step bears",
-        )
-        curved.line(
-            "step",
-            "sharpness",
-            source=sharp,
-            color=COLOURS[2],
-            line_width=2,
-            legend_label="largest eigenvalue of the Hessian",
-        )
+        curved.line("step", "edge", source=edge, color=COLOURS[0], line_dash="dashed", line_width=2, legend_label="what the step bears")
+        curved.line("step", "sharpness", source=sharp, color=COLOURS[2], line_width=2, legend_label="largest eigenvalue of the Hessian")
         curved.legend.location = "bottom_right"
         values = plain(x_axis_label="step", y_axis_label="singular values")
         values.multi_line("step", "first", source=layers, color="colour", line_width=1.8, legend_label="first layer")
@@ -134,19 +100,9 @@ class Network(Room):
         return [
             Plate("modes", "Modes", "Each singular direction of the target, against the step.", modes, wide=True),
             Plate("loss", "Loss", "Half the squared distance from the target.", losses),
-            Plate(
-                "sharpness",
-                "Sharpness against the edge",
-                "Above the dashed line a step makes this direction larger.",
-                curved,
-            ),
+            Plate("sharpness", "Sharpness against the edge", "Above the dashed line a step makes this direction larger.", curved),
             Plate("layers", "Layers", "The largest singular values of the first and of the last layer.", values),
-            Plate(
-                "kernel",
-                "Tangent kernel",
-                "How far the kernel has moved, relative to its start: lazy networks keep theirs.",
-                drift,
-            ),
+            Plate("kernel", "Tangent kernel", "How far the kernel has moved, relative to its start: lazy networks keep theirs.", drift),
         ]
 
     def situation(self, values: Values) -> predict.Situation:
@@ -157,9 +113,7 @@ class Network(Room):
         asked = self.situation(values)
         problem, state = predict.network_start(asked)
         steps, motion = values["steps"], _motion(values)
-        run = simulate(
-            problem, state, motion, steps=steps, record=linear(min(_RECORDS, steps + 1)), observe=["loss", "modes"]
-        )
+        run = simulate(problem, state, motion, steps=steps, record=linear(min(_RECORDS, steps + 1)), observe=["loss", "modes"])
         colours = list(COLOURS[:_MODES])
         clock, modes = np.asarray(run.steps), np.asarray(run["modes"])[:, :_MODES]
         top = 1.6 * max(values["spectrum"])
@@ -176,19 +130,13 @@ class Network(Room):
         edge = float(motion.threshold(0))
         yield Sight(
             {
-                "said": {
-                    "step": [x for x, _ in curves],
-                    "value": [y for _, y in curves],
-                    "colour": colours[: len(curves)],
-                },
+                "said": {"step": [x for x, _ in curves], "value": [y for _, y in curves], "colour": colours[: len(curves)]},
                 "edge": {"step": np.array([0.0, last]), "edge": np.array([edge, edge])},
             },
             sentence=_ended(run, said),
             numbers=_numbers(said),
         )
-        look = simulate(
-            problem, state, motion, steps=steps, record=linear(min(_LOOKS, steps + 1)), observe=_dear(values)
-        )
+        look = simulate(problem, state, motion, steps=steps, record=linear(min(_LOOKS, steps + 1)), observe=_dear(values))
         clock = np.asarray(look.steps)
         first, final = (np.asarray(look[name])[:, :_MODES] for name in ("first", "last"))
         count = first.shape[1]
@@ -298,9 +246,7 @@ def _numbers(said: predict.NetworkPrediction) -> dict[str, str]:
         "modes": grown,
         "largest stable step where it ends": f"{said.largest_stable_lr:.3g}",
         "at the start": f"{said.largest_stable_lr_at_start:.3g}",
-        "99 % learned at step": f"{said.learned.step:,.0f}"
-        if math.isfinite(said.learned.step or math.nan)
-        else "not told",
+        "99 % learned at step": f"{said.learned.step:,.0f}" if math.isfinite(said.learned.step or math.nan) else "not told",
     }
 
 

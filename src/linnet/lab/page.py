@@ -241,7 +241,5 @@ def _held(document: Any) -> Iterator[None]:
 def _frame(plate: Plate, window: tuple[float, float, float, float]) -> None:
     """Shows this window, unless a wheel has already put the picture there."""
     for span, start, end in ((plate.figure.x_range, *window[:2]), (plate.figure.y_range, *window[2:])):
-        if None in (span.start, span.end) or max(abs(span.start - start), abs(span.end - end)) > 1e-9 * abs(
-            end - start
-        ):
+        if max(abs(span.start - start), abs(span.end - end)) > 1e-9 * abs(end - start):
             span.update(start=start, end=end)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Sight:
     """What is seen after a move, or a part of it: what is not named stays as it was.
 
-    `columns` are the data of the pictures, by the source's name: the very same object is not sent twice, so a room may keep
-    what is dear. `windows` are what pictures show, (left, right, bottom, top) by the plate's name; `sentence` is what it all
-    means; `numbers` stand beside the pictures, each with its name.
+    `columns` are the data of the pictures, by the source's name: the very same object is not sent twice, so a room may
+    keep what is dear. `windows` are what pictures show, (left, right, bottom, top) by the plate's name; `sentence` is
+    what it all means; `numbers` stand beside the pictures, each with its name.
     """
 
     columns: Mapping[str, Mapping[str, "np.ndarray"]] = field(default_factory=dict)

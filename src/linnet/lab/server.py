@@ -17,13 +17,7 @@ from linnet.lab.take import Away
 from linnet.report.formulas import mathml
 
 _HERE = Path(__file__).parent
-FILES = {
-    "nc": "Data (netCDF)",
-    "svg": "Picture (SVG)",
-    "png": "Picture (PNG)",
-    "gif": "Animation (GIF)",
-    "mp4": "Animation (MP4)",
-}
+FILES = {"nc": "Data (netCDF)", "svg": "Picture (SVG)", "png": "Picture (PNG)", "gif": "Animation (GIF)", "mp4": "Animation (MP4)"}
 
 
 def page(kind: type[Room]) -> Callable[[], pn.Template]:

@@ -12,13 +12,7 @@ from linnet.lab.control import Values, read
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
 
-_KINDS = {
-    "nc": "application/x-netcdf",
-    "svg": "image/svg+xml",
-    "png": "image/png",
-    "gif": "image/gif",
-    "mp4": "video/mp4",
-}
+_KINDS = {"nc": "application/x-netcdf", "svg": "image/svg+xml", "png": "image/png", "gif": "image/gif", "mp4": "video/mp4"}
 
 
 def made(room: Room, values: Values) -> dict[str, Any]:
