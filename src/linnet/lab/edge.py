@@ -318,8 +318,8 @@ def _orbit_plates(sources: Sources) -> list[Plate]:
         Plate(
             "cobweb",
             "The cobweb",
-            "From the mode now up to the curve, over to the dashed line, and so on; the last steps in red. The curve is "
-            "for layers that are alike.",
+            "From the mode now up to the curve, over to the dashed line, and so on; the last steps in red. The curve "
+            "is for layers that are alike.",
             cobweb,
         ),
         Plate(
