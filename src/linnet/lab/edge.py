@@ -29,8 +29,9 @@ _SHOWN = (60, 120, 250, 500, 1000, 2000)  # steps in time: a program each
 _WINDOW = ("left", "right", "bottom", "top")
 _THINNEST = 1e-9  # a window: beyond it rounding would be shown
 _FAR = 3.0  # targets away: nothing is drawn there
+_BORDER = 64  # left of both pictures over the step size, so that one stands below the other
 _STARTS = {"balanced": "all layers alike", "one-zero": "last layer zero"}
-_SHADES = [f"#c2410c{shade:02x}" for shade in range(256)]
+_SHADES = [f"{COLOURS[0]}{shade:02x}" for shade in range(256)]
 
 
 class Edge(Room):
@@ -126,6 +127,7 @@ class Edge(Room):
             y_range=Range1d(0, 1),
             tools="box_zoom,wheel_zoom",
             active_scroll="wheel_zoom",
+            min_border_left=_BORDER,
         )
         shades = LinearColorMapper(palette=_SHADES, low=0, high=255)
         made.image("image", x="x", y="y", dw="dw", dh="dh", source=seen, color_mapper=shades)
@@ -161,6 +163,7 @@ class Edge(Room):
             y_axis_label="Lyapunov exponent",
             x_range=Range1d(1.8, 4.4),
             y_range=Range1d(-1.5, 1.0),
+            min_border_left=_BORDER,
         )
         made.line("kappa", "exponent", source=zero, color=SOFT, line_dash="dashed")
         made.line("kappa", "exponent", source=exponents, color=COLOURS[2], line_width=1.5)
@@ -312,7 +315,8 @@ def _orbit_plates(sources: Sources) -> list[Plate]:
     curved.line("step", "sharpness", source=sharp, color=COLOURS[2], line_width=1, alpha=0.6, legend_label="sharpness")
     curved.scatter("step", "sharpness", source=sharp, color=COLOURS[2], size=3)
     for made in (time, curved):
-        made.legend.location = "bottom_right"
+        made.legend.orientation = "horizontal"
+        made.add_layout(made.legend[0], "above")
     return [
         Plate("orbit", "The orbit in time", "The mode at every step, from its start.", time),
         Plate(
@@ -327,6 +331,7 @@ def _orbit_plates(sources: Sources) -> list[Plate]:
             "Sharpness against 2/η",
             "It crosses the dashed line again and again, and never settles above it.",
             curved,
+            wide=True,
         ),
     ]
 
@@ -353,15 +358,18 @@ def _marks(depth: int, s: float, window: tuple[float, float, float, float]) -> d
     """What theory says about the window: thresholds, and the cycle of two, before and after it loses its hold."""
     left, right, bottom, top = window
     table = stability.stages(depth)
-    places = {
+    places = {  # what matters most comes first
         "edge: period 2": 2.0,
-        "period 4": float(table.doublings[1]),
-        "period 8": float(table.doublings[2]),
         "chaos": table.accumulation,
+        "period 4": float(table.doublings[1]),
         "trapped at 0" if depth % 2 else "signs flip": table.leaves,
         "diverges": table.diverges,
+        **{f"period {2 ** (n + 1)}": float(kappa) for n, kappa in enumerate(table.doublings) if n > 1},
     }
-    inside = {text: kappa for text, kappa in places.items() if left <= kappa <= right}
+    inside: dict[str, float] = {}
+    for text, kappa in places.items():  # no text over another
+        if left <= kappa <= right and all(abs(kappa - other) > 0.02 * (right - left) for other in inside.values()):
+            inside[text] = kappa
     count = len(inside)
 
     def cycle(low: float, high: float) -> dict[str, Any]:
@@ -399,7 +407,7 @@ def _picture(
     inside = (row >= 0) & (row < _ROWS) & (np.asarray(found.escaped) < 0)[:, None]
     place = row * _COLUMNS + np.arange(_COLUMNS)[:, None]
     counts = np.bincount(place[inside].astype(int), minlength=_ROWS * _COLUMNS).reshape(_ROWS, _COLUMNS)
-    shade = np.where(counts > 0, 40 + 215 * (counts / _KEEP) ** 0.4, 0).astype(np.uint8)
+    shade = np.where(counts > 0, 70 + 185 * (counts / _KEEP) ** 0.4, 0).astype(np.uint8)
     half = (right - left) / (_COLUMNS - 1) / 2  # a column stands around its step size
     return {
         "image": [shade],

@@ -66,19 +66,19 @@ class Landscape(Room):
         ),
         Slider(name="depth", label="Depth", value=2, low=2, high=4, whole=True, group="Network"),
         Slider(name="width", label="Width", value=4, low=1, high=6, whole=True, unit="neurons", group="Network"),
-        Slider(name="push", label="Size of the push", value=1e-4, low=1e-8, high=0.3, log=True, group="Descent"),
+        Slider(name="push", label="Size of the push", value=1e-6, low=1e-8, high=0.3, log=True, group="Descent"),
         Slider(name="seed", label="Draw of the push", value=0, low=0, high=99, whole=True, group="Descent"),
         Slider(name="lr", label="Step size", value=0.03, low=1e-3, high=0.5, log=True, group="Descent"),
-        Slider(name="steps", label="Steps", value=800, low=400, high=20_000, log=True, whole=True, group="Descent"),
+        Slider(name="steps", label="Steps", value=1000, low=500, high=20_000, log=True, whole=True, group="Descent"),
     )
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "from saddle to saddle": {"push": 1e-8, "steps": 1500},
+        "from saddle to saddle": {"push": 1e-8, "steps": 1300},
         "from the wrong modes": {"point": "3 4", "steps": 700},
         "no room: two neurons must exchange their modes": {"width": 2, "point": "3 4", "steps": 1000},
         "three layers: a saddle without a slope": {"depth": 3, "push": 0.02, "lr": 0.05, "steps": 8000},
-        "three layers: a mode is exchanged for a larger one": {"depth": 3, "point": "4", "steps": 400},
-        "four layers wait longer": {"depth": 4, "push": 0.08, "lr": 0.05, "steps": 12_000},
-        "a large push: hardly a rest": {"push": 0.3, "steps": 400},
+        "three layers: a mode is exchanged for a larger one": {"depth": 3, "point": "4", "steps": 500},
+        "four layers wait longer": {"depth": 4, "push": 0.1, "lr": 0.05, "steps": 20_000},
+        "a large push: hardly a rest": {"push": 0.3, "steps": 500},
     }
     files = (*Room.files, "gif", "mp4")
 
@@ -165,7 +165,15 @@ def _graph(sources: Sources) -> list[Plate]:
     graph.scatter("negative", "loss", source=stops, size="size", color=COLOURS[0], alpha=0.35)
     graph.scatter("negative", "loss", source=points, size=11, color="colour", legend_field="kind")
     graph.text(
-        "negative", "loss", "name", source=points, x_offset=9, y_offset=-5, text_color=SOFT, text_font_size="12px"
+        "negative",
+        "loss",
+        "name",
+        source=points,
+        text_align="right",
+        x_offset=-8,
+        y_offset=-4,
+        text_color=SOFT,
+        text_font_size="12px",
     )
     graph.legend.location = "bottom_right"
     graph.x_range.range_padding = 0.12
@@ -312,10 +320,11 @@ def _sentence(
     if len(way) == 1:
         wait = " Nothing of second order leads down, so it waits long." if not start.negative_eigenvalues else ""
         return f"{here} The descent has reached no other point yet.{wait} Take more steps, or a larger push."
-    stops = ", then ".join(_told(kept) for kept in way[1:])
-    if points[way[-1]].label is Kind.GLOBAL_MIN:
-        return f"{here} The descent has {stops}: the global minimum."
-    return f"{here} The descent has {stops}, and is on its way still: more steps, or a larger push, show the rest."
+    *passed, last = way[1:]
+    by = "".join(f"comes by {_told(kept)}, then " for kept in passed)
+    if points[last].label is Kind.GLOBAL_MIN:
+        return f"{here} The descent {by}ends at {_told(last)}, a global minimum."
+    return f"{here} The descent {by}comes by {_told(last)} and goes on: more steps, or a larger push, show the rest."
 
 
 def _numbers(said: predict.LandscapePrediction, start: CriticalSet) -> dict[str, str]:
