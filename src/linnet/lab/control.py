@@ -61,6 +61,7 @@ class Slider(Control):
     step: float = 0.01
     rungs: Sequence[float] = ()
     unit: str = ""
+    digits: int = 3  # that are shown
 
     def check(self, value: Any) -> float | int:
         try:
@@ -82,6 +83,7 @@ class Slider(Control):
         return {"low": self.low, "high": self.high, "log": self.log, "whole": self.whole, "step": self.step} | {
             "rungs": list(self.rungs),
             "unit": self.unit,
+            "digits": self.digits,
         }
 
 

@@ -19,7 +19,7 @@ function spoken(number, field) {
   let text;
   if (field.whole) text = number.toLocaleString("en-US");
   else if (size !== 0 && (size < 0.001 || size >= 100000)) text = number.toExponential(1).replace("e+", "e");
-  else text = String(Number(number.toPrecision(3)));
+  else text = String(Number(number.toPrecision(field.digits)));
   return field.unit ? `${text} ${field.unit}` : text;
 }
 
@@ -220,6 +220,11 @@ export function render({ model }) {
         made.querySelector("input,select")?.setAttribute("aria-describedby", `h-${field.name}`);
       }
       place.append(made);
+      for (const [label, names] of Object.entries(model.backs)) {
+        if (names.at(-1) !== field.name) continue;
+        const first = () => send(Object.fromEntries(model.fields.filter((other) => names.includes(other.name)).map((other) => [other.name, other.value])));
+        place.append(element("button", { type: "button", class: "again", text: label, onclick: first }));
+      }
     }
     form.append(element("button", { type: "button", class: "again", text: "As at first", onclick: () => send(Object.fromEntries(model.fields.map((field) => [field.name, field.value]))) }));
     for (const [name, value] of Object.entries(values)) update[name]?.(value);

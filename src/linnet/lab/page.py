@@ -3,8 +3,9 @@
 import base64
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import panel as pn
 import param
 from bokeh.events import RangesUpdate, Reset, Tap
 from panel.custom import JSComponent
-from panel.io import hold
 
 from linnet._check import InputError
 from linnet._files import placed
@@ -32,6 +32,7 @@ class Controls(JSComponent):
     fields = param.List()
     values = param.Dict()
     presets = param.Dict()
+    backs = param.Dict()
     asked = param.Integer(1)
     addressed = param.Boolean(False)
     dropped = param.Dict()
@@ -75,13 +76,15 @@ class Stand(pn.viewable.Viewer):
         super().__init__()
         self.room, self._document, self._asked, self._warning = room, pn.state.curdoc, 0, ""
         self._sources = Sources()
+        self._shown: dict[str, Any] = {}  # the columns that each source has, the very objects
         self._queue: deque[tuple[int, Callable[[], None]]] = deque()  # what is to be shown, in its order
         self._opened = self._document is None or self._document.session_context is None
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
         presets = {name: dict(moved) for name, moved in room.presets.items()}
+        backs = {label: list(names) for label, names in room.backs.items()}
         self.controls = Controls(
-            fields=self._fields(first), values=first, presets=presets, addressed=addressed, dark=dark
+            fields=self._fields(first), values=first, presets=presets, backs=backs, addressed=addressed, dark=dark
         )
         self.words, self.take = Words(sizing_mode="stretch_width"), Take(sizing_mode="stretch_width")
         self.panes = {plate.name: self._pane(plate) for plate in self.plates}
@@ -222,12 +225,17 @@ class Stand(pn.viewable.Viewer):
         while self._opened and self._queue:
             number, what = self._queue.popleft()
             if number == self._asked:
-                with hold(self._document):
+                with _held(self._document):
                     what()
 
     def _show(self, sight: Sight, drawn: int) -> None:
         for name, columns in sight.columns.items():
-            self._sources[name].data = dict(columns)
+            if self._shown.get(name) is not columns:
+                self._sources[name].data = dict(columns)
+                self._shown[name] = columns
+        for plate in self.plates:
+            if plate.name in sight.windows:
+                _frame(plate, sight.windows[plate.name])
         if sight.sentence is not None:
             said = f"{self._warning} {sight.sentence}" if self._warning else sight.sentence
             self.words.param.update(sentence=said, trouble=bool(self._warning))
@@ -242,3 +250,23 @@ class Stand(pn.viewable.Viewer):
     def _trouble(self, sentence: str) -> None:
         asked = self.controls.asked
         self.words.param.update(sentence=sentence, trouble=True, busy=False, drawn=asked, whole=asked)
+
+
+@contextmanager
+def _held(document: Any) -> Iterator[None]:
+    """Sends what changes inside together; Bokeh's own hold, since what Panel's holds is lost while a page comes."""
+    if document is None:
+        yield
+        return
+    document.hold("combine")
+    try:
+        yield
+    finally:
+        document.unhold()
+
+
+def _frame(plate: Plate, window: tuple[float, float, float, float]) -> None:
+    """Shows this window, unless a wheel has already put the picture there."""
+    for span, start, end in ((plate.figure.x_range, *window[:2]), (plate.figure.y_range, *window[2:])):
+        if max(abs(span.start - start), abs(span.end - end)) > 1e-9 * abs(end - start):
+            span.update(start=start, end=end)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 class Sight:
     """What is seen after a move, or a part of it: what is not named stays as it was.
 
-    `columns` are the data of the pictures, by the source's name; `sentence` is what it all means; `numbers` stand
-    beside the pictures, each with its name.
+    `columns` are the data of the pictures, by the source's name: the very same object is not sent twice, so a room may
+    keep what is dear. `windows` are what pictures show, (left, right, bottom, top) by the plate's name; `sentence` is
+    what it all means; `numbers` stand beside the pictures, each with its name.
     """
 
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sentence: str | None = None
     numbers: Mapping[str, str] | None = None
+    windows: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Room(ABC):
     claims: ClassVar[tuple[str, ...]]
     controls: ClassVar[tuple[Control, ...]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    backs: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # buttons, and the controls that each puts back
     files: ClassVar[tuple[str, ...]] = ("nc", "svg", "png")  # what can be taken away; gif and mp4 where there is a run
 
     @abstractmethod
