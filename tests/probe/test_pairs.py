@@ -227,7 +227,7 @@ def test_scaled_factors_are_one_problem():
         other = found[1][layer]
         for name in ("value", "imbalance", "curvature", "slope"):
             assert pair[name] == pytest.approx(other[name], rel=1e-6), name
-        if "end" in pair:
+        if pair["end"] is not None:
             assert pair["growth"] == pytest.approx(other["growth"], rel=1e-6)
             assert pair["sharpness_end"] == pytest.approx(4 * other["sharpness_end"], rel=1e-6)
 
@@ -252,6 +252,19 @@ def test_told_once_and_kept(tmp_path):
     assert float(data["pair_largest_lr"].sel(layer="0 and 1")) == pair["largest_lr"]
     assert data["mode_growth"].dims == ("look", "layer")
     assert f"bears an lr up to {pair['largest_lr']:.3g} (now 0.01)" in " ".join(probe.verdict())
+
+
+def test_a_loss_that_curves_downwards_has_no_end_in_sight(tmp_path):
+    model, batch = two_layers(0, 5, 0.1, 0.1)
+    for wide, seen in ((100.0, False), (0.3, True)):  # a well of this width, seen from within or from outside
+        loss = lambda model, batch, wide=wide: -torch.exp(-squares(model, batch) / wide)  # noqa: E731
+        probe, (pair,) = told_of(model, batch, loss)
+        assert (pair["curvature"] < 0) is seen
+        assert (pair["end"] is None) is seen
+        assert ("no end in sight" in " ".join(probe.verdict())) is seen
+        page = probe.report(tmp_path).read_text()
+        assert ("<td>no end in sight</td>" in page) is seen
+        assert "Pairs of factors, from their start" in page
 
 
 def test_no_step_is_told_where_the_optimiser_has_its_own_units():

@@ -127,6 +127,7 @@ class _Pair:
             "residual": float(top.residuals[0]),
         }
         needs = {"product": self._apart(), "aligned": self._turned()}
+        line |= dict.fromkeys(("end", "growth", "regime", "sharpness_end", "largest_lr"))
         if line["curvature"] > 0:
             line |= _ended(line, s)
             needs["sharpness"] = abs(line.pop("sharpness_told") / line["sharpness"] - 1)

@@ -61,8 +61,8 @@ class Record:
 
         `layer` is the pair's number among the layers, `value` u^T P v of its mode, `slope` and `curvature` those of the
         loss along it, `imbalance` c, `share` that of the mode in the gradient that the pair reaches, and `reach` that
-        of this in the whole; `sharpness` is the largest curvature in its factors, up to `residual`. Where the loss
-        curves upwards: `end`, the value that is needed, `growth` of the kernel until then, `regime`, `sharpness_end`
+        of this in the whole; `sharpness` is the largest curvature in its factors, up to `residual`. Unless the loss
+        curves downwards: `end`, the value that is needed, `growth` of the kernel until then, `regime`, `sharpness_end`
         and `largest_lr`. `needs` are hypotheses and how far they are from true: the loss sees the `product` alone, the
         mode is `aligned` with its kernel, and its formula gives the measured `sharpness`.
         """
@@ -131,7 +131,7 @@ def dataset(record: Record) -> "xarray.Dataset":
     for name in dict.fromkeys(name for pair in record.pairs for name in pair if name not in _WORDS):
         data[f"pair_{name}"] = ("layer", np.full(len(record.about["layers"]), np.nan))
         for pair in record.pairs:
-            data[f"pair_{name}"][1][pair["layer"]] = np.nan if pair.get(name) is None else pair[name]
+            data[f"pair_{name}"][1][pair["layer"]] = np.nan if pair[name] is None else pair[name]
     return xarray.Dataset(data, coords=coords, attrs={"about": json.dumps(record.about)})
 
 

@@ -134,10 +134,10 @@ def _pairs(record: Record) -> list[str]:
     told = [_pair(record.about["layers"][pair["layer"]], pair, last) for pair in pairs[:_NAMED]]
     if len(pairs) <= _NAMED:
         return told
-    found = [pair["regime"] for pair in pairs if "regime" in pair]
-    counts = ", ".join(f"{found.count(one)} {one}" for one in Regime if one in found) or "none with an end in sight"
+    found = [pair["regime"] or "without an end in sight" for pair in pairs]
+    counts = ", ".join(f"{found.count(one)} {one}" for one in (*Regime, "without an end in sight") if one in found)
     words = f"The {len(pairs)} pairs with the largest gradients from their start: {counts}"
-    borne = [(pair["largest_lr"], pair["layer"]) for pair in pairs if pair.get("largest_lr") is not None]
+    borne = [(pair["largest_lr"], pair["layer"]) for pair in pairs if pair["largest_lr"] is not None]
     if borne:
         lr, layer = min(borne)
         words += f"; each by itself bears an lr up to {lr:.3g}, least {record.about['layers'][layer]}"
@@ -147,14 +147,14 @@ def _pairs(record: Record) -> list[str]:
 def _pair(name: str, pair: dict[str, Any], last: dict[str, Any]) -> str:
     if pair["needs"]["product"] > _MORE:
         return f"{name}: the loss sees more than the product of the two, and two-layer theory does not tell of it."
-    if "end" not in pair:
+    if pair["end"] is None:
         return f"{name} from its start: no end in sight, since the loss curves downwards along its steepest mode."
     so_far = last["mode_growth"][pair["layer"]]
     words = (
         f"{name} from its start: {pair['regime']}, {pair['value']:.3g} is to become {pair['end']:.3g} against an "
-        f"imbalance of {pair['imbalance']:.3g}: its kernel grows {pair['growth']:.3g} times (so far {so_far:.3g})"
+        f"imbalance of {pair['imbalance']:.3g}: its kernel times {pair['growth']:.3g} (so far {so_far:.3g})"
     )
-    if pair.get("largest_lr") is not None:
+    if pair["largest_lr"] is not None:
         words += f"; bears an lr up to {pair['largest_lr']:.3g}"
         words += f" (now {last['lr']:.3g})" if last.get("lr") is not None else ""
     worst = max(hypotheses(pair), key=lambda need: need.measured)
