@@ -55,7 +55,8 @@ class Probe:
     - `folder`: where the record is written while training goes on; `tensorboard`: a folder for its event files.
     - `live`: a line in the terminal says where the training stands.
     - `pairs`: names of two parameters whose product matters, the first one first; adapters of peft, linear layers next
-      to each other and heads of attention are found.
+      to each other and heads of attention are found. The first look tells what becomes of them (`Record.pairs`), of as
+      many as half of `matvecs` affords, those with the largest gradients first.
     - `outputs(model, batch)`: what the model gives for the batch and what it should give, to see whether the first has
       become one constant.
     - `training`: look in the modes that the model is in, with dropout (the same at all looks), and not in evaluation
@@ -246,7 +247,7 @@ class Probe:
         """What two-layer theory tells of pairs of factors from here."""
         even = self._stepper is None or self._stepper.root(rule, self.surface.dtype) is None
         bears = rule._replace(lr=1.0).threshold if rule.lr is not None and even else None
-        told, self._modes = predicted(self.surface, point, self.layers, self._matvecs, bears)
+        told, self._modes = predicted(self.surface, point, self.layers, self._matvecs // 2, bears)
         return [{"kind": "pairs", "step": step, "pairs": told}] if told else []
 
     def _ends(self, kind: str, product: Any, gradient: torch.Tensor, *, kept: int = 1) -> Ends:
