@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from adapted import adapted_net  # noqa: E402
+from adapted import Adapted, adapted_net  # noqa: E402
 
 from linnet.probe import Probe, dataset, read  # noqa: E402
 from linnet.probe.layers import layers_of, singular_values  # noqa: E402
@@ -215,6 +215,45 @@ def test_adapters_know_their_reach(scale):
         assert pair["reach"] == pytest.approx(float(((whole @ rows.T) ** 2).sum() / (whole**2).sum()), rel=1e-9)
         assert pair["imbalance"] == pytest.approx(scale / 2, rel=1e-9)
         assert pair["slope"] == pytest.approx(float(torch.linalg.matrix_norm(whole @ rows.T, 2)), rel=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "size", "regime"), [(0.5, 3.0, "lazy"), (2.0, 1.0, "mixed"), (2.0, 0.2, "rich")])
+def test_an_adapter_trains_as_it_was_told(scale, size, regime):
+    """A frozen linear layer that lacks a matrix of rank 1 whose rows A has: exact, with the factor s."""
+    torch.manual_seed(0)
+    model = Adapted(torch.nn.Linear(6, 4), 3, 0.0, scale).double()
+    model.lora_A["default"].weight.data = size * torch.linalg.qr(torch.randn(6, 3, dtype=torch.float64))[0].T
+    x = math.sqrt(40) * torch.linalg.qr(torch.randn(40, 6, dtype=torch.float64))[0]
+    u, v = torch.randn(4, dtype=torch.float64), model.lora_A["default"].weight.data.sum(0)
+    lacks = torch.outer(u / u.norm(), v / v.norm())
+    batch = x, (model.base_layer(x) + x @ lacks.T).detach()
+    probe, (pair,) = told_of(model, batch)
+    assert pair["reach"] == pytest.approx(1, abs=1e-9)
+    assert pair["end"] == pytest.approx(1, rel=1e-9)
+    assert pair["regime"] == regime
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    descent = torch.optim.SGD(trained, 0.02 * pair["largest_lr"])
+    for _ in range(3000):
+        descent.zero_grad()
+        squares(model, batch).backward()
+        descent.step()
+    probe.look(1)
+    seen = probe.record.looks[-1]
+    assert seen["mode_value"] == [pytest.approx(1, rel=1e-4)]
+    assert seen["mode_growth"] == [pytest.approx(pair["growth"], rel=1e-2)]
+    assert seen["sharpness"][0] == pytest.approx(pair["sharpness_end"], rel=1e-2)
+    x = torch.randn(6, dtype=torch.float64)  # what A does not see is told to be out of reach
+    _, (other,) = told_of(*_fresh(model, batch, x))
+    assert other["reach"] < 0.99
+
+
+def _fresh(model, batch, row):
+    """The adapter at B = 0 again, and a matrix that it lacks with other rows than A's."""
+    model.lora_B["default"].weight.data.zero_()
+    return model, (
+        batch[0],
+        (model.base_layer(batch[0]) + torch.outer(batch[0] @ row, torch.ones(4).double())).detach(),
+    )
 
 
 def test_scaled_factors_are_one_problem():
