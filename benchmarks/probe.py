@@ -4,11 +4,12 @@
     python benchmarks/probe.py [--model FOLDER] [--train 40]
 
 A look has the top eigenvalue to a relative residual of 2e-3, five values, the layers' spectra and balance; one from
-cold and one from where the look before has ended, after a step of training. Beside it, at the same residual and from a
-random start: its top eigenvalue alone; power iteration with a double backward for each product, as
-pytorch-hessian-eigenthings makes it; and that package's Lanczos, told beforehand how many products it will need. Fused
-attention is switched off for them, since it has no second derivative. `--model`: a pre-trained encoder of transformers,
-such as MiniLM, on 16 sentences of 16 tokens. Computing time on one core: OMP_NUM_THREADS=1.
+cold, which also tells of pairs of factors, and one from where the look before has ended, after a step of training.
+Beside it, at the same residual and from a random start: its top eigenvalue alone; power iteration with a double
+backward for each product, as pytorch-hessian-eigenthings makes it; and that package's Lanczos, told beforehand how many
+products it will need. Fused attention is switched off for them, since it has no second derivative. `--model`: a pre-
+trained encoder of transformers, such as MiniLM, on 16 sentences of 16 tokens. Computing time on one core:
+OMP_NUM_THREADS=1.
 """
 
 import argparse

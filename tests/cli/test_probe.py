@@ -64,7 +64,7 @@ def test_json_has_all_of_it(typed, tmp_path):
     code, out, _ = typed("run", "--json", "--report", "page")
     found = json.loads(out)
     assert code == 0
-    assert list(found) == ["about", "verdict", "looks", "page"]
+    assert list(found) == ["about", "verdict", "pairs", "looks", "page"]
     assert [look["step"] for look in found["looks"]] == [0, 1, 10, 11, 20, 21]
     assert found["page"] == "page/index.html"
 

@@ -423,6 +423,7 @@ TABLE = {
         "second": nonnegative(0.5),
         "start": Num(0.1, least=-0.75, most=0.75),
     },
+    "mixed.mode_sharpness": {"value": Num(0.1), "target": Num(2.0), "c": nonnegative(0.3), "kappa": positive(2.0)},
     "mixed.matrix": {
         "time": TIME,
         "start": Tensor(MATRIX),

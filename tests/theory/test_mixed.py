@@ -328,6 +328,23 @@ def test_the_scale_of_a_mode_is_a_constant_of_its_flow_at_any_width():
     assert mixed.mode_scale(1.0, 1.0, 1.0) == 0  # balanced
 
 
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_the_sharpness_of_one_mode(width):
+    """Against the dense Hessian of (kappa/2) (x.y - s_star)^2, at the start, on the way and in the end."""
+    rng = np.random.default_rng(width)
+    for goal, scale in ((1.5, 0.7), (-0.4, 0.7), (2.0, 1e-3), (0.01, 3.0)):
+        x, y = scale * rng.normal(size=(2, width))
+        loss = lambda w, goal=goal: 0.35 * (w[:width] @ w[width:] - goal) ** 2  # noqa: E731
+        s, first, second = float(x @ y), float(x @ x), float(y @ y)
+        top = float(np.linalg.eigvalsh(jax.hessian(loss)(jnp.concatenate([x, y])))[-1])
+        told = float(mixed.mode_sharpness(s, goal, mixed.mode_scale(first, second, s), 0.7))
+        assert told == pytest.approx(top, rel=1e-9)
+    way = np.linspace(-0.3, 1.5, 50)
+    told = np.asarray(mixed.mode_sharpness(way, 1.5, 0.2, 0.7))
+    assert told.max() == max(told[0], told[-1])
+    assert told[-1] == pytest.approx(2 / float(mixed.largest_lr(1.5, 0.2, 0.7)))
+
+
 def test_times_never_pair_with_rows():
     """As many times as rows: each time gets the whole matrix; c and kappa are one number each."""
     rng = np.random.default_rng(3)

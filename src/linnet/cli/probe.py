@@ -18,7 +18,8 @@ _ROWS = 12  # of the table: the first looks and the last
 def run(folder: Path, figure: Path | None, page: Path | None, *, quiet: bool) -> dict[str, Any]:
     """Reads, draws and prints a record; returns what `--json` prints."""
     record = read(folder)
-    result: dict[str, Any] = {"about": record.about, "verdict": verdict(record), "looks": record.looks}
+    result: dict[str, Any] = {"about": record.about, "verdict": verdict(record)}
+    result |= {"pairs": record.pairs, "looks": record.looks}
     console = Console(quiet=quiet)
     for sentence in result["verdict"]:
         console.print(escape(sentence), highlight=False)

@@ -73,6 +73,8 @@ def _drift(axes: Axes, data: "xarray.Dataset") -> None:
 def _layers(axes: Axes, data: "xarray.Dataset", values: np.ndarray) -> None:
     kept = [i for i in range(values.shape[1]) if np.isfinite(values[:, i]).any()]
     for i, colour in zip(kept, mpl.colormaps["viridis"](np.linspace(0, 0.9, len(kept))), strict=True):
-        axes.plot(data["look"], values[:, i], color=colour, lw=1.2, label=str(data["layer"].values[i]))
+        axes.plot(
+            data["look"], values[:, i], color=colour, lw=1.2, marker=".", ms=3, label=str(data["layer"].values[i])
+        )
     if len(kept) <= _NAMED:
         axes.legend(frameon=False, fontsize="small")

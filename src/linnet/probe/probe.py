@@ -18,6 +18,7 @@ from linnet.probe import words
 from linnet.probe.lanczos import Ends, ends, inner, norm
 from linnet.probe.layers import Layer, layers_of
 from linnet.probe.pace import Pace
+from linnet.probe.pairs import Mode, predicted
 from linnet.probe.record import Record, dataset
 from linnet.probe.rule import Rule, Stepper
 from linnet.probe.saddle import adapters, spreads
@@ -54,7 +55,8 @@ class Probe:
     - `folder`: where the record is written while training goes on; `tensorboard`: a folder for its event files.
     - `live`: a line in the terminal says where the training stands.
     - `pairs`: names of two parameters whose product matters, the first one first; adapters of peft, linear layers next
-      to each other and heads of attention are found.
+      to each other and heads of attention are found. The first look tells what becomes of them (`Record.pairs`), of as
+      many as half of `matvecs` affords, those with the largest gradients first.
     - `outputs(model, batch)`: what the model gives for the batch and what it should give, to see whether the first has
       become one constant.
     - `training`: look in the modes that the model is in, with dropout (the same at all looks), and not in evaluation
@@ -125,6 +127,7 @@ class Probe:
         self._last: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None] | None = None
         self._starts: dict[str, torch.Tensor] = {}
         self._pair: tuple[int, torch.Tensor, torch.Tensor] | None = None
+        self._modes: dict[int, Mode] | None = None  # of pairs of factors, known from the first look on
         if trouble and not self._blind:
             self._give_up(trouble)
 
@@ -201,13 +204,14 @@ class Probe:
 
     def _look(self, step: int, began: float) -> None:
         try:
-            line = self._seen(step)
+            lines = self._seen(step)
         except (InputError, RuntimeError) as error:  # the latter: no memory for as many vectors
             self._give_up(str(error))
             return
         seconds = time.perf_counter() - began
         self._pace.looked(step, seconds)
-        self._keep([{"kind": "look", "step": step, **line, "seconds": seconds}])
+        *others, line = lines
+        self._keep([*others, {**line, "seconds": seconds}])
 
     def _give_up(self, why: str) -> None:
         self._blind = True
@@ -216,7 +220,8 @@ class Probe:
     def _warn(self, text: str) -> None:
         warnings.warn(text, ProbeWarning, stacklevel=2)
 
-    def _seen(self, step: int) -> dict[str, Any]:
+    def _seen(self, step: int) -> list[dict[str, Any]]:
+        """The line of a look; at the first before it that of the pairs."""
         point, rule = self.surface.here(), self.rule()
         if not math.isfinite(point.loss) or not bool(torch.isfinite(point.gradient).all()):
             raise InputError(f"the loss on its batch is {point.loss} at step {step}, or its gradient is not finite.")
@@ -235,7 +240,15 @@ class Probe:
         line |= adapters(self.surface, self.layers, found, point.loss, rule.lr)
         if self._outputs is not None:
             line |= spreads(self.surface.call(self._outputs))
-        return line | self._of_layers()
+        told = [] if self._modes is not None else self._predict(step, point, rule)
+        return [*told, {"kind": "look", "step": step, **line, **self._of_layers()}]
+
+    def _predict(self, step: int, point: Point, rule: Rule) -> list[dict[str, Any]]:
+        """What two-layer theory tells of pairs of factors from here."""
+        even = self._stepper is None or self._stepper.root(rule, self.surface.dtype) is None
+        bears = rule._replace(lr=1.0).threshold if rule.lr is not None and even else None
+        told, self._modes = predicted(self.surface, point, self.layers, self._matvecs // 2, bears)
+        return [{"kind": "pairs", "step": step, "pairs": told}] if told else []
 
     def _ends(self, kind: str, product: Any, gradient: torch.Tensor, *, kept: int = 1) -> Ends:
         """From where the search before has ended: curvature changes little between looks."""
@@ -265,7 +278,10 @@ class Probe:
 
     def _of_layers(self) -> dict[str, Any]:
         seen = [layer.seen(begin) for layer, begin in zip(self.layers, self._begin, strict=True)]
-        return {name: [one[name] for one in seen] for name in (seen[0] if seen else {})}
+        rows = {name: [one[name] for one in seen] for name in (seen[0] if seen else {})}
+        modes = {i: mode.seen(self.layers[i]) for i, mode in (self._modes or {}).items()}
+        names = dict.fromkeys(name for mode in modes.values() for name in mode)
+        return rows | {name: [modes.get(i, {}).get(name) for i in range(len(self.layers))] for name in names}
 
     # Telling ---------------------------------------------------------------------------------------------------------
 

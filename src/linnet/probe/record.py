@@ -1,7 +1,8 @@
 """What a probe has seen: lines of JSON in a folder, written while training goes on, and a dataset made of them.
 
     FOLDER/probe.json      what was probed: "format" 1, parameters, precision, device, layers
-    FOLDER/looks.jsonl     a line for each step ("kind": "step") and for each look ("kind": "look")
+    FOLDER/looks.jsonl     a line for each step ("kind": "step") and for each look ("kind": "look"), and before the
+                           first look one of what is told of pairs of factors ("kind": "pairs")
 
 A line is whole once it is written; a last one that a killed run has cut short is left out.
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 ABOUT, LINES = "probe.json", "looks.jsonl"
 _EIGENVALUES = ("sharpness", "residual")  # what has a number for each of them; other rows are those of the layers
+_WORDS = ("layer", "regime", "needs")  # of a pair, what is no number of it
 
 
 class Record:
@@ -52,6 +54,19 @@ class Record:
     def looks(self) -> list[dict[str, Any]]:
         """What was seen at the looks."""
         return [line for line in self.lines if line["kind"] == "look"]
+
+    @property
+    def pairs(self) -> list[dict[str, Any]]:
+        """What two-layer theory has told of pairs of factors at the first look, those with the largest gradients first.
+
+        `layer` is the pair's number among the layers, `value` u^T P v of its mode, `slope` and `curvature` those of the
+        loss along it, `imbalance` c, `share` that of the mode in the gradient that the pair reaches, and `reach` that
+        of this in the whole; `sharpness` is the largest curvature in its factors, up to `residual`. Unless the loss
+        curves downwards: `end`, the value that is needed, `growth` of the kernel until then, `regime`, `sharpness_end`
+        and `largest_lr`. `needs` are hypotheses and how far they are from true: the loss sees the `product` alone, the
+        mode is `aligned` with its kernel, and its formula gives the measured `sharpness`.
+        """
+        return [pair for line in self.lines if line["kind"] == "pairs" for pair in line["pairs"]]
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Keeps these lines. Where the disk refuses them they stay in memory, and so do all that follow."""
@@ -100,7 +115,8 @@ def read(folder: str | os.PathLike[str]) -> Record:
 def dataset(record: Record) -> "xarray.Dataset":
     """An `xarray.Dataset`: what was seen at every step along `step`, what at the looks along `look`; NaN is unknown.
 
-    Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`.
+    Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`. What
+    was told of pairs of factors is `pair_end`, `pair_growth` and so on, along `layer`.
     """
     import xarray
 
@@ -112,6 +128,10 @@ def dataset(record: Record) -> "xarray.Dataset":
             rows = _stacked([line.get(name) for line in lines])
             inner = ("eigenvalue",) if name in _EIGENVALUES else ("layer", "value")
             data[name] = ((axis, *inner[: rows.ndim - 1]), rows)
+    for name in dict.fromkeys(name for pair in record.pairs for name in pair if name not in _WORDS):
+        data[f"pair_{name}"] = ("layer", np.full(len(record.about["layers"]), np.nan))
+        for pair in record.pairs:
+            data[f"pair_{name}"][1][pair["layer"]] = np.nan if pair[name] is None else pair[name]
     return xarray.Dataset(data, coords=coords, attrs={"about": json.dumps(record.about)})
 
 

@@ -36,11 +36,7 @@ def adapters(surface: Surface, layers: Sequence[Layer], top: Ends, loss: float, 
     found, measured = saddle(layers, slopes), float(top.values[0])
     if found is None or not measured > 0:
         return {}
-    sizes = [weight.numel() for weight in surface.weights]
-    parts = {
-        id(weight): part.reshape(weight.shape)
-        for weight, part in zip(surface.weights, torch.split(top.vector, sizes), strict=True)
-    }
+    parts = surface.parted(top.vector)
     line: dict[str, Any] = {"saddle": found.sharpness, "saddle_layer": found.layer}
     line["saddle_share"] = share(layers, slopes, parts) / measured
     if lr is not None and abs(found.sharpness / measured - 1) < AGREE:

@@ -61,6 +61,11 @@ class Surface:
         with torch.no_grad():
             return torch.cat([part.detach().to(self.device, self.dtype).reshape(-1) for part in parts])
 
+    def parted(self, vector: torch.Tensor) -> dict[int, torch.Tensor]:
+        """The pieces of a vector in the shapes of the parameters, by their ids."""
+        pieces = torch.split(vector, [weight.numel() for weight in self.weights])
+        return {id(w): piece.reshape(w.shape) for w, piece in zip(self.weights, pieces, strict=True)}
+
     def here(self) -> "Point":
         """The loss at the model's present parameters, ready for gradients and products."""
         return Point(self)
@@ -147,16 +152,22 @@ class Point:
 
     def product(self, direction: torch.Tensor) -> torch.Tensor:
         """The Hessian times a vector, exactly."""
-        sizes = [w.numel() for w in self._weights]
-        parts = [v.reshape(w.shape) for v, w in zip(torch.split(direction, sizes), self._weights, strict=True)]
-        bent = [(g, v.to(g.device)) for g, v in zip(self._gradients, parts, strict=True) if g.requires_grad]
+        parts = self._surface.parted(direction)
+        return self._surface._joined(list(self.block(parts).values()))
+
+    def block(self, parts: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """The Hessian's block of some parameters times a vector: pieces of both by the ids of the parameters."""
+        where = [i for i, weight in enumerate(self._surface.weights) if id(weight) in parts]
+        keys, weights = [id(self._surface.weights[i]) for i in where], [self._weights[i] for i in where]
+        slopes = [self._gradients[i] for i in where]
+        bent = [(g, parts[key].to(g.device)) for g, key in zip(slopes, keys, strict=True) if g.requires_grad]
         if not bent:  # a loss that is linear in its parameters
-            return torch.zeros_like(direction)
+            return {key: torch.zeros_like(parts[key]) for key in keys}
         try:
             with self._surface.apart():
                 found = torch.autograd.grad(
                     [g for g, _ in bent],
-                    self._weights,
+                    weights,
                     [v for _, v in bent],
                     retain_graph=True,
                     allow_unused=True,
@@ -164,7 +175,7 @@ class Point:
                 )
         except Exception as error:  # whatever the user's operations do not know
             raise InputError(f"the loss cannot be differentiated twice: {_first(error)}") from error
-        return self._surface._joined(found)
+        return dict(zip(keys, found, strict=True))
 
 
 class _Whole(torch.nn.Module):

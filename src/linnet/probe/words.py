@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+from linnet.predict.answer import Holds, Hypothesis
 from linnet.probe.record import Record
 from linnet.theory.regime import Regime
 
@@ -11,6 +12,9 @@ _SWINGS = 0.1  # share of steps that go up, or have turned, at the edge
 _WINDOW = 50
 AGREE = 0.05  # of the measured sharpness, by which adapters on their saddle have another one
 _COLLAPSED = 1e-3  # of the labels' spread, below which outputs are one constant
+_NAMED = 3  # pairs of factors that have a sentence of their own
+_TRUE = 1e-3  # up to which a hypothesis holds exactly: looks are in single precision
+_MORE = 0.05  # of the gradients, by which a loss that sees more than a product shows
 
 
 def verdict(record: Record) -> list[str]:
@@ -19,7 +23,8 @@ def verdict(record: Record) -> list[str]:
     if not looks:
         return ["Nothing was looked at yet."]
     saddle = _adapters(record.about, looks[-1]) or _saddle(looks)
-    return [*_edge(steps, looks), *saddle, *_balance(record.about, looks), *_regimes(looks[-1]), *_collapse(looks[-1])]
+    layers = [*_pairs(record), *_balance(record.about, looks), *_regimes(looks[-1])]
+    return [*_edge(steps, looks), *saddle, *layers, *_collapse(looks[-1])]
 
 
 def line(record: Record) -> str:
@@ -106,6 +111,59 @@ def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
     if "adaptive" in last:
         return [f"{words}, {after}; Adam moves by lr an entry, at {100 * last['ratio']:.2g} % of its own threshold."]
     return [f"{words}, {after}."]
+
+
+def hypotheses(pair: dict[str, Any]) -> list[Hypothesis]:
+    """What the prediction of a pair needs, as far as it can be measured at its start."""
+    texts = {
+        "product": "the loss sees the product alone",
+        "aligned": "its mode does not turn",
+        "sharpness": "its mode makes its curvature",
+    }
+    found = [
+        Hypothesis.of(text, pair["needs"][name], exact=_TRUE) for name, text in texts.items() if name in pair["needs"]
+    ]
+    if pair["reach"] is not None:
+        found.append(Hypothesis.of("it reaches the whole gradient", max(0.0, 1 - pair["reach"]), exact=_TRUE))
+    return found
+
+
+def _pairs(record: Record) -> list[str]:
+    """What two-layer theory tells of pairs of factors from their start, and what became of it."""
+    pairs, last = record.pairs, record.looks[-1]
+    told = [_pair(record.about["layers"][pair["layer"]], pair, last) for pair in pairs[:_NAMED]]
+    if len(pairs) <= _NAMED:
+        return told
+    found = [pair["regime"] or "without an end in sight" for pair in pairs]
+    counts = ", ".join(f"{found.count(one)} {one}" for one in (*Regime, "without an end in sight") if one in found)
+    words = f"The {len(pairs)} pairs with the largest gradients from their start: {counts}"
+    borne = [(pair["largest_lr"], pair["layer"]) for pair in pairs if pair["largest_lr"] is not None]
+    if borne:
+        lr, layer = min(borne)
+        words += f"; each by itself bears an lr up to {lr:.3g}, least {record.about['layers'][layer]}"
+    return [*told, f"{words}."]
+
+
+def _pair(name: str, pair: dict[str, Any], last: dict[str, Any]) -> str:
+    if pair["needs"]["product"] > _MORE:
+        return f"{name}: the loss sees more than the product of the two, and two-layer theory does not tell of it."
+    if pair["end"] is None:
+        return f"{name} from its start: no end in sight, since the loss curves downwards along its steepest mode."
+    so_far = last["mode_growth"][pair["layer"]]
+    words = (
+        f"{name} from its start: {pair['regime']}, {pair['value']:.3g} is to become {pair['end']:.3g} against an "
+        f"imbalance of {pair['imbalance']:.3g}: its kernel times {pair['growth']:.3g} (so far {so_far:.3g})"
+    )
+    if pair["largest_lr"] is not None:
+        words += f"; bears an lr up to {pair['largest_lr']:.3g}"
+        words += f" (now {last['lr']:.3g})" if last.get("lr") is not None else ""
+    worst = max(hypotheses(pair), key=lambda need: need.measured)
+    if worst.holds is Holds.EXACTLY:
+        return f"{words}. Exact while all else rests and the loss is a parabola along it."
+    true = "roughly true" if worst.holds is Holds.ROUGHLY else "not true"
+    return (
+        f"{words}. If all else rests, the loss is a parabola along it, and {worst.text}, {true} ({worst.measured:.2g})."
+    )
 
 
 def _regimes(last: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from linnet._files import put, writing
 from linnet._version import __version__
 from linnet.plot.probe import probe
 from linnet.probe.record import Record, dataset
-from linnet.probe.words import verdict
+from linnet.probe.words import hypotheses, verdict
 from linnet.report.page import environment
 
 _ROWS = 60  # of the table of looks
@@ -29,6 +29,10 @@ def write_probe(record: Record, out: Path) -> Path:
             steps=len(record.steps),
             looks=looks[:: max(1, -(-len(looks) // _ROWS))],
             count=len(looks),
+            pairs=[
+                (record.about["layers"][pair["layer"]], pair, looks[-1]["mode_growth"][pair["layer"]], hypotheses(pair))
+                for pair in (record.pairs if looks else [])
+            ],
             picture=base64.b64encode(picture.getvalue()).decode(),
         )
     )

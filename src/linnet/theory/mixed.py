@@ -178,6 +178,21 @@ def _mode_scale(xp: Any, first: Array, second: Array, start: Array) -> Array:
     return xp.sqrt(xp.maximum(mean - s, 0.0)) * xp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
 
 
+def mode_sharpness(value: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
+    """The largest curvature in W_1 and W_2 of (kappa/2) (s - s_star)^2: kappa [hypot(s, c) + hypot(s_star - 2s, c)].
+
+    With x = W_1 v, y = W_2^T u and s = x.y the Hessian is kappa z z^T - g S, z = (y, x), g = kappa (s_star - s), and S
+    exchanges x and y: its largest eigenvalue is in the plane of z's even and odd parts, whatever the width. It is
+    2 kappa hypot(s_star, c) where all is learned (`largest_lr`), |g| at the saddle x = y = 0, and convex in s: nowhere
+    on the way from one s to another is it larger than at both ends.
+    """
+    return evaluate(_mode_sharpness, *_mode_numbers(c, kappa, value=value, target=target))
+
+
+def _mode_sharpness(xp: Any, s: Array, goal: Array, c: Array, kappa: Array) -> Array:
+    return kappa * (xp.hypot(s, c) + xp.hypot(goal - 2 * s, c))
+
+
 # The whole matrix ----------------------------------------------------------------------------------------------------
 
 
