@@ -22,7 +22,7 @@ from linnet.simulation import simulate
 from linnet.theory import stability
 from linnet.trajectory import Trajectory
 
-_COLUMNS, _ROWS, _KEEP = 800, 400, 400  # step sizes and values that a diagram tells apart, and points of each orbit
+_COLUMNS, _ROWS, _KEEP = 800, 320, 400  # step sizes and values that a diagram tells apart, and points of each orbit
 _LATE, _PERIOD = 128, 64  # points of the orbit in the end, and the longest period that is looked for
 _STRETCH = 2000  # steps over which an exponent is taken
 _LONGEST = 60_000  # steps before anything of an orbit is kept
@@ -343,9 +343,9 @@ def _web(modes: np.ndarray, s: float, depth: int, kappa: float) -> dict[str, dic
     low, high = (float(np.min(known)), float(np.max(known))) if known.size else (0.0, s)
     low, high = min(low, 0.0) if depth % 2 else 0.0, max(high, 1.1 * s)
     now = np.linspace(low, high, 400)
-    layer: Any = np.sign(now) * np.abs(now / s) ** (1 / depth)
-    step: Any = dynamics.balanced(depth)  # on NumPy's arrays too
-    after = s * step(layer, kappa) ** depth
+    layer = np.sign(now) * np.abs(now / s) ** (1 / depth)
+    step = dynamics.orbits(dynamics.balanced(depth), layer, np.full(len(now), kappa), skip=1, keep=1)
+    after = s * np.asarray(step.values)[:, 0] ** depth
     path = np.repeat(modes, 2)
     x, y = path[:-1], path[1:]
     return {
