@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from linnet import dynamics
@@ -21,7 +22,7 @@ from linnet.simulation import simulate
 from linnet.theory import stability
 from linnet.trajectory import Trajectory
 
-_COLUMNS, _ROWS, _KEEP = 800, 400, 400  # step sizes and values that a diagram tells apart, and points of each orbit
+_COLUMNS, _ROWS, _KEEP = 800, 320, 400  # step sizes and values that a diagram tells apart, and points of each orbit
 _LATE, _PERIOD = 128, 64  # points of the orbit in the end, and the longest period that is looked for
 _STRETCH = 2000  # steps over which an exponent is taken
 _LONGEST = 60_000  # steps before anything of an orbit is kept
@@ -343,7 +344,8 @@ def _web(modes: np.ndarray, s: float, depth: int, kappa: float) -> dict[str, dic
     low, high = min(low, 0.0) if depth % 2 else 0.0, max(high, 1.1 * s)
     now = np.linspace(low, high, 400)
     layer = np.sign(now) * np.abs(now / s) ** (1 / depth)
-    after = s * np.asarray(dynamics.balanced(depth)(layer, kappa)) ** depth
+    step = dynamics.orbits(dynamics.balanced(depth), layer, np.full(len(now), kappa), skip=1, keep=1)
+    after = s * np.asarray(step.values)[:, 0] ** depth
     path = np.repeat(modes, 2)
     x, y = path[:-1], path[1:]
     return {
@@ -483,15 +485,17 @@ def _exponent(depth: int, start: tuple[float, float], kappa: float) -> float:
 
 def _period(late: np.ndarray) -> int:
     """Of an orbit's last points; 0 for none."""
-    found = dynamics.period(dynamics.Orbits(late[None], np.array([-1])), most=_PERIOD, tol=1e-7)
+    run = dynamics.Orbits(jnp.asarray(late[None]), jnp.full(1, -1))
+    found = dynamics.period(run, most=_PERIOD, tol=1e-7)
     return int(found[0])
 
 
 def _multipliers(late: np.ndarray, depth: int, kappa: float) -> str:
     """Of the cycle that the last points are on: what a step around it does to a small change of the layers."""
     cycle = late[: _period(late)]
-    layers = np.concatenate([np.repeat(cycle[:, 1:], depth - 1, axis=1), cycle[:, :1]], axis=1)[..., None]
-    blocks = blocks_of_values(np, layers, np.ones((len(cycle), 1)))[0][:, 0]
+    layers: Any = np.concatenate([np.repeat(cycle[:, 1:], depth - 1, axis=1), cycle[:, :1]], axis=1)[..., None]
+    goal: Any = np.ones((len(cycle), 1))
+    blocks = np.asarray(blocks_of_values(np, layers, goal)[0])[:, 0]
     found = dynamics.floquet(np.eye(depth) - kappa / depth * blocks)
     told = Counter(f"{m.real:.3f}" if abs(m.imag) < 5e-4 else f"{m.real:.3f}{m.imag:+.3f}i" for m in found)
     return ", ".join(text if count == 1 else f"{text} ({count} times)" for text, count in told.items()).replace(

@@ -155,11 +155,19 @@ figure = said.plot()
 
 
 def _graph(sources: Sources) -> list[Plate]:
+    from bokeh.models import DataRange1d
+
     points = sources.empty("points", "negative", "loss", "colour", "kind", "name")
     edges = sources.empty("edges", "negative", "loss")
     path, stops = sources.empty("path", "negative", "loss"), sources.empty("stops", "negative", "loss", "size")
     loss, levels, lit = (sources.empty(name, "step", "loss") for name in ("loss", "levels", "lit"))
-    graph = plain(height=380, x_axis_label="negative directions of the Hessian", y_axis_label="loss")
+    graph = plain(
+        height=380,
+        x_axis_label="negative directions of the Hessian",
+        y_axis_label="loss",
+        x_range=DataRange1d(range_padding=0.3),
+        y_range=DataRange1d(range_padding=0.15),
+    )
     graph.multi_line("negative", "loss", source=edges, color=SOFT, alpha=0.3)
     graph.line("negative", "loss", source=path, color=COLOURS[0], line_width=3)
     graph.scatter("negative", "loss", source=stops, size="size", color=COLOURS[0], alpha=0.35)
@@ -176,7 +184,6 @@ def _graph(sources: Sources) -> list[Plate]:
         text_font_size="12px",
     )
     graph.legend.location = "bottom_right"
-    graph.x_range.range_padding = 0.12
     losses = plain(height=380, x_axis_label="step", y_axis_label="loss")
     losses.multi_line("step", "loss", source=levels, color=SOFT, alpha=0.3)
     losses.multi_line("step", "loss", source=lit, color=COLOURS[0], line_dash="dashed", line_width=1.5)
@@ -331,9 +338,7 @@ def _numbers(said: predict.LandscapePrediction, start: CriticalSet) -> dict[str,
     count = {kind: sum(point.label is kind for point in said.points) for kind in _KINDS}
     return {
         "critical points": f"{said.critical_sets} sets of modes",
-        "strict saddles": str(count[Kind.STRICT_SADDLE]),
-        "saddles without a slope": str(count[Kind.DEGENERATE_SOSP]),
-        "global minima": str(count[Kind.GLOBAL_MIN]),
+        "saddles": f"{count[Kind.STRICT_SADDLE]} strict, {count[Kind.DEGENERATE_SOSP]} without a slope",
         "here: loss above the minimum": f"{start.excess:.4g}",
         "here: negative directions": str(start.negative_eigenvalues),
         "here: smallest curvature": f"{start.smallest_eigenvalue:.4g}".replace("-", "−"),
