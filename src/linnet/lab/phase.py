@@ -39,8 +39,8 @@ class Phases(Room):
     name: ClassVar[str] = "phase"
     title: ClassVar[str] = "Phase diagram"
     lead: ClassVar[str] = (
-        "Which networks find a signal of low rank in a noisy matrix, and when must they stop? Click a point of the plane: "
-        "the network of that width and that start is trained beside it."
+        "Which networks find a signal of low rank in a noisy matrix, and when must they stop? Click a point of the "
+        "plane: the network of that width and that start is trained beside it."
     )
     formula: ClassVar[str] = (
         r"\dot A = \frac{2}{d^2}\left[\sqrt{AA^\top + c^2}\,(A_\star + E - A) "
@@ -274,7 +274,7 @@ def _image(d: int, levels: tuple[float, ...]) -> dict[str, Any]:
 def _sentence(told: predict.PhasePrediction, run: Trajectory | None = None) -> str:
     """What the plane says, and what the training did."""
     name, stop = told.phase.replace("_", " ").capitalize(), told.stop.time / told.lr
-    said = f"{name}: {MEANING[told.phase]}. Predicted: stop at step {stop:,.0f}, where the test error is {told.test_error:.2g}."
+    said = f"{name}: {MEANING[told.phase]}. Predicted: stop at step {stop:,.0f}, with test error {told.test_error:.2g}."
     notes = "".join(f" Caution: {note}." for note in told.notes)
     if run is None:
         return said + notes
@@ -284,7 +284,8 @@ def _sentence(told: predict.PhasePrediction, run: Trajectory | None = None) -> s
     best = int(np.argmin(test))
     if best == len(test) - 1:
         return f"{said} The training still falls at its last step, with {test[-1]:.2g}.{notes}"
-    return f"{said} The training was best at step {clock[best]:,}, with {test[best]:.2g}, and ends with {test[-1]:.2g}.{notes}"
+    there = f"at step {clock[best]:,}, with {test[best]:.2g}"
+    return f"{said} The training was best {there}, and ends with {test[-1]:.2g}.{notes}"
 
 
 def _numbers(told: predict.PhasePrediction) -> dict[str, str]:

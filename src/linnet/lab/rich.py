@@ -36,12 +36,12 @@ class Rich(Room):
     name: ClassVar[str] = "rich"
     title: ClassVar[str] = "Lazy to rich"
     lead: ClassVar[str] = (
-        "Play the training. From a small start all neurons first turn to the diagonal while the loss stands still, then "
-        "they grow together and the loss falls; from a large start nothing turns, and the kernel stays what it was."
+        "Play the training. From a small start all neurons first turn to the diagonal while the loss stands still, "
+        "then they grow together and the loss falls; from a large start nothing turns, and the kernel stays what it was."
     )
     formula: ClassVar[str] = (
-        r"f = \frac{1}{w} X W_1^\top v, \qquad R = \frac{2 v_\star^2}{v_0^2 + \sigma_0^2} = \frac{2 w v_\star^2}{|\lambda|}, "
-        r"\qquad \frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
+        r"f = \frac{1}{w} X W_1^\top v, \qquad "
+        r"R = \frac{2 v_\star^2}{v_0^2 + \sigma_0^2} = \frac{2 w v_\star^2}{|\lambda|}, \qquad \frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
     )
     theory: ClassVar[tuple[str, ...]] = ("feature", "balance")
     claims: ClassVar[tuple[str, ...]] = (
@@ -132,7 +132,7 @@ class Rich(Room):
             Plate(
                 "kernel",
                 "Tangent kernel",
-                "Between all samples, in the order of their labels, over its largest entry off the diagonal. Features add yyᵀ to it.",
+                "Between the samples, ordered by label, over its largest entry off the diagonal. Features add yyᵀ.",
                 _draw_kernel(sources),
             ),
             Plate(
@@ -145,7 +145,7 @@ class Rich(Room):
             Plate(
                 "growth",
                 "Lazy or rich, in one number",
-                "How much the kernel grows along the labels, over R: the line is theory, the dot this network's training.",
+                "How much the kernel grows along the labels, over R. Line: theory. Dot: the training of this network.",
                 _draw_growth(sources),
                 wide=True,
             ),
