@@ -37,11 +37,12 @@ class Rich(Room):
     title: ClassVar[str] = "Lazy to rich"
     lead: ClassVar[str] = (
         "Play the training. From a small start all neurons first turn to the diagonal while the loss stands still, "
-        "then they grow together and the loss falls; from a large start nothing turns, and the kernel stays what it was."
+        "then they grow and the loss falls; from a large start nothing turns, and the kernel stays what it was."
     )
     formula: ClassVar[str] = (
         r"f = \frac{1}{w} X W_1^\top v, \qquad "
-        r"R = \frac{2 v_\star^2}{v_0^2 + \sigma_0^2} = \frac{2 w v_\star^2}{|\lambda|}, \qquad \frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
+        r"R = \frac{2 v_\star^2}{v_0^2 + \sigma_0^2} = \frac{2 w v_\star^2}{|\lambda|}, \qquad "
+        r"\frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
     )
     theory: ClassVar[tuple[str, ...]] = ("feature", "balance")
     claims: ClassVar[tuple[str, ...]] = (
@@ -285,8 +286,9 @@ def _setting(
         state = readout(key, problem, [neurons], sigma0=heavy, v0=light)
     else:
         state = lambda_balanced(key, problem, number, neurons, scale=light)
-    mean = sum(feature.amplitudes(*state.layers, task)) / 2  # without the start's own output
-    rapidity = feature.aligned_time(_LEARNED, feature.Amplitudes(mean, mean), task.vstar2)
+    # its two amplitudes alike: what the start itself puts out is random, and no part of how long it takes
+    plus, minus = feature.amplitudes(state.layers[0], state.layers[1], task)
+    rapidity = feature.aligned_time(_LEARNED, feature.Amplitudes((plus + minus) / 2, (plus + minus) / 2), task.vstar2)
     lr = _short(float(rapidity) / (_UNTIL * float(task.rate)))
     return _Setting(problem, state, neurons, light, heavy, number, lr)
 
@@ -295,12 +297,12 @@ def _setting(
 def _film(**asked: Any) -> _Film:
     setting = _setting(**asked)
     problem, start = setting.problem, setting.start
-    looks = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
+    looks: dict[str, Any] = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
     looks |= {"kernel": observe.sample_kernel, "distance": observe.target_distance, "neurons": _neurons}
     run = simulate(problem, start, GradientDescent(setting.lr), steps=_STEPS, observe=looks)
     loss, slope, label, kernels, distance, neurons = (np.asarray(run[name]) for name in looks)
     task = feature.task(problem)
-    size = feature.amplitudes(*start.layers, task)
+    size = feature.amplitudes(start.layers[0], start.layers[1], task)
     told = feature.aligned_descent(size, task.step(setting.lr), task.vstar2, _STEPS)
     mean = float(np.sqrt(np.mean(np.asarray(start.layers[1]) ** 2)))
     order = np.argsort(np.asarray(task.labels))
