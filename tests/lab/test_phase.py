@@ -77,8 +77,9 @@ def test_a_click_is_two_sliders():
     first = ROOM.first()
     moved = ROOM.clicked("plane", -1.234, 0.567, first)
     assert moved == first | {"gamma_sigma2": -1.23, "gamma_w": 0.57}
-    beside = ROOM.checked(ROOM.clicked("plane", 9.0, -9.0, first))
-    assert (beside["gamma_sigma2"], beside["gamma_w"]) == (0.0, 0.0)
+    edge = ROOM.checked(ROOM.clicked("plane", 0.03, -0.02, first))
+    assert (edge["gamma_sigma2"], edge["gamma_w"]) == (0.0, 0.0)
+    assert ROOM.clicked("plane", -1.0, -0.4, first) == first  # beside the plane
 
 
 @pytest.mark.parametrize("name", ROOM.presets)

@@ -29,6 +29,7 @@ _RECORDS = 201
 _TIMES = 41  # at which singular values are shown
 _NOISE = 8  # noise modes that are shown, the strongest among them; the weakest only flicker
 _VARIANCES, _WIDTHS = (-3.0, 0.0), (0.0, 2.8)  # exponents, the plane of `predict`
+_RIM = 0.05  # around the plane
 _SIGNAL, _REST = COLOURS[0], COLOURS[7]
 _TEST, _TRAIN = COLOURS[4], COLOURS[1]
 
@@ -39,8 +40,8 @@ class Phases(Room):
     name: ClassVar[str] = "phase"
     title: ClassVar[str] = "Phase diagram"
     lead: ClassVar[str] = (
-        "Which networks find a signal of low rank in a noisy matrix, and when must they stop? Click a point of the plane: "
-        "the network of that width and that start is trained beside it."
+        "Which networks find a signal of low rank in a noisy matrix, and when must they stop? Click a point of the "
+        "plane: the network of that width and that start is trained beside it."
     )
     formula: ClassVar[str] = (
         r"\dot A = \frac{2}{d^2}\left[\sqrt{AA^\top + c^2}\,(A_\star + E - A) "
@@ -127,8 +128,10 @@ class Phases(Room):
         ]
 
     def clicked(self, plate: str, x: float, y: float, values: Values) -> Values:
-        place = {"gamma_sigma2": np.clip(x, *_VARIANCES), "gamma_w": np.clip(y, *_WIDTHS)}
-        return values | {name: round(float(number), 2) for name, number in place.items()}
+        place = {"gamma_sigma2": (x, _VARIANCES), "gamma_w": (y, _WIDTHS)}
+        if any(not low - _RIM <= number <= high + _RIM for number, (low, high) in place.values()):
+            return values  # beside the plane
+        return values | {name: round(min(max(number, low), high), 2) for name, (number, (low, high)) in place.items()}
 
     def look(self, values: Values) -> Iterator[Sight]:
         told = predict.phase(**_asked(values))
@@ -165,7 +168,7 @@ class Phases(Room):
             },
             sentence=_sentence(told, run),
         )
-        chosen = np.unique(np.linspace(0, len(clock) - 1, _TIMES).astype(int))
+        chosen = np.unique((np.linspace(0, 1, _TIMES) ** 1.5 * (len(clock) - 1)).astype(int))  # the beginning is fast
         shown = _shown(told)
         seen = np.linalg.svd(np.asarray(run["matrix"])[chosen], compute_uv=False)[:, shown]
         flow = mixed.matrix(told.lr * clock[chosen], start.matrix, problem.target, told.c, 2 / told.d**2)
@@ -274,7 +277,7 @@ def _image(d: int, levels: tuple[float, ...]) -> dict[str, Any]:
 def _sentence(told: predict.PhasePrediction, run: Trajectory | None = None) -> str:
     """What the plane says, and what the training did."""
     name, stop = told.phase.replace("_", " ").capitalize(), told.stop.time / told.lr
-    said = f"{name}: {MEANING[told.phase]}. Predicted: stop at step {stop:,.0f}, where the test error is {told.test_error:.2g}."
+    said = f"{name}: {MEANING[told.phase]}. Predicted: stop at step {stop:,.0f}, with test error {told.test_error:.2g}."
     notes = "".join(f" Caution: {note}." for note in told.notes)
     if run is None:
         return said + notes
@@ -284,7 +287,8 @@ def _sentence(told: predict.PhasePrediction, run: Trajectory | None = None) -> s
     best = int(np.argmin(test))
     if best == len(test) - 1:
         return f"{said} The training still falls at its last step, with {test[-1]:.2g}.{notes}"
-    return f"{said} The training was best at step {clock[best]:,}, with {test[best]:.2g}, and ends with {test[-1]:.2g}.{notes}"
+    there = f"at step {clock[best]:,}, with {test[best]:.2g}"
+    return f"{said} The training was best {there}, and ends with {test[-1]:.2g}.{notes}"
 
 
 def _numbers(told: predict.PhasePrediction) -> dict[str, str]:
@@ -310,18 +314,18 @@ def _draw_plane(sources: Sources) -> Any:
     here = sources.empty("here", "x", "y")
     made = plain(
         height=400,
-        x_range=(_VARIANCES[0] - 0.05, _VARIANCES[1] + 0.05),
-        y_range=(_WIDTHS[0] - 0.05, _WIDTHS[1] + 0.05),
+        x_range=(_VARIANCES[0] - _RIM, _VARIANCES[1] + _RIM),
+        y_range=(_WIDTHS[0] - _RIM, _WIDTHS[1] + _RIM),
         x_axis_label="exponent of the variance",
         y_axis_label="exponent of the width",
     )
     mapper = LogColorMapper(palette=Viridis256, low=0.03, high=1.0)
     made.image("error", x="x", y="y", dw="dw", dh="dh", source=image, color_mapper=mapper)
-    ends = np.array([_VARIANCES[0] - 0.05, _VARIANCES[1] + 0.05])
+    ends = np.array([_VARIANCES[0] - _RIM, _VARIANCES[1] + _RIM])
     for corner, slope, colour, words in (
-        (1.0, -1.0, "black", "lazy above"),
-        (0.0, -2.0, "#ef4444", "the start drowns the signal above"),
-        (1.0, 0.0, "#a1a1aa", "fewer neurons than dimensions below"),
+        (1.0, -1.0, COLOURS[5], "lazy above"),
+        (0.0, -2.0, COLOURS[0], "the start drowns the signal above"),
+        (1.0, 0.0, COLOURS[7], "fewer neurons than dimensions below"),
     ):
         made.line(ends, corner + slope * ends, color="white", line_width=5)
         made.line(ends, corner + slope * ends, color=colour, line_width=2.5, legend_label=words)

@@ -36,12 +36,13 @@ class Rich(Room):
     name: ClassVar[str] = "rich"
     title: ClassVar[str] = "Lazy to rich"
     lead: ClassVar[str] = (
-        "Play the training. From a small start all neurons first turn to the diagonal while the loss stands still, then "
-        "they grow together and the loss falls; from a large start nothing turns, and the kernel stays what it was."
+        "Play the training. From a small start all neurons first turn to the diagonal while the loss stands still, "
+        "then they grow and the loss falls; from a large start nothing turns, and the kernel stays what it was."
     )
     formula: ClassVar[str] = (
-        r"f = \frac{1}{w} X W_1^\top v, \qquad R = \frac{2 v_\star^2}{v_0^2 + \sigma_0^2} = \frac{2 w v_\star^2}{|\lambda|}, "
-        r"\qquad \frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
+        r"f = \frac{1}{w} X W_1^\top v, \qquad "
+        r"R = \frac{2 v_\star^2}{v_0^2 + \sigma_0^2} = \frac{2 w v_\star^2}{|\lambda|}, \qquad "
+        r"\frac{y^\top \Theta_\infty y}{y^\top \Theta_0 y} = \sqrt{1 + R^2}"
     )
     theory: ClassVar[tuple[str, ...]] = ("feature", "balance")
     claims: ClassVar[tuple[str, ...]] = (
@@ -132,7 +133,7 @@ class Rich(Room):
             Plate(
                 "kernel",
                 "Tangent kernel",
-                "Between all samples, in the order of their labels, over its largest entry off the diagonal. Features add yyᵀ to it.",
+                "Between the samples, ordered by label, over its largest entry off the diagonal. Features add yyᵀ.",
                 _draw_kernel(sources),
             ),
             Plate(
@@ -145,7 +146,7 @@ class Rich(Room):
             Plate(
                 "growth",
                 "Lazy or rich, in one number",
-                "How much the kernel grows along the labels, over R: the line is theory, the dot this network's training.",
+                "How much the kernel grows along the labels, over R. Line: theory. Dot: the training of this network.",
                 _draw_growth(sources),
                 wide=True,
             ),
@@ -285,8 +286,9 @@ def _setting(
         state = readout(key, problem, [neurons], sigma0=heavy, v0=light)
     else:
         state = lambda_balanced(key, problem, number, neurons, scale=light)
-    mean = sum(feature.amplitudes(*state.layers, task)) / 2  # without the start's own output
-    rapidity = feature.aligned_time(_LEARNED, feature.Amplitudes(mean, mean), task.vstar2)
+    # its two amplitudes alike: what the start itself puts out is random, and no part of how long it takes
+    plus, minus = feature.amplitudes(state.layers[0], state.layers[1], task)
+    rapidity = feature.aligned_time(_LEARNED, feature.Amplitudes((plus + minus) / 2, (plus + minus) / 2), task.vstar2)
     lr = _short(float(rapidity) / (_UNTIL * float(task.rate)))
     return _Setting(problem, state, neurons, light, heavy, number, lr)
 
@@ -295,12 +297,12 @@ def _setting(
 def _film(**asked: Any) -> _Film:
     setting = _setting(**asked)
     problem, start = setting.problem, setting.start
-    looks = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
+    looks: dict[str, Any] = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
     looks |= {"kernel": observe.sample_kernel, "distance": observe.target_distance, "neurons": _neurons}
     run = simulate(problem, start, GradientDescent(setting.lr), steps=_STEPS, observe=looks)
     loss, slope, label, kernels, distance, neurons = (np.asarray(run[name]) for name in looks)
     task = feature.task(problem)
-    size = feature.amplitudes(*start.layers, task)
+    size = feature.amplitudes(start.layers[0], start.layers[1], task)
     told = feature.aligned_descent(size, task.step(setting.lr), task.vstar2, _STEPS)
     mean = float(np.sqrt(np.mean(np.asarray(start.layers[1]) ** 2)))
     order = np.argsort(np.asarray(task.labels))

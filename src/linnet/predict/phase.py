@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Float
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._compiler import hurried
 from linnet.predict import asked
 from linnet.predict.answer import Hypothesis, Measured, Prediction, Progress, Source, When, hidden
 from linnet.problems import Factorisation, low_rank_recovery
@@ -115,7 +117,7 @@ class PhasePrediction(Prediction):
         x, y, d = np.linspace(-3, 0, 31), np.linspace(0, 2.8, 29), float(self.d)
         variance, width = np.meshgrid(d**x, np.maximum(1, np.round(d**y)))
         c = variance * width
-        errors = _smallest_errors(jnp.asarray(self.levels), d, c.ravel(), (variance * c).ravel())
+        errors = _smallest()(jnp.asarray(self.levels), d, c.ravel(), (variance * c).ravel())
         return Plane(x, y, np.asarray(errors).reshape(c.shape))
 
     def measure(self, *, progress: Progress | None = None) -> "PhaseMeasured":
@@ -279,7 +281,11 @@ def _sources(d: int, width: float, start: float, step: float, hiding: float) -> 
     )
 
 
-@jax.jit
+@cache
+def _smallest() -> Any:
+    return jax.jit(_smallest_errors, compiler_options=hurried())
+
+
 def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
     pairs = (c, start)
     return jax.lax.map(lambda one: mixed.early_stopping(levels, d, one[0], start=one[1]).error, pairs, batch_size=64)
