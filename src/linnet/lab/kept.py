@@ -1,8 +1,10 @@
 """Files that visitors drop, kept by their content while the server runs; what they unpack to is looked at first."""
 
 import hashlib
+import shutil
 import tempfile
 import threading
+import weakref
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -31,7 +33,7 @@ class Kept(Generic[_T]):
 
     def __init__(self, read: Callable[[Path], _T], *, most_bytes: int = _BYTES, most_files: int = _FILES):
         self._read, self._most = read, (most_bytes, most_files)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._there: OrderedDict[str, tuple[int, _T]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -40,8 +42,9 @@ class Kept(Generic[_T]):
         digest = hashlib.sha256(content).hexdigest()
         with self._lock:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="linnet-lab-", ignore_cleanup_errors=True)
-            folder = Path(self._folder.name)
+                self._folder = Path(tempfile.mkdtemp(prefix="linnet-lab-"))
+                weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            folder = self._folder
             known = digest + suffix in self._there
         if known:
             return digest
@@ -66,7 +69,7 @@ class Kept(Generic[_T]):
             if self._folder is None or name not in self._there:
                 return None
             self._there.move_to_end(name)
-            return Path(self._folder.name) / name, self._there[name][1]
+            return self._folder / name, self._there[name][1]
 
     def _crowded(self) -> bool:
         size = sum(size for size, _ in self._there.values())

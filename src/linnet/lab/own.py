@@ -35,20 +35,20 @@ _TOP = 1.6  # of a mode's end: what is drawn of it
 
 
 class Columns(NamedTuple):
-    """The columns of a table: the names by which they can be chosen, by their numbers, and how many there are; None
+    """The columns of a table: the names by which they can be chosen, by their numbers, and how many there are: None
     where a file says itself which are labels.
     """
 
     names: dict[int, str]
-    count: int | None
+    width: int | None
 
     def labels(self, value: list[str] | None = None) -> tuple[Control, ...]:
         """How labels are chosen among them: by name, else the last ones; a file with named arrays leaves no choice."""
         text: dict[str, Any] = {"name": "outputs", "label": "Labels", "group": "Data"}
-        if self.count is None:
+        if self.width is None:
             return ()
         if not self.names:
-            many = {str(k): f"the last {k} columns" for k in range(2, min(self.count, _LISTED))}
+            many = {str(k): f"the last {k} columns" for k in range(2, min(self.width, _LISTED))}
             return (Choice(**text, value="1", options={"1": "the last column"} | many),)
         options = {str(number): name for number, name in list(self.names.items())[-_LISTED:]}
         return (Several(**text, value=value or [*options][-1:], options=options, hint="All others are inputs."),)
@@ -216,6 +216,8 @@ class Own(Room):
         return self.checked(others | {"file": f"{digest}/{name}"})
 
     def draw(self, sources: Sources) -> list[Plate]:
+        from bokeh.models import BasicTicker
+
         loss = sources.empty("loss", "step", "loss")
         growth = sources.empty("growth", "mode", "growth", "colour")
         levels = sources.empty("levels", "mode", "lazy below", "rich above")
@@ -225,7 +227,7 @@ class Own(Room):
         losses = plain(x_axis_label="step", y_axis_label="loss", x_axis_type="log", y_axis_type="log")
         losses.line("step", "loss", source=loss, color=COLOURS[1], line_width=2)
         kernels = plain(x_axis_label="mode", y_axis_label="growth of its kernel", y_axis_type="log")
-        kernels.xaxis[0].ticker.update(min_interval=1, num_minor_ticks=0)
+        kernels.xaxis[0].ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
         for name, dash in (("lazy below", "dotted"), ("rich above", "dashed")):
             kernels.line("mode", name, source=levels, color=SOFT, line_width=2, line_dash=dash, legend_label=name)
         kernels.legend.location = "center_right"
@@ -234,9 +236,7 @@ class Own(Room):
             Plate(
                 "modes", "Modes", "The learned share of each direction of the best fit, step by step.", modes, wide=True
             ),
-            Plate(
-                "loss", "Loss", "Half the mean squared error above that of the best fit, in the exact training.", losses
-            ),
+            Plate("loss", "Loss", "Half the mean squared error above that of the best fit, exactly trained.", losses),
             Plate(
                 "kernel",
                 "Lazy or rich",

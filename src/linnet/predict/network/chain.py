@@ -43,8 +43,8 @@ class Chain:
             at += rows * columns
         return out
 
-    def matrix(self, weights: Flat) -> Float[np.ndarray, "d_out rank"]:
-        """The end-to-end matrix."""
+    def matrix(self, weights: Float[np.ndarray, "*many weights"]) -> Float[np.ndarray, "*many d_out rank"]:
+        """The end-to-end matrix, or a stack of them."""
         return _products(self.layers(weights))[-1]
 
     def force(self, matrix: Float[np.ndarray, "d_out rank"]) -> Float[np.ndarray, "d_out rank"]:

@@ -27,7 +27,7 @@ OFTEN = 16  # steps of the solver between two looks at the sharpness
 _READING, _BETWEEN = 1e-3, 0.1  # relative, and in steps: what is read off between two steps
 _MOMENTS = 2000  # at which the way of a single layer is told
 
-Look = Callable[[Flat], Float[np.ndarray, " seen"]]
+Look = Callable[[Float[np.ndarray, "*many weights"]], Float[np.ndarray, "*many seen"]]
 
 
 class Way(NamedTuple):
@@ -100,14 +100,15 @@ def _look(chain: Chain, modes: Modes) -> Look:
     goal, depth = modes.matrix, len(chain.shapes)
     pull = chain.force(goal)  # where the widths allow no better, it is not zero
 
-    def look(weights: Flat) -> np.ndarray:
+    def look(weights: Float[np.ndarray, "*many weights"]) -> np.ndarray:
         matrix = chain.matrix(weights)
         away = matrix - goal
-        excess = np.sum(away * (away * chain.gram / 2 + pull))
+        excess = np.sum(away * (away * chain.gram / 2 + pull), axis=(-2, -1))
         if chain.decay:
-            excess += chain.decay / 2 * (np.sum(weights**2) - squares(modes.value, depth))
-        along = np.sum(modes.left * (matrix @ modes.right), axis=0)
-        return np.concatenate([along, [np.linalg.norm(away), excess]])
+            excess += chain.decay / 2 * (np.sum(weights**2, axis=-1) - squares(modes.value, depth))
+        along = np.sum((modes.left.T @ matrix) * modes.right.T, axis=-1)  # einsum would plan it anew at every look
+        left = np.sqrt(np.sum(away**2, axis=(-2, -1)))
+        return np.concatenate([along, left[..., None], excess[..., None]], axis=-1)
 
     return look
 
@@ -176,9 +177,9 @@ def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: floa
         if solver.status == "failed":
             break
         inside = solver.dense_output()
-        for moment in before + _INSIDE * (solver.t - before):
-            steps.append(float(moment))
-            seen.append(look(weights + inside(moment)))
+        moments = before + _INSIDE * (solver.t - before)
+        steps.extend(moments)
+        seen.extend(look(weights + inside(moments).T))
     return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
 
 
