@@ -91,7 +91,7 @@ class Edge(Room):
         "chaos": {"kappa": 2.9, "steps": 250},
         "the period-3 window, two layers": {
             "depth": 2,
-            "kappa": 2.9,
+            "kappa": 2.92,
             "left": 2.55,
             "right": 3.2,
             "top": 1.8,
@@ -330,7 +330,7 @@ def _orbit_plates(sources: Sources) -> list[Plate]:
         Plate(
             "sharpness",
             "Sharpness against 2/η",
-            "It crosses the dashed line again and again, and never settles above it.",
+            "Above the dashed line a step throws the mode further away, below it closer: it finds no rest between.",
             curved,
             wide=True,
         ),
