@@ -64,7 +64,7 @@ def test_ways_down():
 
     ladder, sentence = way()
     assert ladder == ["none", "1", "1 2", "1 2 3", "1 2 3 4"]
-    assert "ends at modes 1 2 3 4, a global minimum" in sentence
+    assert "none → 1 → 1 2 → 1 2 3 → 1 2 3 4, a global minimum" in sentence
     assert way(width=2, point="3 4", steps=2000)[0][-1] == "1 2"  # two neurons carry no more
     assert "no way down" in way(point="1 2 3 4")[1]
     deep, sentence = way(depth=3, push=1e-8)  # nothing of second order leads down

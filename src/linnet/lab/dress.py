@@ -58,6 +58,6 @@ def dress(made: "figure", *, dark: bool) -> None:
             label_text_font_size="11px",
             background_fill_alpha=0.0,
             border_line_color=None,
-            spacing=0,
+            spacing=0 if legend.orientation == "vertical" else 16,
             padding=4,
         )

@@ -91,7 +91,7 @@ class Edge(Room):
         "chaos": {"kappa": 2.9, "steps": 250},
         "the period-3 window, two layers": {
             "depth": 2,
-            "kappa": 2.9,
+            "kappa": 2.92,
             "left": 2.55,
             "right": 3.2,
             "top": 1.8,
@@ -330,7 +330,7 @@ def _orbit_plates(sources: Sources) -> list[Plate]:
         Plate(
             "sharpness",
             "Sharpness against 2/η",
-            "It crosses the dashed line again and again, and never settles above it.",
+            "Above the dashed line a step throws the mode further away, below it closer: it finds no rest between.",
             curved,
             wide=True,
         ),
@@ -409,7 +409,7 @@ def _picture(
     inside = (row >= 0) & (row < _ROWS) & (np.asarray(found.escaped) < 0)[:, None]
     place = row * _COLUMNS + np.arange(_COLUMNS)[:, None]
     counts = np.bincount(place[inside].astype(int), minlength=_ROWS * _COLUMNS).reshape(_ROWS, _COLUMNS)
-    shade = np.where(counts > 0, 70 + 185 * (counts / _KEEP) ** 0.4, 0).astype(np.uint8)
+    shade = (255 * (1 - 0.75**counts)).astype(np.uint8)  # each visit a film of ink
     half = (right - left) / (_COLUMNS - 1) / 2  # a column stands around its step size
     return {
         "image": [shade],
@@ -506,12 +506,12 @@ def _multipliers(late: np.ndarray, depth: int, kappa: float) -> str:
 def _numbers(values: Values, late: np.ndarray | None, exponent: float) -> dict[str, str]:
     depth, s, kappa = values["depth"], values["target"], values["kappa"]
     edge = float(stability.curvature(s, depth))
-    period = 0 if late is None else _period(late)
+    period, (fate,) = 0 if late is None else _period(late), stability.outcome(kappa, depth)
     return {
         "step size η": f"{kappa / edge:.5g}",
         "curvature S at the minimum": f"{edge:.4g}",
         "2/η": f"{2 * edge / kappa:.4g}",
-        "theory": str(stability.outcome(kappa, depth)[0]),
+        "theory": f"{fate}, or a window in it" if fate.fate is stability.Fate.CHAOS else str(fate),
         "period": "diverged" if late is None else str(period) if period else f"none up to {_PERIOD}",
         "Lyapunov exponent": f"{exponent:.3f}".replace("-", "−") if math.isfinite(exponent) else "infinite",
         "multipliers": _multipliers(late, depth, kappa) if late is not None and period else "none: no cycle",

@@ -327,11 +327,10 @@ def _sentence(
     if len(way) == 1:
         wait = " Nothing of second order leads down, so it waits long." if not start.negative_eigenvalues else ""
         return f"{here} The descent has reached no other point yet.{wait} Take more steps, or a larger push."
-    *passed, last = way[1:]
-    by = "".join(f"comes by {_told(kept)}, then " for kept in passed)
-    if points[last].label is Kind.GLOBAL_MIN:
-        return f"{here} The descent {by}ends at {_told(last)}, a global minimum."
-    return f"{here} The descent {by}comes by {_told(last)} and goes on: more steps, or a larger push, show the rest."
+    down = " → ".join(_word(kept) for kept in way)
+    if points[way[-1]].label is Kind.GLOBAL_MIN:
+        return f"{here} The descent learns {down}, a global minimum."
+    return f"{here} The descent learns {down} and goes on: more steps, or a larger push, show the rest."
 
 
 def _numbers(said: predict.LandscapePrediction, start: CriticalSet) -> dict[str, str]:
