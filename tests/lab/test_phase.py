@@ -8,8 +8,7 @@ import pytest
 
 import linnet as ln
 from linnet import sweep
-from linnet.lab import phase
-from linnet.lab.phase import Phases
+from linnet.lab.phase import _VARIANCES, _WIDTHS, Phases, _asked, _levels, _plane
 from linnet.theory import mixed
 
 ROOM = Phases()
@@ -60,7 +59,7 @@ def test_theory_and_training_agree_where_it_holds():
 
 def test_the_signal_has_the_size_that_was_asked_for():
     for rank, signal in itertools.product((1, 2, 5), (0.4, 3.0)):
-        levels = phase._levels(ROOM.checked({"rank": rank, "signal": signal}))
+        levels = _levels(ROOM.checked({"rank": rank, "signal": signal}))
         assert np.linalg.norm(levels) == pytest.approx(signal, rel=1e-5)
         problem = ln.low_rank_recovery(jax.random.key(0), 20, rank, levels=levels)
         assert np.sqrt(np.mean(np.asarray(problem.truth) ** 2)) == pytest.approx(signal, rel=1e-5)
@@ -92,7 +91,7 @@ def test_presets_say_something(name):
 
 
 def test_what_a_preset_promises():
-    told = {name: ln.predict.phase(**phase._asked(ROOM.checked(moved))).phase for name, moved in ROOM.presets.items()}
+    told = {name: ln.predict.phase(**_asked(ROOM.checked(moved))).phase for name, moved in ROOM.presets.items()}
     assert told["rich: signals first, one after the other"] == mixed.Phase.RICH
     assert told["lazy: signal and noise together"] == mixed.Phase.LAZY
     assert told["the start drowns the signal"] == mixed.Phase.INFINITE_NOISE
@@ -122,7 +121,7 @@ def test_other_numbers_compile_nothing():
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    phase._plane.cache_clear()
+    _plane.cache_clear()
     jax.clear_caches()
     seen()
     assert compiled  # the listener listens
@@ -134,22 +133,22 @@ def test_other_numbers_compile_nothing():
 
 
 def test_the_plane_is_computed_once(monkeypatch):
-    phase._plane.cache_clear()
+    _plane.cache_clear()
     seen()
     seen(gamma_w=1.0, seed=5)
-    assert phase._plane.cache_info().misses == 1
+    assert _plane.cache_info().misses == 1
     seen(signal=2.0)
-    assert phase._plane.cache_info().misses == 2
+    assert _plane.cache_info().misses == 2
 
 
 def test_the_sweep_of_the_plane(tmp_path):
     values = ROOM.checked({"d": 10, "rank": 2, "signal": 2.0, "seed": 4})
     spec = sweep.parse(ROOM.toml(values))
     assert (spec.seed, spec.let["d"], spec.let["rank"]) == (4, 10, 2)
-    assert spec.problem.arguments["levels"] == phase._levels(values)
+    assert spec.problem.arguments["levels"] == _levels(values)
     assert {name: (axis.start, axis.stop) for name, axis in spec.axes.items()} == {
-        "gamma_sigma2": phase._VARIANCES,
-        "gamma_w": phase._WIDTHS,
+        "gamma_sigma2": _VARIANCES,
+        "gamma_w": _WIDTHS,
     }
     # one cell of it, wide and from a small start, is the training that is shown
     axes = {"gamma_sigma2": [-2.0], "gamma_w": [2.4]}

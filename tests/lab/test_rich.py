@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from linnet.lab import rich
-from linnet.lab.rich import Rich
+from linnet.lab.dress import COLOURS
+from linnet.lab.rich import Rich, _film, _network, _setting
 from linnet.theory import feature
 
 ROOM = Rich()
@@ -58,16 +58,16 @@ def test_theory_and_training_agree():
 
 def test_units_of_the_start():
     values = ROOM.checked(SMALL | {"v0": 0.3, "sigma0": 0.7, "lam": 0.01})
-    setting = rich._setting(**rich._network(values))
+    setting = _setting(**_network(values))
     task = feature.task(setting.problem)
     assert float(feature.richness(task.vstar2, setting.v0, setting.sigma0)) == pytest.approx(
         2 / (0.3**2 + 0.7**2), rel=1e-4
     )
-    balanced = rich._setting(**rich._network(values | {"start": "balanced"}))
+    balanced = _setting(**_network(values | {"start": "balanced"}))
     task = feature.task(balanced.problem)
     assert balanced.start.balance() == pytest.approx(balanced.lam)
     assert balanced.lam == pytest.approx(-0.01 * balanced.width * float(task.vstar2), rel=1e-4)
-    assert rich._film(**rich._network(values | {"start": "balanced"})).richness == pytest.approx(2 / 0.01, rel=0.01)
+    assert _film(**_network(values | {"start": "balanced"})).richness == pytest.approx(2 / 0.01, rel=0.01)
 
 
 def test_stages_follow_one_another():
@@ -88,7 +88,7 @@ def test_features_are_learned_before_the_loss_falls():
 
 def test_the_late_sign_is_told_by_the_colour():
     columns, *_ = seen(time=200, v0=1e-3, sigma0=0.01)
-    up = np.array([colour == rich.COLOURS[0] for colour in columns["neurons"]["colour"]])
+    up = np.array([colour == COLOURS[0] for colour in columns["neurons"]["colour"]])
     grown = np.abs(columns["neurons"]["v"]) > 0.1 * np.max(np.abs(columns["neurons"]["v"]))
     assert np.any(up[grown])
     assert np.any(~up[grown])
@@ -138,8 +138,8 @@ def test_other_numbers_compile_nothing():
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    rich._film.cache_clear()
-    rich._setting.cache_clear()
+    _film.cache_clear()
+    _setting.cache_clear()
     jax.clear_caches()
     seen()
     seen(start="balanced")
@@ -153,10 +153,10 @@ def test_other_numbers_compile_nothing():
 
 def test_the_other_start_is_left_alone():
     # the width and the sizes of one start do not make the other anew
-    rich._film.cache_clear()
+    _film.cache_clear()
     seen(start="balanced")
     seen(start="balanced", v0=1.0, sigma0=1.0, width=100)
-    assert rich._film.cache_info().misses == 1
+    assert _film.cache_info().misses == 1
     seen(lam=0.1)
     seen(lam=0.2)
-    assert rich._film.cache_info().misses == 2
+    assert _film.cache_info().misses == 2

@@ -16,7 +16,6 @@ from linnet.lab.control import Slider, Values
 from linnet.lab.dress import COLOURS, plain
 from linnet.lab.room import Plate, Room, Sight, Sources
 from linnet.motion import GradientDescent
-from linnet.predict.phase import Plane
 from linnet.predict.words.phase import MEANING
 from linnet.problems import Factorisation, low_rank_recovery
 from linnet.record import linear
@@ -183,7 +182,7 @@ class Phases(Room):
                 "threshold": {"step": np.array([0.0, clock[-1]]), "c": np.full(2, told.c)},
             }
         )
-        yield Sight({"plane": _image(values["d"], tuple(told.levels))})
+        yield Sight({"plane": _plane(values["d"], tuple(told.levels))})
 
     def code(self, values: Values) -> str:
         asked = ", ".join(f"{name}={value!r}" for name, value in _asked(values).items())
@@ -256,13 +255,9 @@ def _above_rounding(values: np.ndarray) -> list[np.ndarray]:
 
 
 @lru_cache(maxsize=64)
-def _plane(d: int, levels: tuple[float, ...]) -> Plane:
+def _plane(d: int, levels: tuple[float, ...]) -> dict[str, Any]:
     """The predicted plane, which the place of a network does not change."""
-    return predict.phase(d=d, gamma_w=1.0, gamma_sigma2=-1.0, levels=levels).plane()
-
-
-def _image(d: int, levels: tuple[float, ...]) -> dict[str, Any]:
-    x, y, errors = _plane(d, levels)
+    x, y, errors = predict.phase(d=d, gamma_w=1.0, gamma_sigma2=-1.0, levels=levels).plane()
     left, low = (axis[0] - (axis[1] - axis[0]) / 2 for axis in (x, y))
     wide, high = (axis[-1] - axis[0] + axis[1] - axis[0] for axis in (x, y))
     return {

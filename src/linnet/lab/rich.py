@@ -1,7 +1,8 @@
 """Lazy to rich: neurons that turn towards what is to be learned, and the kernel that they make, frame by frame."""
 
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -167,16 +168,7 @@ class Rich(Room):
             sentence=_sentence(film, at),
             numbers=_numbers(film, at),
         )
-        steps = np.arange(_STEPS + 1.0)
-        yield Sight(
-            {
-                "said": {"step": steps, "loss": film.said_loss, "slope": film.said_slope},
-                "seen": {"step": steps, "loss": film.loss, "slope": film.slope, "distance": film.distance},
-                "aligned": _upright(film.t1, span),
-                "law": {"richness": _RICHNESS, "growth": np.asarray(feature.kernel_growth(_RICHNESS))},
-                "here": {"richness": np.array([film.richness]), "growth": film.growth[-1:]},
-            }
-        )
+        yield Sight(film.whole)
 
     def code(self, values: Values) -> str:
         asked = _network(values)
@@ -238,7 +230,8 @@ class _Setting(NamedTuple):
     lr: float
 
 
-class _Film(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class _Film:
     """A whole training, step by step; what is drawn sample by sample is in the order of the labels."""
 
     neurons: Float[np.ndarray, "steps 2 w"]
@@ -254,6 +247,18 @@ class _Film(NamedTuple):
     t1: float
     richness: float
     setting: _Setting
+
+    @cached_property
+    def whole(self) -> dict[str, dict[str, np.ndarray]]:
+        """What is drawn of the whole training: the same object for every frame, which the page need not draw again."""
+        steps = np.arange(_STEPS + 1.0)
+        return {
+            "said": {"step": steps, "loss": self.said_loss, "slope": self.said_slope},
+            "seen": {"step": steps, "loss": self.loss, "slope": self.slope, "distance": self.distance},
+            "aligned": _upright(self.t1, np.array([0.0, 1.0])),
+            "law": {"richness": _RICHNESS, "growth": np.asarray(feature.kernel_growth(_RICHNESS))},
+            "here": {"richness": np.array([self.richness]), "growth": self.growth[-1:]},
+        }
 
 
 def _network(values: Values) -> dict[str, Any]:
