@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet.lab.edge import Edge
+from linnet.lab.rooms.edge import Edge
 from linnet.lab.take import made
 from linnet.theory import stability
 

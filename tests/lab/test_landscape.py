@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet.lab.landscape import Landscape
+from linnet.lab.rooms.landscape import Landscape
 from linnet.lab.take import made
 
 ROOM = Landscape()

@@ -13,10 +13,11 @@ import pytest
 
 from linnet import predict
 from linnet._check import InputError
-from linnet.lab import kept, own
+from linnet.lab import kept
 from linnet.lab.control import Choice, Several, Slider, Switch, write
 from linnet.lab.kept import Kept
-from linnet.lab.own import Own
+from linnet.lab.rooms import own
+from linnet.lab.rooms.own import Own
 from linnet.lab.take import made
 
 

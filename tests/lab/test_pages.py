@@ -16,8 +16,8 @@ from tornado.web import Application
 
 from linnet.claims import Erratum, registry
 from linnet.lab import pages, take
-from linnet.lab.own import Own
 from linnet.lab.rooms import ROOMS
+from linnet.lab.rooms.own import Own
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "docs" / "theory").glob("*.md"))

@@ -8,7 +8,7 @@ import pytest
 
 import linnet as ln
 from linnet import sweep
-from linnet.lab.phase import _VARIANCES, _WIDTHS, Phases, _asked, _levels, _plane
+from linnet.lab.rooms.phase import _VARIANCES, _WIDTHS, Phases, _asked, _levels, _plane
 from linnet.theory import mixed
 
 ROOM = Phases()

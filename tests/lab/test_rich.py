@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from linnet.lab.dress import COLOURS
-from linnet.lab.rich import Rich, _film, _network, _setting
+from linnet.lab.rooms.rich import Rich, _film, _network, _setting
 from linnet.theory import feature
 
 ROOM = Rich()

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from linnet.lab.edge import Edge
 from linnet.lab.page import Stand
+from linnet.lab.rooms.edge import Edge
 
 
 def settle(stand):

@@ -4,15 +4,21 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from linnet import observe, predict
 from linnet.lab.control import Bars, Choice, Slider, Values
 from linnet.lab.dress import COLOURS, SOFT, plain
 from linnet.lab.room import Plate, Room, Sight, Sources, written
+from linnet.linalg import below_and_above
 from linnet.motion import GradientDescent, Momentum
+from linnet.predict.network.chain import Chain
+from linnet.problems import Regression
 from linnet.record import linear
 from linnet.simulation import simulate
+from linnet.states import Weights
 from linnet.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -20,7 +26,8 @@ if TYPE_CHECKING:
 
 _MODES = 5
 _RECORDS = 201  # of what costs little
-_LOOKS = 26  # of what costs more
+_LOOKS, _FEW = 51, 21  # of what costs more
+_MANY = 2000  # weights from which on that is dear
 WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
 _OPTIMISERS = {"descent": "gradient descent", "momentum": "momentum 0.9", "nesterov": "Nesterov 0.9"}
 STARTS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
@@ -153,9 +160,9 @@ class Network(Room):
         asked = self.situation(values)
         problem, state = predict.network_start(asked)
         steps, motion = values["steps"], _motion(values)
-        run = simulate(
-            problem, state, motion, steps=steps, record=linear(min(_RECORDS, steps + 1)), observe=["loss", "modes"]
-        )
+        record = linear(min(_RECORDS, steps + 1))
+        seen: dict[str, Any] = {"loss": observe.loss, "modes": observe.modes, "weights": _weights}
+        run = simulate(problem, state, motion, steps=steps, record=record, observe=seen)
         colours = list(COLOURS[:_MODES])
         clock, modes = np.asarray(run.steps), np.asarray(run["modes"])[:, :_MODES]
         top = 1.6 * max(values["spectrum"])
@@ -182,22 +189,28 @@ class Network(Room):
             sentence=ended(run, said),
             numbers=_numbers(said),
         )
-        look = simulate(
-            problem, state, motion, steps=steps, record=linear(min(_LOOKS, steps + 1)), observe=_dear(values)
-        )
-        clock = np.asarray(look.steps)
-        first, final = (np.asarray(look[name])[:, :_MODES] for name in ("first", "last"))
-        count = first.shape[1]
-        yield Sight(
+        yield self._dear(run, state, said, colours)
+
+    def _dear(self, run: Trajectory, state: Weights, said: predict.NetworkPrediction, colours: list[str]) -> Sight:
+        """What costs a decomposition at every look: of the recorded weights, in NumPy, which compiles nothing."""
+        weights = np.asarray(run["weights"])
+        some = np.unique(np.linspace(0, len(weights) - 1, _LOOKS if weights.shape[1] <= _MANY else _FEW).astype(int))
+        clock, weights = np.asarray(run.steps)[some], weights[some]
+        chain = Chain(said.frame, [np.asarray(w) for w in state.layers], said.hidden, said.optimiser.mu)
+        layers = chain.layers(weights)
+        first, last = (np.linalg.svd(w, compute_uv=False)[:, :_MODES].T for w in (layers[0], layers[-1]))
+        count = min(len(first), len(last))
+        drift = np.zeros(len(some)) + _drift(layers, [np.asarray(w)[None] for w in state.layers])  # one layer: 0
+        return Sight(
             {
-                "sharp": {"step": clock, "sharpness": np.asarray(look["sharpness"])},
+                "sharp": {"step": clock, "sharpness": np.array([chain.sharpness(one) for one in weights])},
                 "layers": {
                     "step": [clock] * count,
-                    "first": list(first.T),
-                    "last": list(final.T[:count]),
+                    "first": list(first[:count]),
+                    "last": list(last[:count]),
                     "colour": colours[:count],
                 },
-                "kernel": {"step": clock[1:], "drift": np.asarray(look["kernel_drift"])[1:]},
+                "kernel": {"step": clock[1:], "drift": drift[1:]},
             }
         )
 
@@ -259,7 +272,7 @@ def built(values: Values, inputs: int) -> dict[str, dict[str, Any]]:
     depth, kind, scale = values["depth"], values["start"], values["scale"]
     network: dict[str, Any] = {"depth": depth}
     if depth > 1:
-        network["width"] = values["width"] if depth == 2 or kind != "gaussian" else min(values["width"], 100)
+        network["width"] = values["width"] if depth == 2 or kind != "gaussian" else min(values["width"], 50)
     if kind == "gaussian":
         scale = float(f"{scale / math.sqrt(network.get('width') or inputs):.6g}")
     return {"network": network, "start": {"kind": kind, "scale": scale, "seed": values["seed"]}}
@@ -279,14 +292,29 @@ def _motion(values: Values) -> GradientDescent | Momentum:
     return Momentum(values["lr"], 0.9, nesterov=values["optimiser"] == "nesterov")
 
 
-def _dear(values: Values) -> dict[str, Any]:
-    """What costs a decomposition at every look."""
-    return {
-        "sharpness": observe.sharpness,
-        "kernel_drift": observe.kernel_drift,
-        "first": observe.layer_singular_values(1),
-        "last": observe.layer_singular_values(-1),
-    }
+def _weights(state: Weights, problem: Regression) -> Array:
+    """All weights in a row, layer by layer"""
+    return jnp.concatenate([w.ravel() for w in state.layers])
+
+
+def _drift(layers: list[np.ndarray], start: list[np.ndarray]) -> np.ndarray:
+    """|Theta - Theta_0| / |Theta_0| of the tangent kernel: sums of L x R, whose products are those of small traces."""
+    now, then = _factors(layers), _factors(start)
+    zero = _inner(then, then)
+    return np.sqrt(np.maximum(_inner(now, now) - 2 * _inner(now, then) + zero, 0.0) / zero)
+
+
+def _factors(layers: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Theta(G) = sum_l L_l G R_l."""
+    below, above = below_and_above(layers, np.eye(layers[0].shape[-1]), np.eye(layers[-1].shape[-2]))
+    return [(q @ q.swapaxes(-1, -2), p.swapaxes(-1, -2) @ p) for p, q in zip(below, above, strict=True)]
+
+
+def _inner(one: list[tuple[np.ndarray, np.ndarray]], other: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    def alike(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.sum(a * b, axis=(-2, -1))
+
+    return np.asarray(sum(alike(a, c) * alike(b, d) for a, b in one for c, d in other))
 
 
 def until(steps: np.ndarray, values: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:

@@ -18,8 +18,8 @@ from linnet._check import InputError
 from linnet.lab.control import Choice, Control, File, Several, Slider, Switch, Values
 from linnet.lab.dress import COLOURS, SOFT, plain
 from linnet.lab.kept import Kept, called
-from linnet.lab.network import STARTS, WIDTHS, as_toml, built, ended, told, two_ways, until
 from linnet.lab.room import Plate, Room, Sight, Sources
+from linnet.lab.rooms.network import STARTS, WIDTHS, as_toml, built, ended, told, two_ways, until
 from linnet.motion import GradientDescent
 from linnet.predict.table import SUFFIXES, read_pair, read_table
 from linnet.record import logarithmic

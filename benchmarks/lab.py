@@ -1,0 +1,105 @@
+"""How fast the laboratory answers: moves of each room's controls through a real browser, until they are painted.
+
+    python benchmarks/lab.py [--moves 200] [--rooms network,edge]
+
+A move is a key on a slider, a new choice or a dragged bar, at random; the time is the browser's own, from the input to the
+frame that shows the answer (`drawn`, the first of it; `whole`, all of it). What has to be compiled is compiled before: all
+moves are made twice in the same order, and the second time counts. `paint` is the first picture of a page in a browser
+that has never been there.
+"""
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+from playwright.sync_api import Page, sync_playwright
+
+from linnet.lab.control import Bars, Choice, Control, Slider
+from linnet.lab.rooms import ROOMS
+
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SERVER = [sys.executable, "-c", "from linnet.cli import main; main()", "lab", "--no-browser"]
+MARK = "performance.getEntriesByName('{0} {1}').map(mark => mark.startTime)[0]"
+
+
+def seen(page: Page, what: str = "whole") -> None:
+    root = "document.documentElement.dataset"
+    page.wait_for_function(f"{root}.{what} === {root}.asked", timeout=120_000)
+
+
+def moves(controls: tuple[Control, ...], count: int, seed: int) -> list[tuple[str, str]]:
+    """Which control, and what is done with it: a key for a slider or a bar, a value for a choice."""
+    draw = random.Random(seed)
+    able = [control for control in controls if isinstance(control, Slider | Choice | Bars)]
+    found = []
+    for _ in range(count):
+        control = draw.choice(able)
+        key = draw.choice(list(control.options)) if isinstance(control, Choice) else draw.choice(["Right", "Left"])
+        found.append((control.name, key))
+    return found
+
+
+def move(page: Page, controls: dict[str, Control], name: str, key: str) -> tuple[float, float]:
+    """Milliseconds until the first of the answer and all of it are painted."""
+    before = page.evaluate("document.documentElement.dataset.asked")
+    if isinstance(controls[name], Choice):
+        page.locator(f"#c-{name}").select_option(key)
+    elif isinstance(controls[name], Bars):
+        page.locator("input.bar").nth(1).press(f"Arrow{key}")
+    else:
+        page.locator(f"#c-{name}").press(f"Arrow{key}")
+    asked = page.evaluate("document.documentElement.dataset.asked")
+    if asked == before:  # at its end
+        return np.nan, np.nan
+    seen(page)
+    begin, drawn, whole = (page.evaluate(MARK.format(what, asked)) for what in ("asked", "drawn", "whole"))
+    return drawn - begin, whole - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--moves", type=int, default=200)
+    parser.add_argument("--rooms", default=",".join(room.name for room in ROOMS))
+    parser.add_argument("--start", default="", help="a query, such as inputs=50&steps=2000, to begin at")
+    asked = parser.parse_args()
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with subprocess.Popen(SERVER, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
+        address = server.stdout.readline().split()[4].rstrip("/")
+        chromium = playwright.chromium.launch(executable_path=browser, args=QUIET)
+        print(
+            f"{'room':10} {'moves':>6} {'drawn: median':>14} {'95 %':>7} {'whole: median':>14} {'95 %':>7} {'paint':>7}  ms"
+        )
+        for room in (room for room in ROOMS if room.name in asked.rooms.split(",")):
+            controls = {control.name: control for control in room().controls}
+            page = chromium.new_page()
+            page.goto(f"{address}/{room.name}?{asked.start}")
+            page.wait_for_selector("form.controls", state="attached")
+            seen(page)
+            again = chromium.new_context().new_page()
+            began = time.perf_counter()
+            again.goto(f"{address}/{room.name}?{asked.start}")
+            again.wait_for_selector("canvas", state="attached")
+            paint = 1e3 * (time.perf_counter() - began)
+            again.close()
+            page.bring_to_front()
+            plan = moves(room().controls, asked.moves, seed=0)
+            times = np.array([])
+            for _ in range(2):
+                page.goto(f"{address}/{room.name}?{asked.start}")
+                page.wait_for_selector("form.controls", state="attached")
+                seen(page)
+                times = np.array([move(page, controls, name, key) for name, key in plan])
+            times = times[np.isfinite(times[:, 0])]
+            (a, b), (c, d) = (np.percentile(times[:, i], [50, 95]) for i in (0, 1))
+            print(f"{room.name:12}" + "".join(f"{x:8.0f}" for x in (len(times), a, b, c, d, paint)), flush=True)
+            page.close()
+        chromium.close()
+        server.terminate()
+
+
+if __name__ == "__main__":
+    main()
