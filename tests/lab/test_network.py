@@ -17,6 +17,7 @@ CASES = {
     "one layer": {"depth": 1},
     "momentum": {"optimiser": "nesterov", "lr": 0.01},
     "last layer zero": {"start": "one-zero", "scale": 0.5},
+    "in two legs": {"inputs": 50, "steps": 700, "width": 10**6},
 }
 
 

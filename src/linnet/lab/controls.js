@@ -42,6 +42,7 @@ export function render({ model }) {
   let values = { ...model.values };
   const update = {}; // by name: puts a value into its input
   const send = (changes) => {
+    if (Object.entries(changes).every(([name, value]) => JSON.stringify(values[name]) === JSON.stringify(value))) return;
     values = { ...values, ...changes };
     model.asked += 1;
     performance.mark(`asked ${model.asked}`);

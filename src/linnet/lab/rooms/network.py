@@ -16,7 +16,7 @@ from linnet.linalg import below_and_above
 from linnet.motion import GradientDescent, Momentum
 from linnet.predict.network.chain import Chain
 from linnet.problems import Regression
-from linnet.record import linear
+from linnet.record import at, linear
 from linnet.simulation import simulate
 from linnet.states import Weights
 from linnet.trajectory import Trajectory
@@ -28,6 +28,7 @@ _MODES = 5
 _RECORDS = 201  # of what costs little
 _LOOKS, _FEW = 51, 21  # of what costs more
 _MANY = 2000  # weights from which on that is dear
+_BLINK = 3e8  # multiplications of a run that is not seen to take time
 WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
 _OPTIMISERS = {"descent": "gradient descent", "momentum": "momentum 0.9", "nesterov": "Nesterov 0.9"}
 STARTS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
@@ -159,20 +160,16 @@ class Network(Room):
     def look(self, values: Values) -> Iterator[Sight]:
         asked = self.situation(values)
         problem, state = predict.network_start(asked)
-        steps, motion = values["steps"], _motion(values)
-        record = linear(min(_RECORDS, steps + 1))
-        seen: dict[str, Any] = {"loss": observe.loss, "modes": observe.modes, "weights": _weights}
-        run = simulate(problem, state, motion, steps=steps, record=record, observe=seen)
-        colours = list(COLOURS[:_MODES])
-        clock, modes = np.asarray(run.steps), np.asarray(run["modes"])[:, :_MODES]
-        top = 1.6 * max(values["spectrum"])
-        shown = np.where(np.abs(modes) <= top, modes, np.nan)
+        motion, colours = _motion(values), list(COLOURS[:_MODES])
+        for run in _legs(problem, state, motion, values["steps"]):
+            clock, modes = np.asarray(run.steps), np.asarray(run["modes"])[:, :_MODES]
+            shown = np.where(np.abs(modes) <= 1.6 * max(values["spectrum"]), modes, np.nan)
+            columns: dict[str, dict[str, Any]] = {
+                "seen": {"step": [clock] * _MODES, "value": list(shown.T), "colour": colours},
+                "loss": {"step": clock, "loss": np.asarray(run["loss"])},
+            }
+            yield Sight(columns, sentence=ended(run, None))
         last = float(clock[-1])
-        columns: dict[str, dict[str, Any]] = {
-            "seen": {"step": [clock] * _MODES, "value": list(shown.T), "colour": colours},
-            "loss": {"step": clock, "loss": np.asarray(run["loss"])},
-        }
-        yield Sight(columns, sentence=ended(run, None))
         said = predict.network(asked)
         lines = [said.curve(i) for i in range(len(said.modes[:_MODES]))]
         curves = [until(x, y, last) for x, y in lines]
@@ -290,6 +287,23 @@ def _motion(values: Values) -> GradientDescent | Momentum:
     if values["optimiser"] == "descent":
         return GradientDescent(values["lr"])
     return Momentum(values["lr"], 0.9, nesterov=values["optimiser"] == "nesterov")
+
+
+def _legs(problem: Regression, state: Weights, motion: GradientDescent | Momentum, steps: int) -> Iterator[Trajectory]:
+    """The run, looked at evenly; a dear one first as far as a blink allows, so that its beginning is seen at once."""
+    seen: dict[str, Any] = {"loss": observe.loss, "modes": observe.modes, "weights": _weights}
+    points = linear(min(_RECORDS, steps + 1)).points(steps, discrete=True)
+    cost = steps * sum(3.0 * w.size * min(w.shape) for w in state.layers)
+    if cost < _BLINK or steps < _RECORDS:
+        yield simulate(problem, state, motion, steps=steps, record=at(points), observe=seen)
+        return
+    cut = len(points) // 4
+    first = int(points[cut])
+    run = simulate(problem, state, motion, steps=first, record=at(points[: cut + 1]), observe=seen)
+    yield run
+    if run.status != "diverged":
+        rest = at(points[cut:] - first)
+        yield simulate(problem, state, motion, steps=steps - first, record=rest, observe=seen, after=run)
 
 
 def _weights(state: Weights, problem: Regression) -> Array:
