@@ -8,6 +8,7 @@ import pytest
 from linnet.lab.control import Bars, Choice, File, Slider, Switch
 from linnet.lab.rooms import ROOMS
 
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[test]'").expect
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install '.[test]'")
 
 
@@ -39,11 +40,13 @@ def test_every_control_moves_the_page(visit, room):
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
-def test_anyone_can_use_it(visit, room, width, scheme):
-    here = visit(width=width, height=844, scheme=scheme).go(room.name)
-    assert findings(here.page) == []
-    assert here.page.evaluate("document.documentElement.scrollWidth") <= width
+def test_anyone_can_use_it(visit, room):
+    here = visit().go(room.name)
+    for scheme, width in (("light", 1280), ("dark", 1280), ("dark", 390)):
+        here.page.emulate_media(color_scheme=scheme)
+        here.page.set_viewport_size({"width": width, "height": 844})
+        assert findings(here.page) == [], (scheme, width)
+        assert here.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
@@ -94,3 +97,87 @@ def test_a_diverging_step_is_told(visit):
     here = visit().go("network").slide("lr", "End")
     assert "diverged at step" in here.sentence
     assert json.loads(here.page.evaluate("JSON.stringify(performance.getEntriesByName('drawn 1').length)")) == 1
+
+
+def click(here, plate, x, y):
+    """Clicks into a picture, at these shares of its width and height."""
+    box = here.page.locator(f"figure:has-text('{plate}') canvas").first.bounding_box()
+    here.page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+    return here
+
+
+def changed(here, before):
+    """Waits until the address is another one, and what it asks for is seen."""
+    here.page.wait_for_function("before => location.href !== before", arg=before, polling=50)
+    here.page.wait_for_function("!document.querySelector('.busy')", polling=50)
+    return here
+
+
+@pytest.mark.parametrize(
+    ("room", "plate", "names"),
+    [
+        ("phase", "The plane of widths", ("gamma_w=", "gamma_sigma2=")),
+        ("edge", "Bifurcation diagram", ("kappa=",)),
+        ("landscape", "Critical points", ("point=",)),
+    ],
+)
+def test_a_click_on_a_picture_is_a_move(visit, room, plate, names):
+    here = visit().go(room)
+    before = here.page.url
+    if room == "landscape":  # at the point that has learned the first mode
+        for x in np.linspace(0.1, 0.95, 18):
+            for y in np.linspace(0.1, 0.9, 12):
+                if here.page.url == before:
+                    click(here, plate, x, y)
+    else:
+        click(here, plate, 0.6, 0.4)
+    changed(here, before)
+    assert all(name in here.page.url for name in names), here.page.url
+
+
+def test_the_diagram_is_computed_anew_where_it_is_looked_into(visit):
+    here = visit().go("edge")
+    before = here.page.url
+    box = here.page.locator("figure:has-text('Bifurcation diagram') canvas").first.bounding_box()
+    here.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.4 * box["height"])
+    here.page.mouse.wheel(0, -400)
+    changed(here, before)
+    assert "left=" in here.page.url
+    zoomed = here.page.url
+    here.page.get_by_role("button", name="Whole diagram").click()
+    changed(here, zoomed)
+    assert "left=" not in here.page.url
+
+
+def test_a_training_plays(visit):
+    here = visit().go("rich")
+    before = here.page.url
+    here.page.get_by_role("button", name="Play").click()
+    changed(here, before)
+    here.page.get_by_role("button", name="Pause").click()
+    assert "time=" in here.page.url
+
+
+def test_ones_own_table_is_read_and_a_wrong_one_is_told(visit, tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(80, 3))
+    table = np.column_stack([inputs, inputs @ [1.0, -2.0, 0.5]])
+    good, bad = tmp_path / "mine.csv", tmp_path / "wrong.csv"
+    np.savetxt(good, table, delimiter=",", header="a,b,c,price", comments="")
+    bad.write_text("a,b\nx,y\nz,w\n")
+    here = visit().go("data")
+    before = here.page.url
+    here.page.locator("input[type=file]").set_input_files(good)
+    expect(here.page.locator("pre[data-name=code]")).to_contain_text("read_regression(\n    'mine.csv'")
+    assert here.page.url != before
+    here.page.locator("input[type=file]").set_input_files(bad)
+    status = here.page.locator("[role=status]").first
+    expect(status).to_contain_text("wrong.csv")
+    here.page.locator(".drop").evaluate(
+        """place => {
+            const data = new DataTransfer();
+            data.items.add(new File([new ArrayBuffer(9e6)], "huge.csv"));
+            place.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+        }"""
+    )
+    expect(status).to_contain_text("huge.csv")

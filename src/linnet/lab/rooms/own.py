@@ -289,10 +289,14 @@ class Own(Room):
         )
 
     def code(self, values: Values) -> str:
-        return self._lines(values, _given(values["file"]).name)
+        if values["file"]:
+            return self._lines(values, repr(_given(values["file"]).name))
+        # the example is in the package, wherever that is
+        example = f'str(resources.files("linnet.examples") / "{_EXAMPLE}")'
+        return "from importlib import resources\n\n" + self._lines(values, example)
 
     def ran(self, values: Values) -> str:
-        return self._lines(values, str(_given(values["file"]).path))
+        return self._lines(values, repr(str(_given(values["file"]).path)))
 
     def toml(self, values: Values) -> str:
         data = {"file": _given(values["file"]).name, **self._reading(values).told(), "loss": "mean"}
@@ -305,7 +309,7 @@ class Own(Room):
 import linnet as ln
 
 samples = ln.predict.read_regression(
-    {file!r},
+    {file},
 {reading}    average=True,
 )
 situation = ln.predict.Situation(
