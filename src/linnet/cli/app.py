@@ -243,7 +243,9 @@ def reproduce(
 @app.command()
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file: problem, start, motion, axes, what to store.")],
-    out: Annotated[Path, typer.Option(help="The zarr store to make or to complete.")],
+    out: Annotated[
+        str, typer.Option(help="The zarr store to make or to complete: a folder, or a URL (s3://, gs://, file://).")
+    ],
     check: Annotated[
         bool, typer.Option("--check", help="Compute nothing, say what is damaged in the store; exit with 1 if any is.")
     ] = False,

@@ -12,7 +12,7 @@ from linnet._pool import cores
 from linnet.cli.bar import bar
 
 
-def run(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
+def run(spec: Path, out: str, *, quiet: bool) -> dict[str, Any]:
     """Makes or completes the store; returns what `--json` prints."""
     described = sweep.read(spec)
     console = Console(quiet=quiet)
@@ -29,10 +29,10 @@ def run(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
     if counts["damaged"]:
         console.print(f"Damaged chunks that were computed again: {counts['damaged']}.", highlight=False)
     console.print(f"{counts['computed']} runs in {seconds:.1f} s; in the store: {ends}.", highlight=False)
-    return {"out": str(out), "seconds": round(seconds, 2), **counts}
+    return {"out": out, "seconds": round(seconds, 2), **counts}
 
 
-def check(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
+def check(spec: Path, out: str, *, quiet: bool) -> dict[str, Any]:
     """Says what is damaged in the store; returns what `--json` prints."""
     found = sweep.check(sweep.read(spec), out)
     console = Console(quiet=quiet)
@@ -46,4 +46,4 @@ def check(spec: Path, out: Path, *, quiet: bool) -> dict[str, Any]:
     if missing or found.damage:
         console.print("The same command without --check computes the others.")
     damage = [part._asdict() for part in found.damage]
-    return {"out": str(out), "cells": found.cells, "finished": found.finished, "damage": damage}
+    return {"out": out, "cells": found.cells, "finished": found.finished, "damage": damage}

@@ -5,10 +5,9 @@ lost on the disk is found, and what it belongs to is computed again.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,74 +16,80 @@ import zarr
 from numcodecs import CRC32
 
 from linnet._check import InputError
-from linnet._files import hushed, locked, writing
+from linnet._files import hushed, writing
 from linnet.outcome import Status
 from linnet.sweep.cells import Quantity
+from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep
 
 WORDS = ("missing", *(status.value for status in Status))  # the meanings of the status codes 0, 1, 2 ...
 Block = tuple[slice, ...]
 
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(out: Path | str | Place) -> AbstractContextManager[None]:
     """Nobody else writes into the store meanwhile."""
-    lock = path.with_name(f".{path.name}.lock")  # beside it, since it may not be there yet
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.touch()
-    with locked(lock, path):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    return located(out).alone()
 
 
 class Store:
-    """A grid of results on disk. Every chunk file is put in place by one rename, so a kill leaves whole files only."""
+    """A grid of results. Every chunk is put in place at once, by a rename or as one object: none is half there."""
 
     @hushed()
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, out: Path | str | Place):
+        self.place = located(out)
         try:
             with zarr.config.set({"array.write_empty_chunks": True}):
-                self.group = zarr.open_group(path, mode="r+")
+                self.group = zarr.open_group(self.place.zarr(), mode="r+")
                 self.arrays: dict[str, zarr.Array[Any]] = dict(self.group.arrays())
             dims = {name: list(array.attrs["_ARRAY_DIMENSIONS"]) for name, array in self.arrays.items()}  # type: ignore[arg-type]
             self.attributes: dict[str, Any] = dict(self.group.attrs)
             self.identity: dict[str, Any] = json.loads(self.attributes["sweep"])
             self.chunks: tuple[int, ...] = self.arrays["status"].chunks
             self.status = np.zeros(self.arrays["status"].shape, dtype=np.int8)
+        except InputError:
+            raise
         except (OSError, KeyError, ValueError, TypeError) as error:
-            raise InputError(f"{str(path)!r} is not a store of a sweep: give another --out or delete it.") from error
+            raise self.place.none() from error
         self.axes = sorted(name for name in dims if dims[name] == [name])
         self.damaged: list[tuple[Block, list[str]]] = []
-        for block in self.blocks():
-            self._look(block)
+        self.names = self.place.names()
+        with ThreadPoolExecutor(self.place.threads) as threads:
+            for block, bad in zip(self.blocks(), threads.map(self._look, self.blocks()), strict=True):
+                if bad:
+                    self.damaged.append((block, bad))
 
-    def _look(self, block: Block) -> None:
-        """Takes the status of a chunk; one that is done and cannot be read counts as missing."""
+    def _look(self, block: Block) -> list[str]:
+        """Takes the status of a chunk; one that is done and cannot be read counts as missing, and is told."""
+        if self._name("status", block) not in self.names:
+            return []
         found = self._values("status", block)
         if found is None:
-            self.damaged.append((block, ["status"]))
-        elif found.all():
-            results = sorted(set(self.arrays) - {"status", *self.axes})
-            if bad := [name for name in results if self._values(name, block) is None]:
-                self.damaged.append((block, bad))
-            else:
-                self.status[block] = found
+            return ["status"]
+        if not found.all():
+            return []
+        results = sorted(set(self.arrays) - {"status", *self.axes})
+        bad = [name for name in results if self._values(name, block) is None]
+        if not bad:
+            self.status[block] = found
+        return bad
+
+    def _name(self, name: str, block: Block) -> str:
+        """Under which name a chunk of an array is stored."""
+        array = self.arrays[name]
+        index = [part.start // chunk for part, chunk in zip(block, array.chunks, strict=False)]
+        return f"{name}/{'.'.join(map(str, index + [0] * (array.ndim - len(index))))}"
 
     def _values(self, name: str, block: Block) -> np.ndarray | None:
-        """The values of an array in a chunk; None if the file is damaged or lost."""
-        array = self.arrays[name]
-        try:
-            values = np.asarray(array[block])
-        except Exception:  # a damaged file is reason for anything
+        """The values of an array in a chunk; None if it is damaged or lost."""
+        # stores of old left out what is empty
+        if "checksum" in self.attributes and self._name(name, block) not in self.names:
             return None
-        index = [part.start // chunk for part, chunk in zip(block, array.chunks, strict=False)]
-        file = self.path / name / ".".join(map(str, index + [0] * (array.ndim - len(index))))
-        # without a status nothing is done; stores of old left out what is empty
-        return values if name == "status" or "checksum" not in self.attributes or file.exists() else None
+        try:
+            return np.asarray(self.arrays[name][block])
+        except InputError:  # the place is out of reach, which says nothing of the chunk
+            raise
+        except Exception:  # a damaged chunk is reason for anything
+            return None
 
     def lost_axes(self) -> list[str]:
         """The axes, and the clock of records, that cannot be read."""
@@ -93,29 +98,17 @@ class Store:
     @classmethod
     def create(
         cls,
-        path: Path,
+        out: Path | str | Place,
         spec: Sweep,
         quantities: Sequence[Quantity],
         shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
         chunks: tuple[int, ...],
         clock: np.ndarray | None = None,
     ) -> "Store":
-        """An empty store, built beside its place and then renamed into it."""
-        building = path.with_name(f".{path.name}.{os.getpid()}.new")
-        for leftover in path.parent.glob(f".{path.name}.*.new"):  # of a run killed while it began
-            shutil.rmtree(leftover, ignore_errors=True)
-        with writing(path):
-            try:
-                _build(building, spec, quantities, shapes, chunks, clock)
-                building.rename(path)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
-        return cls(path)
-
-    def sweep_leftovers(self) -> None:
-        """Removes what a killed writer left half done."""
-        for leftover in self.path.glob("*/*.partial"):
-            leftover.unlink(missing_ok=True)
+        """An empty store, built aside and then put in its place."""
+        with located(out).new() as building:
+            _build(building, spec, quantities, shapes, chunks, clock)
+        return cls(out)
 
     def agrees(self, spec: Sweep) -> None:
         """Refuses a store that was made with other parameters."""
@@ -123,7 +116,7 @@ class Store:
         for field in [*here, *there]:
             if there.get(field) != here.get(field):
                 raise InputError(
-                    f"{str(self.path)!r} holds another sweep: {field} is {there.get(field)!r} there and "
+                    f"{self.place.text!r} holds another sweep: {field} is {there.get(field)!r} there and "
                     f"{here.get(field)!r} here; give another --out or delete it."
                 )
 
@@ -148,17 +141,19 @@ class Store:
                 raise InputError(
                     f"store.{name} has shape {here} in some cells and {there} in others: it must not vary."
                 )
-            with writing(self.path):
-                array[block] = value
-        with writing(self.path):
-            self.arrays["status"][block] = (code + 1).astype(np.int8)
+            self._put(array, block, value)
+        self._put(self.arrays["status"], block, (code + 1).astype(np.int8))
         self.status[block] = code + 1
 
     def restore(self, axes: Mapping[str, np.ndarray]) -> None:
         """Writes axes or clocks again."""
         for name, values in axes.items():
-            with writing(self.path):
-                self.arrays[name][...] = values
+            self._put(self.arrays[name], ..., values)
+
+    def _put(self, array: "zarr.Array[Any]", block: Any, values: np.ndarray) -> None:
+        self.place.ours()
+        with writing(self.place.text):
+            array[block] = values
 
 
 @hushed()

@@ -16,6 +16,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet._pool import pool
 from linnet.sweep.cells import Builder, Cell, Runner
+from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep
 from linnet.sweep.store import WORDS, Store, alone
 
@@ -24,7 +25,7 @@ _MOST = 512  # runs in one batch
 _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
 
 
-def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: int = 1) -> dict[str, int]:
+def run(spec: Sweep, out: Path | str, progress: Progress | None = None, *, workers: int = 1) -> dict[str, int]:
     """Makes or completes the store `out`; returns how many cells ended in which way, how many were computed now, and
     how many chunks were computed again because they were found damaged.
 
@@ -33,9 +34,10 @@ def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: in
     costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
     command line: all cores).
     """
-    plan = None if out.exists() else _plan(spec)  # mistakes show before anything is written
-    with alone(out):
-        return _run(spec, out, plan, progress, workers)
+    where = located(out)
+    plan = None if where.exists() else _plan(spec)  # mistakes show before anything is written
+    with alone(where):
+        return _run(spec, where, plan, progress, workers)
 
 
 def _plan(spec: Sweep) -> tuple[Any, ...]:
@@ -51,13 +53,13 @@ def _plan(spec: Sweep) -> tuple[Any, ...]:
 
 
 def _run(
-    spec: Sweep, out: Path, plan: tuple[Any, ...] | None, progress: Progress | None, workers: int
+    spec: Sweep, out: Place, plan: tuple[Any, ...] | None, progress: Progress | None, workers: int
 ) -> dict[str, int]:
     if plan is not None and not out.exists():
         Store.create(out, spec, *plan)
     store = Store(out)
     store.agrees(spec)
-    store.sweep_leftovers()
+    out.tidy()
     if lost := store.lost_axes():
         axes = {**spec.grid(), "record": _plan(spec)[3]}
         store.restore({name: axes[name] for name in lost})
@@ -99,9 +101,9 @@ class Checked(NamedTuple):
     damage: list[Damage]
 
 
-def check(spec: Sweep, out: Path) -> Checked:
+def check(spec: Sweep, out: Path | str) -> Checked:
     """Reads all that is finished in the store `out` and says what is damaged, by checksums; changes nothing."""
-    if not out.exists():
+    if not located(out).exists():
         raise InputError(f"{str(out)!r} is not a store of a sweep: there is nothing.")
     store, grid = Store(out), spec.grid()
     store.agrees(spec)
