@@ -167,8 +167,9 @@ class Remote(Place):
                 from fsspec.core import url_to_fs
 
                 self.files, self.root = url_to_fs(self.text, use_listings_cache=False)
-            except ImportError as error:
-                raise InputError(f"{url!r} needs more: pip install 'linnet[stores]' ({error}).") from None
+            except ImportError:
+                package = "gcsfs" if url.startswith("gs:") else "'linnet[stores]'"
+                raise InputError(f"{url!r} cannot be reached: pip install {package} first.") from None
         self._lost = ""
 
     def exists(self) -> bool:
@@ -302,7 +303,7 @@ class _Served(FsspecStore):
 
 def _sentence(text: str, done: str, error: Exception) -> InputError:
     words = refusal(error) if isinstance(error, OSError) else str(error) or type(error).__name__
-    return InputError(f"{text!r} cannot be {done}: {' '.join(words.split()).rstrip('.')}.")
+    return InputError(f"{text!r} cannot be {done}: {words[:1].lower()}{' '.join(words[1:].split()).rstrip('.')}.")
 
 
 def _written(own: str) -> bytes:

@@ -4,6 +4,7 @@ Every chunk of every array carries a checksum, and none is left out because it i
 lost on the disk is found, and what it belongs to is computed again.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,8 +52,10 @@ class Store:
         except (OSError, KeyError, ValueError, TypeError) as error:
             raise self.place.none() from error
         self.axes = sorted(name for name in dims if dims[name] == [name])
+        self.results = sorted(set(self.arrays) - {"status", *self.axes})
         self.damaged: list[tuple[Block, list[str]]] = []
         self.names = self.place.names()
+        self.part = (1, 1)
         with ThreadPoolExecutor(self.place.threads) as threads:
             for block, bad in zip(self.blocks(), threads.map(self._look, self.blocks()), strict=True):
                 if bad:
@@ -60,20 +63,19 @@ class Store:
 
     def _look(self, block: Block) -> list[str]:
         """Takes the status of a chunk; one that is done and cannot be read counts as missing, and is told."""
-        if self._name("status", block) not in self.names:
+        if self.name("status", block) not in self.names:
             return []
         found = self._values("status", block)
         if found is None:
             return ["status"]
         if not found.all():
             return []
-        results = sorted(set(self.arrays) - {"status", *self.axes})
-        bad = [name for name in results if self._values(name, block) is None]
+        bad = [name for name in self.results if self._values(name, block) is None]
         if not bad:
             self.status[block] = found
         return bad
 
-    def _name(self, name: str, block: Block) -> str:
+    def name(self, name: str, block: Block) -> str:
         """Under which name a chunk of an array is stored."""
         array = self.arrays[name]
         index = [part.start // chunk for part, chunk in zip(block, array.chunks, strict=False)]
@@ -82,7 +84,7 @@ class Store:
     def _values(self, name: str, block: Block) -> np.ndarray | None:
         """The values of an array in a chunk; None if it is damaged or lost."""
         # stores of old left out what is empty
-        if "checksum" in self.attributes and self._name(name, block) not in self.names:
+        if "checksum" in self.attributes and self.name(name, block) not in self.names:
             return None
         try:
             return np.asarray(self.arrays[name][block])
@@ -110,15 +112,35 @@ class Store:
             _build(building, spec, quantities, shapes, chunks, clock)
         return cls(out)
 
+    @classmethod
+    def there(cls, out: Path | str | Place) -> "Store":
+        """The store that must be there."""
+        where = located(out)
+        if not where.exists():
+            raise InputError(f"{where.text!r} is not a store of a sweep: there is nothing.")
+        return cls(where)
+
+    def spec(self) -> Sweep:
+        """The sweep that is stored here."""
+        fields = {name: value for name, value in self.identity.items() if name in Sweep.model_fields}
+        return Sweep.model_validate({**fields, "title": self.attributes.get("title", "")})
+
     def agrees(self, spec: Sweep) -> None:
         """Refuses a store that was made with other parameters."""
-        there, here = _flat(self.identity), _flat(json.loads(json.dumps(spec.identity())))
+        if differs := self.differs(json.loads(json.dumps(spec.identity()))):
+            field, there, here = differs
+            raise InputError(
+                f"{self.place.text!r} holds another sweep: {field} is {there!r} there and {here!r} here; give another "
+                "--out or delete it."
+            )
+
+    def differs(self, identity: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+        """The first field in which a sweep is another than this one, with its values there and here."""
+        there, here = _flat(self.identity), _flat(identity)
         for field in [*here, *there]:
             if there.get(field) != here.get(field):
-                raise InputError(
-                    f"{self.place.text!r} holds another sweep: {field} is {there.get(field)!r} there and "
-                    f"{here.get(field)!r} here; give another --out or delete it."
-                )
+                return field, there.get(field), here.get(field)
+        return None
 
     def blocks(self) -> Iterator[Block]:
         """All chunks."""
@@ -129,8 +151,10 @@ class Store:
             )
 
     def missing(self) -> Iterator[Block]:
-        """The chunks that are not done."""
-        return (block for block in self.blocks() if not self.status[block].all())
+        """The chunks that are not done, of those that are this driver's part."""
+        part, parts = self.part
+        mine = itertools.islice(self.blocks(), part - 1, None, parts)
+        return (block for block in mine if not self.status[block].all())
 
     def write(self, block: Block, values: Mapping[str, np.ndarray], code: np.ndarray, ended: np.ndarray) -> None:
         """Puts a finished chunk in place."""

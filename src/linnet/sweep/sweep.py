@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import lru_cache
 from pathlib import Path
@@ -25,19 +25,30 @@ _MOST = 512  # runs in one batch
 _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
 
 
-def run(spec: Sweep, out: Path | str, progress: Progress | None = None, *, workers: int = 1) -> dict[str, int]:
-    """Makes or completes the store `out`; returns how many cells ended in which way, how many were computed now, and
-    how many chunks were computed again because they were found damaged.
+def run(
+    spec: Sweep,
+    out: Path | str,
+    progress: Progress | None = None,
+    *,
+    workers: int = 1,
+    part: tuple[int, int] = (1, 1),
+) -> dict[str, int]:
+    """Makes or completes the store `out`, a folder or a URL (`s3://`, `gs://`, `memory://`, `file://`); returns how
+    many cells ended in which way, how many were computed now, and how many chunks were computed again because they
+    were found damaged.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
     chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
     costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
-    command line: all cores).
+    command line: all cores). With `part=(2, 3)` only the second third of the chunks is computed; `merge` joins stores
+    of different parts.
     """
+    if not 1 <= part[0] <= part[1]:
+        raise InputError(f"part = {part[0]}/{part[1]} is not allowed: it must be 1/N, 2/N ... or N/N.")
     where = located(out)
     plan = None if where.exists() else _plan(spec)  # mistakes show before anything is written
     with alone(where):
-        return _run(spec, where, plan, progress, workers)
+        return _run(spec, where, plan, progress, workers, part)
 
 
 def _plan(spec: Sweep) -> tuple[Any, ...]:
@@ -53,12 +64,18 @@ def _plan(spec: Sweep) -> tuple[Any, ...]:
 
 
 def _run(
-    spec: Sweep, out: Place, plan: tuple[Any, ...] | None, progress: Progress | None, workers: int
+    spec: Sweep,
+    out: Place,
+    plan: tuple[Any, ...] | None,
+    progress: Progress | None,
+    workers: int,
+    part: tuple[int, int],
 ) -> dict[str, int]:
     if plan is not None and not out.exists():
         Store.create(out, spec, *plan)
     store = Store(out)
     store.agrees(spec)
+    store.part = part
     out.tidy()
     if lost := store.lost_axes():
         axes = {**spec.grid(), "record": _plan(spec)[3]}
@@ -101,18 +118,29 @@ class Checked(NamedTuple):
     damage: list[Damage]
 
 
-def check(spec: Sweep, out: Path | str) -> Checked:
-    """Reads all that is finished in the store `out` and says what is damaged, by checksums; changes nothing."""
-    if not located(out).exists():
-        raise InputError(f"{str(out)!r} is not a store of a sweep: there is nothing.")
-    store, grid = Store(out), spec.grid()
-    store.agrees(spec)
-    whole = {name: [float(values[0]), float(values[-1])] for name, values in grid.items()}
-    damage = [Damage([name], whole) for name in store.lost_axes()]
-    for block, arrays in store.damaged:
-        parts = {name: values[part] for (name, values), part in zip(grid.items(), block, strict=True)}
-        damage.append(Damage(arrays, {name: [float(part[0]), float(part[-1])] for name, part in parts.items()}))
+def check(spec: Sweep | None, out: Path | str) -> Checked:
+    """Reads all that is finished in the store `out` and says what is damaged, by checksums; changes nothing. Without
+    `spec` the store itself says which sweep it holds.
+    """
+    store = Store.there(out)
+    if spec is not None:
+        store.agrees(spec)
+    grid = store.spec().grid()
+    damage = [Damage([name], cells(grid)) for name in store.lost_axes()]
+    damage += [Damage(arrays, cells(grid, block)) for block, arrays in store.damaged]
     return Checked(store.status.size, int(np.count_nonzero(store.status)), damage)
+
+
+def cells(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = None) -> dict[str, list[float]]:
+    """The range of each axis in a chunk, or in all."""
+    parts = block or (slice(None),) * len(grid)
+    found = {name: values[part] for (name, values), part in zip(grid.items(), parts, strict=True)}
+    return {name: [float(part[0]), float(part[-1])] for name, part in found.items()}
+
+
+def words(ranges: Mapping[str, list[float]]) -> str:
+    """Ranges of axes as a person says them."""
+    return ", ".join(f"{name} = {low:g}" + f" to {high:g}" * (low != high) for name, (low, high) in ranges.items())
 
 
 Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
