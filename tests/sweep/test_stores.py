@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -380,7 +382,7 @@ def test_stores_that_do_not_agree_are_not_merged(plain, memory, tmp_path):
     out = tmp_path / "out.zarr"
     for other, words in (
         (described(steps=99), "hold two sweeps: run.steps is 100 in the first and 99 in the second."),
-        (described(batch=4), "hold one sweep in different chunks: give both the same batch."),
+        (described(batch=4), "hold one sweep in different chunks: give both the same batch and chunks."),
     ):
         store = f"memory://{len(words)}.zarr"
         sweep.run(other, store)
@@ -428,3 +430,142 @@ def test_a_table_has_a_row_for_each_run(plain, tmp_path, monkeypatch):
         assert pandas.read_parquet(tmp_path / "s.parquet")["end"].tolist() == table["end"].tolist()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "it needs pyarrow" in one_sentence(sweep.export, plain, tmp_path / "t.parquet")
+
+
+def test_commands(memory, tmp_path, monkeypatch, capsys):
+    """What the options ask for, with as many places as that needs."""
+    from linnet import cli
+
+    def linnet(*arguments):
+        monkeypatch.setattr(sys, "argv", ["linnet", "sweep", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.guarded()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, " ".join(out.split()), " ".join(err.split())
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    (tmp_path / "s.toml").write_text(text())
+    for part in (1, 2):
+        assert linnet("s.toml", "--out", f"memory://{part}.zarr", "--part", f"{part}/2")[0] == 0
+    told = linnet("--merge", "memory://1.zarr", "memory://2.zarr", "--out", "memory://s.zarr")
+    assert told == (0, "memory://s.zarr: 12 of 12 runs, 6 from memory://1.zarr and 6 from memory://2.zarr.", "")
+    assert linnet("--check", "memory://s.zarr") == (0, "memory://s.zarr: 12 of 12 runs are there and whole.", "")
+    assert linnet("s.toml", "--out", "memory://s.zarr", "--check")[0] == 0
+    assert linnet("--export", "memory://s.zarr", "s.nc") == (0, "12 finished runs of memory://s.zarr into s.nc.", "")
+    memory.rm_file("/s.zarr/curve/1.0.0")
+    code, out, _ = linnet("--check", "memory://s.zarr", "--json")
+    assert code == 1
+    assert json.loads(out)["damage"] == [{"arrays": ["curve"], "cells": {"alpha": [0.5, 0.5], "lr": [0.01, 0.05]}}]
+    for arguments, words in (
+        (("s.toml",), "needs other arguments: SPEC --out STORE."),
+        (("--export", "memory://s.zarr"), "needs other arguments: --export STORE FILE."),
+        (("--merge", "memory://s.zarr", "--out", "x"), "needs other arguments: --merge FIRST SECOND --out STORE."),
+        (("--check", "--merge", "memory://s.zarr"), "--check and --merge are not allowed together: give one of them."),
+        (("s.toml", "--out", "x", "--part", "3/2"), "part = 3/2 is not allowed: it must be 1/N, 2/N ... or N/N."),
+        (("s.toml", "--out", "x", "--part", "half"), "--part half is not allowed"),
+    ):
+        code, _, err = linnet(*arguments)
+        assert code == 2
+        assert words in err
+    assert not (tmp_path / "x").exists()
+
+
+# Axes of names, and chunks for who reads ------------------------------------------------------------------------------
+
+NAMED = """
+chunks = "{chunks}"
+batch = 2
+[axes]
+seed = [0, 1]
+[axes.problem]
+made = {{ kind = "factorisation", target = [[2.0, 0.0], [0.0, 1.0]] }}
+read = {{ kind = "factorisation", target = {{ file = "target.csv" }} }}
+[axes.start]
+small = {{ kind = "gaussian", width = [3], variance = 0.01 }}
+eye = {{ kind = "i_gamma", gamma = 0.1 }}
+[axes.motion.descent]
+kind = "GradientDescent"
+lr = 0.1
+[axes.motion.Adam]
+kind = "Adam"
+lr = "0.01 * norm(target)"
+[run]
+steps = 20
+record = "every 5"
+[store]
+curve = "loss"
+values = "singular_values at end"
+"""
+
+
+def test_axes_hold_problems_starts_and_motions_by_name(tmp_path):
+    np.savetxt(tmp_path / "target.csv", [[3.0, 1.0], [0.0, 1.0]], delimiter=",")
+    spec = sweep.parse(NAMED.format(chunks="runs"), folder=tmp_path)
+    sweep.run(spec, tmp_path / "s.zarr")
+    sweep.export(tmp_path / "s.zarr", tmp_path / "s.nc")
+    data = xarray.open_zarr(tmp_path / "s.zarr").load()
+    with xarray.open_dataset(tmp_path / "s.nc", engine="scipy") as file:
+        assert file["motion"].values.tolist() == data["motion"].values.tolist() == ["descent", "Adam"]
+        np.testing.assert_array_equal(file["curve"], data["curve"])
+    for seed in (0, 1):
+        for name, target in {"made": [[2.0, 0.0], [0.0, 1.0]], "read": [[3.0, 1.0], [0.0, 1.0]]}.items():
+            problem = ln.factorisation(np.array(target))
+            starts = {"small": ln.gaussian(jax.random.key(seed), problem, (3,), 0.01), "eye": ln.i_gamma(problem, 0.1)}
+            motions = {"descent": ln.GradientDescent(0.1), "Adam": ln.Adam(0.01 * np.linalg.norm(target, 2))}
+            for start, motion in itertools.product(starts, motions):
+                run = ln.simulate(problem, starts[start], motions[motion], steps=20, record=ln.record.every(5))
+                cell = data["curve"].sel(seed=seed, problem=name, start=start, motion=motion)
+                np.testing.assert_allclose(cell, run["loss"], rtol=1e-9)
+    found = located(tmp_path / "s.zarr")
+    found.put("curve/1.1.0.0.0", b"damaged")
+    where = {"seed": [1, 1], "problem": ["read", "read"], "start": ["small", "small"], "motion": ["descent", "Adam"]}
+    assert sweep.check(spec, tmp_path / "s.zarr").damage == [(["curve"], where)]
+    np.savetxt(tmp_path / "target.csv", [[3.0, 1.0], [0.0, 2.0]], delimiter=",")
+    assert "holds another sweep: files" in one_sentence(sweep.run, spec, tmp_path / "s.zarr")
+
+
+def test_records_in_chunks_of_their_own(tmp_path, memory):
+    """The same numbers in other chunks; a lost record is found."""
+    np.savetxt(tmp_path / "target.csv", np.eye(2), delimiter=",")
+    data = {}
+    for chunks in ("runs", "records"):
+        url = f"memory://{chunks}.zarr"
+        spec = sweep.parse(NAMED.format(chunks=chunks), folder=tmp_path)
+        sweep.run(spec, url)
+        opened = xarray.open_zarr(url)
+        assert opened["curve"].encoding["chunks"] == (1, 1, 1, 2, 5 if chunks == "runs" else 1)
+        data[chunks] = opened.load()
+    xarray.testing.assert_equal(data["runs"], data["records"])
+    before = contents(url)
+    memory.rm_file("/records.zarr/curve/0.1.0.0.3")
+    assert sweep.check(None, url).finished == 14
+    assert sweep.run(spec, url)["computed"] == 2
+    assert contents(url) == before
+    assert "different chunks" in one_sentence(sweep.merge, url, "memory://runs.zarr", "memory://both.zarr")
+    assert sweep.merge(url, url, "memory://both.zarr").finished == 16
+    assert contents("memory://both.zarr") == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[axes.motion.Adam]", "[axes.how.Adam]", "the axis how has tables: only problem, start, motion may have them"),
+        ("[run]", "[motion]\nkind = 'Adam'\n[run]", "motion is given twice: as a table and as an axis"),
+        ("[axes.problem]", "[problem.other]", "problem.kind is missing"),
+        ('kind = "Adam"', "", "axes.motion.kind is missing"),
+        ('kind = "Adam"', 'kind = "Adan"', "motion.kind = 'Adan' is not allowed"),
+        ("width = [3]", "width = 3", "Adam does not treat all neurons alike"),
+        ("[[2.0, 0.0], [0.0, 1.0]]", "[[2.0]]", "store.values has shape (1,) in some cells and not in others"),
+        ('chunks = "runs"', 'chunks = "steps"', "chunks = 'steps' is not allowed"),
+    ],
+)
+def test_mistakes_in_axes_of_names_are_one_sentence(old, new, words, tmp_path):
+    np.savetxt(tmp_path / "target.csv", np.eye(2), delimiter=",")
+    described = NAMED.format(chunks="runs")
+    assert old in described
+    said = one_sentence(
+        lambda: sweep.run(sweep.parse(described.replace(old, new), folder=tmp_path), tmp_path / "s.zarr")
+    )
+    assert words in said
+    assert not (tmp_path / "s.zarr").exists()

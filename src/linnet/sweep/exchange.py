@@ -58,7 +58,7 @@ def _agree(one: Store, other: Store) -> None:
     if {name: _layout(array) for name, array in one.arrays.items()} != {
         name: _layout(array) for name, array in other.arrays.items()
     }:
-        raise InputError(f"{pair} hold one sweep in different chunks: give both the same batch.")
+        raise InputError(f"{pair} hold one sweep in different chunks: give both the same batch and chunks.")
 
 
 def _layout(array: Any) -> tuple[Any, ...]:
@@ -82,18 +82,16 @@ def _begin(where: Place, stores: list[Store]) -> None:
 def _copy(made: Store, sources: list[Store], block: Block) -> None:
     """One chunk of all arrays, its status last; what is there already is compared."""
     done = bool(made.status[block].all())
-    names = {array: made.name(array, block) for array in (*made.results, "status")}
-    found = {array: [store.place.read(names[array]) for store in (*sources, *[made] * done)] for array in names}
-    for array, copies in found.items():
+    names = [name for array in (*made.results, "status") for name in made.stored(array, block)]
+    found = {name: [store.place.read(name) for store in (*sources, *[made] * done)] for name in names}
+    for name, copies in found.items():
         if len(set(copies)) > 1:
-            there = words(cells(made.spec().grid(), block))
-            raise InputError(
-                f"{array} at {there} is not the same in all stores that have it: nothing of it was merged."
-            )
+            where = f"{name.partition('/')[0]} at {words(cells(made.spec().grid(), block))}"
+            raise InputError(f"{where} is not the same in all stores that have it: nothing of it was merged.")
     if not done:
-        for array, (data, *_) in found.items():
+        for name, (data, *_) in found.items():
             made.place.ours()
-            made.place.put(names[array], data or b"")
+            made.place.put(name, data or b"")
         made.status[block] = sources[0].status[block]
 
 

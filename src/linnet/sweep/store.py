@@ -63,7 +63,7 @@ class Store:
 
     def _look(self, block: Block) -> list[str]:
         """Takes the status of a chunk; one that is done and cannot be read counts as missing, and is told."""
-        if self.name("status", block) not in self.names:
+        if not self.names.issuperset(self.stored("status", block)):
             return []
         found = self._values("status", block)
         if found is None:
@@ -75,16 +75,17 @@ class Store:
             self.status[block] = found
         return bad
 
-    def name(self, name: str, block: Block) -> str:
-        """Under which name a chunk of an array is stored."""
+    def stored(self, name: str, block: Block) -> list[str]:
+        """Under which names an array is stored in a chunk of the grid."""
         array = self.arrays[name]
-        index = [part.start // chunk for part, chunk in zip(block, array.chunks, strict=False)]
-        return f"{name}/{'.'.join(map(str, index + [0] * (array.ndim - len(index))))}"
+        lead = [[part.start // chunk] for part, chunk in zip(block, array.chunks, strict=False)]
+        inner = [range(max(1, -(-n // c))) for n, c in zip(array.shape, array.chunks, strict=True)][len(lead) :]
+        return [f"{name}/{'.'.join(map(str, index))}" for index in itertools.product(*lead, *inner)]
 
     def _values(self, name: str, block: Block) -> np.ndarray | None:
         """The values of an array in a chunk; None if it is damaged or lost."""
         # stores of old left out what is empty
-        if "checksum" in self.attributes and self.name(name, block) not in self.names:
+        if "checksum" in self.attributes and not self.names.issuperset(self.stored(name, block)):
             return None
         try:
             return np.asarray(self.arrays[name][block])
@@ -213,7 +214,8 @@ def _build(
         )
 
     for name, values in grid.items():
-        make(name, values.shape, values.shape, "f8", np.nan, [name])[...] = values
+        fill = np.nan if values.dtype.kind == "f" else None
+        make(name, values.shape, values.shape, values.dtype, fill, [name])[...] = values
     if clock is not None:
         words = "Step of the record" if spec.run.time is None else "Time of the record"
         make("record", clock.shape, clock.shape, "f8", np.nan, ["record"], long_name=words)[...] = clock
@@ -223,8 +225,10 @@ def _build(
     for q in quantities:
         inner, dtype = shapes[q.name]
         fill = np.nan if dtype.kind == "f" else None
-        names = [*lead, *_dims(q, inner)]
-        make(q.name, shape + inner, chunks + tuple(max(1, n) for n in inner), dtype, fill, names, long_name=q.text)
+        names = _dims(q, inner)
+        apart = spec.chunks == "records"  # for who reads one record of all runs, rather than all records of one
+        sizes = tuple(1 if apart and dim == "record" else max(1, n) for dim, n in zip(names, inner, strict=True))
+        make(q.name, shape + inner, chunks + sizes, dtype, fill, [*lead, *names], long_name=q.text)
     zarr.consolidate_metadata(building, zarr_format=2)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
@@ -58,9 +58,27 @@ def _plan(spec: Sweep) -> tuple[Any, ...]:
     sizes = tuple(map(len, spec.grid().values()))
     _check.fits("axes", " x ".join(map(str, sizes)), 2 * math.prod(sizes), "a grid of so many runs")
     chunks, shapes = _chunks(sizes, spec.batch or _batch(first)), runner.shapes(first)
+    _try_names(spec, builder, runner, shapes)
     each = sum(math.prod(shape) for shape, _ in shapes.values())
     _check.fits("batch", math.prod(chunks), 3 * each * math.prod(chunks), f"{each:,} numbers of each run")
     return builder.quantities, shapes, chunks, runner.clock(first) if runner.series else None
+
+
+def _try_names(spec: Sweep, builder: Builder, runner: Runner, shapes: dict[str, Any]) -> None:
+    """Every combination of named problems, starts and motions, without running any; equal programs once."""
+    places = [range(len(axis)) if isinstance(axis, dict) else range(1) for axis in spec.axes.values()]
+    sizes, tried = tuple(map(len, spec.grid().values())), set()
+    for index in itertools.product(*places) if any(len(names) > 1 for names in places) else ():
+        cell = builder.cell(_points(spec, np.array([np.ravel_multi_index(index, sizes)]))[0])
+        if cell.signature() not in tried:
+            tried.add(cell.signature())
+            for name, (shape, _) in runner.shapes(cell).items():
+                if shape != shapes[name][0]:
+                    _varies(name, shapes[name][0])
+
+
+def _varies(name: str, shape: tuple[int, ...]) -> NoReturn:
+    raise InputError(f"store.{name} has shape {shape} in some cells and not in others: it must not vary.")
 
 
 def _run(
@@ -107,7 +125,7 @@ class Damage(NamedTuple):
     """Arrays of a store that cannot be read in some cells: the range of each axis; all cells for an axis itself."""
 
     arrays: list[str]
-    cells: dict[str, list[float]]
+    cells: dict[str, list[Any]]
 
 
 class Checked(NamedTuple):
@@ -131,16 +149,17 @@ def check(spec: Sweep | None, out: Path | str) -> Checked:
     return Checked(store.status.size, int(np.count_nonzero(store.status)), damage)
 
 
-def cells(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = None) -> dict[str, list[float]]:
+def cells(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = None) -> dict[str, list[Any]]:
     """The range of each axis in a chunk, or in all."""
     parts = block or (slice(None),) * len(grid)
     found = {name: values[part] for (name, values), part in zip(grid.items(), parts, strict=True)}
-    return {name: [float(part[0]), float(part[-1])] for name, part in found.items()}
+    return {name: [part[0].item(), part[-1].item()] for name, part in found.items()}
 
 
-def words(ranges: Mapping[str, list[float]]) -> str:
+def words(ranges: Mapping[str, list[Any]]) -> str:
     """Ranges of axes as a person says them."""
-    return ", ".join(f"{name} = {low:g}" + f" to {high:g}" * (low != high) for name, (low, high) in ranges.items())
+    told = {name: [x if isinstance(x, str) else f"{x:g}" for x in ends] for name, ends in ranges.items()}
+    return ", ".join(f"{name} = {' to '.join(dict.fromkeys(ends))}" for name, ends in told.items())
 
 
 Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
@@ -188,12 +207,12 @@ def _prepared(text: str) -> tuple[Sweep, Builder, Runner]:
     return spec, builder, Runner(spec, builder.quantities)
 
 
-def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, float]]:
-    """The numbers on the axes of the cells chosen, which are counted with the last axis first."""
+def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, Any]]:
+    """The numbers and names on the axes of the cells chosen, which are counted with the last axis first."""
     grid = spec.grid()
     indices = np.unravel_index(chosen, tuple(map(len, grid.values())))
     columns = [values[index] for values, index in zip(grid.values(), indices, strict=True)]
-    return [dict(zip(grid, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
+    return [{name: value.item() for name, value in zip(grid, row, strict=True)} for row in zip(*columns, strict=True)]
 
 
 def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> Results:
@@ -219,7 +238,7 @@ def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> 
     for name, value in found[0][0].items():
         shapes = {cell[0][name].shape for cell in found}
         if len(shapes) > 1:
-            raise InputError(f"store.{name} has shape {value.shape} in some cells and not in others: it must not vary.")
+            _varies(name, value.shape)
     values = {name: np.stack([cell[0][name] for cell in found]) for name in found[0][0]}
     return values, np.array([cell[1] for cell in found]), np.array([cell[2] for cell in found])
 
