@@ -170,6 +170,32 @@ def test_a_killed_driver_leaves_a_store_in_s3_that_the_same_command_finishes(s3,
     assert left.items() <= done.items()
 
 
+@pytest.mark.slow
+def test_many_kills_and_a_second_driver_change_no_byte_in_s3(s3, tmp_path, started):
+    """Ten drivers are killed at different moments, from the first object on; one that comes while another is at work is
+    refused, and hinders nobody.
+    """
+    file = tmp_path / "s.toml"
+    file.write_text(text(batch=1))
+    straight = tmp_path / "straight.zarr"
+    sweep.run(sweep.read(file), straight)
+    there = located(s3)
+    counts = []
+    for _ in range(10):
+        goal = len(there.names()) + (1, 9, 4)[len(counts) % 3]
+        child = started("sweep", file, "--out", s3)
+        child.until(lambda goal=goal: len(there.names()) >= goal)
+        child.process.send_signal(signal.SIGSTOP)
+        assert "is being written by another process" in one_sentence(sweep.run, sweep.read(file), s3)
+        child.process.send_signal(signal.SIGKILL)
+        child.process.wait()
+        counts.append(sum("status/" in name for name in there.names()))
+    assert counts == sorted(counts)
+    assert counts[-1] < 2 + 12  # and .zarray, .zattrs: something is left to do
+    sweep.run(sweep.read(file), s3)
+    assert contents(s3) == contents(straight)
+
+
 def one_sentence(function, *arguments, **options):
     with pytest.raises(ln.InputError) as error:
         function(*arguments, **options)

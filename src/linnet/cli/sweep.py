@@ -12,7 +12,7 @@ from linnet import sweep
 from linnet._check import InputError
 from linnet._pool import cores
 from linnet.cli.bar import bar
-from linnet.sweep.sweep import words
+from linnet.sweep.sweep import place
 
 
 def chosen(
@@ -70,7 +70,7 @@ def checked(spec: Path | None, out: str, *, quiet: bool) -> dict[str, Any]:
     found = sweep.check(None if spec is None else sweep.read(spec), out)
     console = Console(quiet=quiet)
     for part in found.damage:
-        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {words(part.cells)}", highlight=False)
+        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {place(part.cells)}", highlight=False)
     missing = found.cells - found.finished
     console.print(f"{out}: {found.finished} of {found.cells} runs are there and whole.", highlight=False)
     if missing or found.damage:

@@ -10,7 +10,7 @@ from linnet._check import InputError
 from linnet._files import hushed, placed
 from linnet.sweep.place import Place, located
 from linnet.sweep.store import Block, Store
-from linnet.sweep.sweep import cells, words
+from linnet.sweep.sweep import place, ranges
 
 SUFFIXES = (".nc", ".parquet")
 
@@ -86,7 +86,7 @@ def _copy(made: Store, sources: list[Store], block: Block) -> None:
     found = {name: [store.place.read(name) for store in (*sources, *[made] * done)] for name in names}
     for name, copies in found.items():
         if len(set(copies)) > 1:
-            where = f"{name.partition('/')[0]} at {words(cells(made.spec().grid(), block))}"
+            where = f"{name.partition('/')[0]} at {place(ranges(made.spec().grid(), block))}"
             raise InputError(f"{where} is not the same in all stores that have it: nothing of it was merged.")
     if not done:
         for name, (data, *_) in found.items():

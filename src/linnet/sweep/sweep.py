@@ -40,8 +40,8 @@ def run(
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
     chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
     costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
-    command line: all cores). With `part=(2, 3)` only the second third of the chunks is computed; `merge` joins stores
-    of different parts.
+    command line: all cores). With `part=(2, 3)` every third chunk is computed, from the second on; `merge` joins
+    stores of different parts.
     """
     if not 1 <= part[0] <= part[1]:
         raise InputError(f"part = {part[0]}/{part[1]} is not allowed: it must be 1/N, 2/N ... or N/N.")
@@ -144,21 +144,21 @@ def check(spec: Sweep | None, out: Path | str) -> Checked:
     if spec is not None:
         store.agrees(spec)
     grid = store.spec().grid()
-    damage = [Damage([name], cells(grid)) for name in store.lost_axes()]
-    damage += [Damage(arrays, cells(grid, block)) for block, arrays in store.damaged]
+    damage = [Damage([name], ranges(grid)) for name in store.lost_axes()]
+    damage += [Damage(arrays, ranges(grid, block)) for block, arrays in store.damaged]
     return Checked(store.status.size, int(np.count_nonzero(store.status)), damage)
 
 
-def cells(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = None) -> dict[str, list[Any]]:
+def ranges(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = None) -> dict[str, list[Any]]:
     """The range of each axis in a chunk, or in all."""
     parts = block or (slice(None),) * len(grid)
     found = {name: values[part] for (name, values), part in zip(grid.items(), parts, strict=True)}
     return {name: [part[0].item(), part[-1].item()] for name, part in found.items()}
 
 
-def words(ranges: Mapping[str, list[Any]]) -> str:
-    """Ranges of axes as a person says them."""
-    told = {name: [x if isinstance(x, str) else f"{x:g}" for x in ends] for name, ends in ranges.items()}
+def place(cells: Mapping[str, list[Any]]) -> str:
+    """Such ranges in words."""
+    told = {name: [x if isinstance(x, str) else f"{x:g}" for x in ends] for name, ends in cells.items()}
     return ", ".join(f"{name} = {' to '.join(dict.fromkeys(ends))}" for name, ends in told.items())
 
 
