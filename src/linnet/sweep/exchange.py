@@ -83,15 +83,15 @@ def _copy(made: Store, sources: list[Store], block: Block) -> None:
     """One chunk of all arrays, its status last; what is there already is compared."""
     done = bool(made.status[block].all())
     names = [name for array in (*made.results, "status") for name in made.stored(array, block)]
-    found = {name: [store.place.read(name) for store in (*sources, *[made] * done)] for name in names}
+    found = {name: [store.place.read(name) or b"" for store in (*sources, *[made] * done)] for name in names}
     for name, copies in found.items():
-        if len(set(copies)) > 1:
+        if len(set(copies)) > 1 or b"" in copies:  # which went away meanwhile
             where = f"{name.partition('/')[0]} at {place(ranges(made.spec().grid(), block))}"
             raise InputError(f"{where} is not the same in all stores that have it: nothing of it was merged.")
     if not done:
         for name, (data, *_) in found.items():
             made.place.ours()
-            made.place.put(name, data or b"")
+            made.place.put(name, data)
         made.status[block] = sources[0].status[block]
 
 

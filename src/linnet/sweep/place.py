@@ -114,8 +114,10 @@ class Folder(Place):
     def read(self, name: str) -> bytes | None:
         try:
             return (self.path / name).read_bytes()
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _sentence(self.text, "read", error) from None
 
     def put(self, name: str, data: bytes) -> None:
         with placed(self.path / name) as partial:
