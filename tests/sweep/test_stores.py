@@ -259,7 +259,7 @@ def test_a_full_object_store_loses_nothing(after, plain, memory, monkeypatch):
     written = []
 
     def full(self, path, data, **more):
-        if len(written) == after:
+        if len(written) >= after:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         written.append(path)
         return put(self, path, data, **more)
@@ -402,6 +402,23 @@ def test_two_halves_become_the_whole(plain, memory, tmp_path):
     assert contents(tmp_path / "s.zarr") == contents(plain)
     assert sweep.merge(plain, second, first) == (12, 12, 12, 0)  # into one that is there
     assert contents(first) == contents(plain)
+
+
+@pytest.mark.parametrize("after", [0, 3, 14, 20, 40])
+def test_a_merge_that_fails_goes_on(after, plain, memory, monkeypatch):
+    put, written = Remote.put, []
+
+    def full(self, name, data):
+        if len(written) >= after:
+            raise ln.InputError("full")
+        written.append(name)
+        put(self, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "put", full)
+        assert one_sentence(sweep.merge, plain, plain, "memory://s.zarr") == "full"
+    assert sweep.merge(plain, plain, "memory://s.zarr").finished == 12
+    assert contents("memory://s.zarr") == contents(plain)
 
 
 def test_stores_that_do_not_agree_are_not_merged(plain, memory, tmp_path):

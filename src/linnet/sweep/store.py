@@ -7,7 +7,7 @@ lost on the disk is found, and what it belongs to is computed again.
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,10 @@ class Store:
         self.damaged: list[tuple[Block, list[str]]] = []
         self.names = self.place.names()
         self.part = (1, 1)
-        with ThreadPoolExecutor(self.place.threads) as threads:
-            for block, bad in zip(self.blocks(), threads.map(self._look, self.blocks()), strict=True):
-                if bad:
-                    self.damaged.append((block, bad))
+        self.threads = ThreadPoolExecutor(self.place.threads)  # which wait for the place
+        for block, bad in zip(self.blocks(), self.threads.map(self._look, self.blocks()), strict=True):
+            if bad:
+                self.damaged.append((block, bad))
 
     def _look(self, block: Block) -> list[str]:
         """Takes the status of a chunk; one that is done and cannot be read counts as missing, and is told."""
@@ -159,14 +159,16 @@ class Store:
 
     def write(self, block: Block, values: Mapping[str, np.ndarray], code: np.ndarray, ended: np.ndarray) -> None:
         """Puts a finished chunk in place."""
-        for name, value in {**values, "ended": ended}.items():
-            array, lead = self.arrays[name], len(self.chunks)
-            here, there = value.shape[lead:], array.shape[lead:]
+        results = {**values, "ended": ended}
+        for name, value in results.items():
+            here, there = value.shape[len(self.chunks) :], self.arrays[name].shape[len(self.chunks) :]
             if here != there:
                 raise InputError(
                     f"store.{name} has shape {here} in some cells and {there} in others: it must not vary."
                 )
-            self._put(array, block, value)
+        wait(written := [self.threads.submit(self._put, self.arrays[name], block, results[name]) for name in results])
+        for future in written:
+            future.result()
         self._put(self.arrays["status"], block, (code + 1).astype(np.int8))
         self.status[block] = code + 1
 
