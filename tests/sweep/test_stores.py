@@ -305,6 +305,9 @@ def test_what_is_not_a_store_is_left_alone(memory):
     assert "is not a store of a sweep" in one_sentence(sweep.run, described(steps=99), "memory://t.zarr")
     assert contents("memory://t.zarr") == before
     assert sweep.run(described(), "memory://t.zarr")["computed"] == 0
+    for name in (".zattrs", ".zmetadata"):  # whose description nobody understands
+        memory.pipe_file(f"/t.zarr/{name}", memory.cat_file(f"/t.zarr/{name}").replace(b"axes", b"axis"))
+    assert "is not a store of a sweep" in one_sentence(sweep.check, None, "memory://t.zarr")
 
 
 # Two drivers ----------------------------------------------------------------------------------------------------------
@@ -505,6 +508,7 @@ def test_commands(memory, tmp_path, monkeypatch, capsys):
         (("--export", "memory://s.zarr"), "needs other arguments: --export STORE FILE."),
         (("--merge", "memory://s.zarr", "--out", "x"), "needs other arguments: --merge FIRST SECOND --out STORE."),
         (("--check", "--merge", "memory://s.zarr"), "--check and --merge are not allowed together: give one of them."),
+        (("--check", "memory://s.zarr", "--part", "1/2"), "--check and --part are not allowed together"),
         (("s.toml", "--out", "x", "--part", "3/2"), "part = 3/2 is not allowed: it must be 1/N, 2/N ... or N/N."),
         (("s.toml", "--out", "x", "--part", "half"), "--part half is not allowed"),
     ):

@@ -19,7 +19,8 @@ def chosen(
     places: list[str], out: str | None, part: str, *, check: bool, export: bool, merge: bool, quiet: bool
 ) -> dict[str, Any]:
     """What the options ask for, with as many places as that needs."""
-    asked = [name for name, given in (("--check", check), ("--export", export), ("--merge", merge)) if given]
+    options = {"--check": check, "--export": export, "--merge": merge, "--part": part != "1/1"}
+    asked = [name for name, given in options.items() if given]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} are not allowed together: give one of them.")
     if check and out is None and len(places) == 1:

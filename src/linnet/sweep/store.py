@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 from numcodecs import CRC32
+from pydantic import ValidationError
 
 from linnet._check import InputError
 from linnet._files import hushed, writing
@@ -124,7 +125,10 @@ class Store:
     def spec(self) -> Sweep:
         """The sweep that is stored here."""
         fields = {name: value for name, value in self.identity.items() if name in Sweep.model_fields}
-        return Sweep.model_validate({**fields, "title": self.attributes.get("title", "")})
+        try:
+            return Sweep.model_validate({**fields, "title": self.attributes.get("title", "")})
+        except ValidationError:
+            raise self.place.none() from None
 
     def agrees(self, spec: Sweep) -> None:
         """Refuses a store that was made with other parameters."""
