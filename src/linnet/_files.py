@@ -46,7 +46,7 @@ def placed(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path | str) -> Iterator[None]:
     """What the disk refuses inside is one sentence with the path."""
     try:
         yield

@@ -242,10 +242,26 @@ def reproduce(
 
 @app.command()
 def sweep(
-    spec: Annotated[Path, typer.Argument(help="A TOML file: problem, start, motion, axes, what to store.")],
-    out: Annotated[Path, typer.Option(help="The zarr store to make or to complete.")],
+    places: Annotated[
+        list[str],
+        typer.Argument(metavar="SPEC", help="A TOML file: problem, start, motion, axes, what to store."),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="The zarr store to make or to complete: a folder, s3://..., gs://... or file://..."),
+    ] = None,
+    part: Annotated[str, typer.Option(help="Compute this part of the chunks only, such as 2/3.")] = "1/1",
     check: Annotated[
-        bool, typer.Option("--check", help="Compute nothing, say what is damaged in the store; exit with 1 if any is.")
+        bool,
+        typer.Option(
+            "--check", help="Compute nothing, say what is damaged in the store (--check STORE); exit with 1 if any is."
+        ),
+    ] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Write a store to one file: --export STORE runs.nc, or runs.parquet.")
+    ] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Make one store of two of the same grid: --merge FIRST SECOND --out STORE.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -256,7 +272,7 @@ def sweep(
     """
     from linnet.cli import sweep as command
 
-    result = (command.check if check else command.run)(spec, out, quiet=as_json)
+    result = command.chosen(places, out, part, check=check, export=export, merge=merge, quiet=as_json)
     _tell(result, as_json)
     raise typer.Exit(int(bool(result.get("damage"))))
 

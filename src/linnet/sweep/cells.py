@@ -153,13 +153,13 @@ class Builder:
             self._problems[mark] = make()
         return self._problems[mark]
 
-    def cell(self, point: Mapping[str, float]) -> Cell:
+    def cell(self, point: Mapping[str, Any]) -> Cell:
         """The run at a point of the grid."""
         names = _Names(self, point)
         spec = self.spec
         key = names.key
         problem, state = names.problem(), names.state()
-        motion = names.build("motion", spec.motion, MOTIONS, {"problem": problem})
+        motion = names.build("motion", spec.part("motion", point), MOTIONS, {"problem": problem})
         stop = None if spec.run.stop is None else names.build("run.stop", spec.run.stop, STOPS, {})
         if spec.shadow is not None:
             state = Pair(state, names.shadow(state))
@@ -181,9 +181,10 @@ class Builder:
 class _Names:
     """The names that expressions may use in one cell, computed when asked for."""
 
-    def __init__(self, builder: Builder, point: Mapping[str, float]):
+    def __init__(self, builder: Builder, point: Mapping[str, Any]):
         self.builder, self.point = builder, point
-        self.known: dict[str, Any] = dict(point)
+        self.known: dict[str, Any] = {name: value for name, value in point.items() if not isinstance(value, str)}
+        self.numbers = tuple(self.known)
         self.asked: list[str] = []
         self.functions: dict[str, Callable[..., Any]] = {
             **FUNCTIONS,
@@ -206,9 +207,9 @@ class _Names:
         elif name == "start":
             self.known[name] = self.state().matrix
         elif name == "lr":
-            self.known[name] = self.number("motion.lr", self.builder.spec.motion.arguments.get("lr", "lr"))
+            self.known[name] = self.number("motion.lr", self.part("motion").arguments.get("lr", "lr"))
         else:
-            names = [*self.point, *self.builder.spec.let, "truth", "target", "start", "lr"]
+            names = [*self.numbers, *self.builder.spec.let, "truth", "target", "start", "lr"]
             raise InputError(f"{name} is not known: expressions may use {', '.join(names)}.")
         self.asked.pop()
         return self.known[name]
@@ -234,9 +235,13 @@ class _Names:
             raise InputError(f"seed = {seed:g} is not allowed: seeds are whole numbers from 0 to 2^63 - 1.")
         return jax.random.key(int(seed))
 
+    def part(self, name: str) -> Any:
+        """The table of this cell."""
+        return self.builder.spec.part(name, self.point)
+
     def problem(self) -> Problem:
         if "problem" not in self.known:
-            call = self.builder.spec.problem
+            call = self.part("problem")
             arguments = {name: self.argument(f"problem.{name}", value) for name, value in call.arguments.items()}
             mark = (call.kind, *(f"{name} {_mark(value)}" for name, value in arguments.items()), self.known.get("seed"))
             self.known["problem"] = self.builder.problem(mark, lambda: self.build("problem", call, PROBLEMS, {}))
@@ -244,8 +249,7 @@ class _Names:
 
     def state(self) -> State:
         if "state" not in self.known:
-            spec = self.builder.spec.start
-            self.known["state"] = self.build("start", spec, STARTS, {"problem": self.problem()})
+            self.known["state"] = self.build("start", self.part("start"), STARTS, {"problem": self.problem()})
         return self.known["state"]
 
     def shadow(self, state: State) -> State:
@@ -306,8 +310,8 @@ def _mark(value: Any) -> str:
     return f"{value.shape} {value.tobytes().hex()}" if isinstance(value, np.ndarray) else repr(value)
 
 
-def _place(point: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} = {value:g}" for name, value in point.items())
+def _place(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value if isinstance(value, str) else f'{value:g}'}" for name, value in point.items())
 
 
 def _file(field: str, value: Mapping[str, Any]) -> np.ndarray:

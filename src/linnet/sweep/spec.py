@@ -2,12 +2,13 @@
 
 import hashlib
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from linnet._check import InputError
 from linnet._part import Part, sentence
@@ -15,6 +16,7 @@ from linnet._part import Part, sentence
 Value = bool | int | float | str
 # names of the store itself, of what expressions know, and of the observables' axes
 RESERVED = ("status", "ended", "record", "problem", "state", "start", "truth", "target")
+PARTS = ("problem", "start", "motion")  # tables that an axis may hold several of, by name
 DIMENSIONS = ("mode", "layer", "lower_layer", "input", "output", "record")
 
 
@@ -50,6 +52,21 @@ class Call(BaseModel):
         return dict(self.model_extra or {})
 
 
+def _kind(axis: Any) -> str:
+    """Which of the three an axis is: numbers in a list, named tables, or numbers by their ends."""
+    if isinstance(axis, list):
+        return "Numbers"
+    named = isinstance(axis, dict) and axis and all(isinstance(value, dict | Call) for value in axis.values())
+    return "Named" if named else "Axis"
+
+
+# the tags tell which was meant, so that mistakes are about that one
+AnyAxis = Annotated[
+    Annotated[Axis, Tag("Axis")] | Annotated[list[float], Tag("Numbers")] | Annotated[dict[str, Call], Tag("Named")],
+    Discriminator(_kind),
+]
+
+
 class Run(Part):
     """How long, when to look, when to stop."""
 
@@ -67,19 +84,22 @@ class Run(Part):
 
 
 class Sweep(Part):
-    """A grid of runs: every combination of the values on the axes."""
+    """A grid of runs: every combination of the values on the axes, which are numbers, or problems, starts and motions
+    by name.
+    """
 
     title: str = ""
     seed: int = Field(default=0, ge=0, lt=2**63)
     let: dict[str, Value] = Field(default_factory=dict)
-    axes: dict[str, Axis | list[float]] = Field(min_length=1)
-    problem: Call
-    start: Call
+    axes: dict[str, AnyAxis] = Field(min_length=1)
+    problem: Call | None = None
+    start: Call | None = None
     shadow: Call | None = None
-    motion: Call
+    motion: Call | None = None
     run: Run
     store: dict[str, str] = Field(min_length=1)
     batch: int | None = Field(default=None, ge=1)
+    chunks: Literal["runs", "records"] = "runs"
 
     @field_validator("let")
     @classmethod
@@ -91,12 +111,15 @@ class Sweep(Part):
 
     @field_validator("axes")
     @classmethod
-    def _finite(cls, axes: dict[str, Axis | list[float]]) -> dict[str, Axis | list[float]]:
+    def _finite(cls, axes: dict[str, AnyAxis]) -> dict[str, AnyAxis]:
         for name, axis in axes.items():
             values = _values(axis)
             if not name.isidentifier():
                 raise ValueError(f"the axis {name!r} needs a name of letters, digits and underscores")
-            if not len(values) or not np.all(np.isfinite(values)) or len(np.unique(values)) != len(values):
+            if isinstance(axis, dict):
+                if name not in PARTS:
+                    raise ValueError(f"the axis {name} has tables: only {', '.join(PARTS)} may have them")
+            elif not len(values) or not np.all(np.isfinite(values)) or len(np.unique(values)) != len(values):
                 raise ValueError(f"the axis {name} needs finite numbers, each once")
         return axes
 
@@ -105,9 +128,13 @@ class Sweep(Part):
         for name in self.let:
             if name in self.axes or name in ("seed", *RESERVED):
                 raise ValueError(f"let.{name} is not a free name")
-        for name in self.axes:
-            if name in RESERVED or name in DIMENSIONS:
+        for name, axis in self.axes.items():
+            if (name in RESERVED and not isinstance(axis, dict)) or name in DIMENSIONS:
                 raise ValueError(f"the axis {name} is not a free name")
+        for name in PARTS:
+            named = isinstance(self.axes.get(name), dict)
+            if named == (getattr(self, name) is not None):
+                raise ValueError(f"{name} is given twice: as a table and as an axis" if named else f"{name} is missing")
         for name in self.store:
             if name in self.axes or name in RESERVED or name in DIMENSIONS or not name.isidentifier():
                 raise ValueError(f"store.{name} is not a free name of letters, digits and underscores")
@@ -117,15 +144,22 @@ class Sweep(Part):
         """The values along each axis, in the order written."""
         return {name: _values(axis) for name, axis in self.axes.items()}
 
+    def part(self, name: str, point: Mapping[str, Any]) -> Call:
+        """The problem, the start or the motion at a point of the grid."""
+        axis = self.axes.get(name)
+        return axis[point[name]] if isinstance(axis, dict) else getattr(self, name)
+
     def identity(self) -> dict[str, Any]:
-        """What decides the results: all but the title and the batch, the contents of the files named, the versions."""
-        out = self.model_dump(exclude={"title", "batch"}, exclude_none=True)
+        """What decides the results: all but the title and the chunks, the contents of the files named, the versions."""
+        out = self.model_dump(exclude={"title", "batch", "chunks"}, exclude_none=True)
         out["versions"] = {name: version(name) for name in ("linnet", "jax", "numpy")}
         files = {path: _digest(path) for path in _files(out)}
         return {**out, "files": files} if files else out
 
 
-def _values(axis: Axis | list[float]) -> np.ndarray:
+def _values(axis: Axis | list[float] | dict[str, Call]) -> np.ndarray:
+    if isinstance(axis, dict):
+        return np.asarray(list(axis))
     return axis.values() if isinstance(axis, Axis) else np.asarray(axis, dtype=float)
 
 

@@ -4,87 +4,96 @@ Every chunk of every array carries a checksum, and none is left out because it i
 lost on the disk is found, and what it belongs to is computed again.
 """
 
+import itertools
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from numcodecs import CRC32
+from pydantic import ValidationError
 
 from linnet._check import InputError
-from linnet._files import hushed, locked, writing
+from linnet._files import hushed, writing
 from linnet.outcome import Status
 from linnet.sweep.cells import Quantity
+from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep
 
 WORDS = ("missing", *(status.value for status in Status))  # the meanings of the status codes 0, 1, 2 ...
 Block = tuple[slice, ...]
 
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(out: Path | str | Place) -> AbstractContextManager[None]:
     """Nobody else writes into the store meanwhile."""
-    lock = path.with_name(f".{path.name}.lock")  # beside it, since it may not be there yet
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.touch()
-    with locked(lock, path):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    return located(out).alone()
 
 
 class Store:
-    """A grid of results on disk. Every chunk file is put in place by one rename, so a kill leaves whole files only."""
+    """A grid of results. Every chunk is put in place at once, by a rename or as one object: none is half there."""
 
     @hushed()
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, out: Path | str | Place):
+        self.place = located(out)
         try:
             with zarr.config.set({"array.write_empty_chunks": True}):
-                self.group = zarr.open_group(path, mode="r+")
+                self.group = zarr.open_group(self.place.zarr(), mode="r+")
                 self.arrays: dict[str, zarr.Array[Any]] = dict(self.group.arrays())
             dims = {name: list(array.attrs["_ARRAY_DIMENSIONS"]) for name, array in self.arrays.items()}  # type: ignore[arg-type]
             self.attributes: dict[str, Any] = dict(self.group.attrs)
             self.identity: dict[str, Any] = json.loads(self.attributes["sweep"])
             self.chunks: tuple[int, ...] = self.arrays["status"].chunks
             self.status = np.zeros(self.arrays["status"].shape, dtype=np.int8)
+        except InputError:
+            raise
         except (OSError, KeyError, ValueError, TypeError) as error:
-            raise InputError(f"{str(path)!r} is not a store of a sweep: give another --out or delete it.") from error
+            raise self.place.none() from error
         self.axes = sorted(name for name in dims if dims[name] == [name])
+        self.results = sorted(set(self.arrays) - {"status", *self.axes})
         self.damaged: list[tuple[Block, list[str]]] = []
-        for block in self.blocks():
-            self._look(block)
+        self.names = self.place.names()
+        self.part = (1, 1)
+        self.threads = ThreadPoolExecutor(self.place.threads)  # which wait for the place
+        for block, bad in zip(self.blocks(), self.threads.map(self._look, self.blocks()), strict=True):
+            if bad:
+                self.damaged.append((block, bad))
 
-    def _look(self, block: Block) -> None:
-        """Takes the status of a chunk; one that is done and cannot be read counts as missing."""
+    def _look(self, block: Block) -> list[str]:
+        """Takes the status of a chunk; one that is done and cannot be read counts as missing, and is told."""
+        if not self.names.issuperset(self.stored("status", block)):
+            return []
         found = self._values("status", block)
         if found is None:
-            self.damaged.append((block, ["status"]))
-        elif found.all():
-            results = sorted(set(self.arrays) - {"status", *self.axes})
-            if bad := [name for name in results if self._values(name, block) is None]:
-                self.damaged.append((block, bad))
-            else:
-                self.status[block] = found
+            return ["status"]
+        if not found.all():
+            return []
+        bad = [name for name in self.results if self._values(name, block) is None]
+        if not bad:
+            self.status[block] = found
+        return bad
+
+    def stored(self, name: str, block: Block) -> list[str]:
+        """Under which names an array is stored in a chunk of the grid."""
+        array = self.arrays[name]
+        lead = [[part.start // chunk] for part, chunk in zip(block, array.chunks, strict=False)]
+        inner = [range(max(1, -(-n // c))) for n, c in zip(array.shape, array.chunks, strict=True)][len(lead) :]
+        return [f"{name}/{'.'.join(map(str, index))}" for index in itertools.product(*lead, *inner)]
 
     def _values(self, name: str, block: Block) -> np.ndarray | None:
-        """The values of an array in a chunk; None if the file is damaged or lost."""
-        array = self.arrays[name]
-        try:
-            values = np.asarray(array[block])
-        except Exception:  # a damaged file is reason for anything
+        """The values of an array in a chunk; None if it is damaged or lost."""
+        # stores of old left out what is empty
+        if "checksum" in self.attributes and not self.names.issuperset(self.stored(name, block)):
             return None
-        index = [part.start // chunk for part, chunk in zip(block, array.chunks, strict=False)]
-        file = self.path / name / ".".join(map(str, index + [0] * (array.ndim - len(index))))
-        # without a status nothing is done; stores of old left out what is empty
-        return values if name == "status" or "checksum" not in self.attributes or file.exists() else None
+        try:
+            return np.asarray(self.arrays[name][block])
+        except InputError:  # the place is out of reach, which says nothing of the chunk
+            raise
+        except Exception:  # a damaged chunk is reason for anything
+            return None
 
     def lost_axes(self) -> list[str]:
         """The axes, and the clock of records, that cannot be read."""
@@ -93,39 +102,50 @@ class Store:
     @classmethod
     def create(
         cls,
-        path: Path,
+        out: Path | str | Place,
         spec: Sweep,
         quantities: Sequence[Quantity],
         shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
         chunks: tuple[int, ...],
         clock: np.ndarray | None = None,
     ) -> "Store":
-        """An empty store, built beside its place and then renamed into it."""
-        building = path.with_name(f".{path.name}.{os.getpid()}.new")
-        for leftover in path.parent.glob(f".{path.name}.*.new"):  # of a run killed while it began
-            shutil.rmtree(leftover, ignore_errors=True)
-        with writing(path):
-            try:
-                _build(building, spec, quantities, shapes, chunks, clock)
-                building.rename(path)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
-        return cls(path)
+        """An empty store, built aside and then put in its place."""
+        with located(out).new() as building:
+            _build(building, spec, quantities, shapes, chunks, clock)
+        return cls(out)
 
-    def sweep_leftovers(self) -> None:
-        """Removes what a killed writer left half done."""
-        for leftover in self.path.glob("*/*.partial"):
-            leftover.unlink(missing_ok=True)
+    @classmethod
+    def there(cls, out: Path | str | Place) -> "Store":
+        """The store that must be there."""
+        where = located(out)
+        if not where.exists():
+            raise InputError(f"{where.text!r} is not a store of a sweep: there is nothing.")
+        return cls(where)
+
+    def spec(self) -> Sweep:
+        """The sweep that is stored here."""
+        fields = {name: value for name, value in self.identity.items() if name in Sweep.model_fields}
+        try:
+            return Sweep.model_validate({**fields, "title": self.attributes.get("title", "")})
+        except ValidationError:
+            raise self.place.none() from None
 
     def agrees(self, spec: Sweep) -> None:
         """Refuses a store that was made with other parameters."""
-        there, here = _flat(self.identity), _flat(json.loads(json.dumps(spec.identity())))
+        if differs := self.differs(json.loads(json.dumps(spec.identity()))):
+            field, there, here = differs
+            raise InputError(
+                f"{self.place.text!r} holds another sweep: {field} is {there!r} there and {here!r} here; give another "
+                "--out or delete it."
+            )
+
+    def differs(self, identity: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+        """The first field in which a sweep is another than this one, with its values there and here."""
+        there, here = _flat(self.identity), _flat(identity)
         for field in [*here, *there]:
             if there.get(field) != here.get(field):
-                raise InputError(
-                    f"{str(self.path)!r} holds another sweep: {field} is {there.get(field)!r} there and "
-                    f"{here.get(field)!r} here; give another --out or delete it."
-                )
+                return field, there.get(field), here.get(field)
+        return None
 
     def blocks(self) -> Iterator[Block]:
         """All chunks."""
@@ -136,29 +156,35 @@ class Store:
             )
 
     def missing(self) -> Iterator[Block]:
-        """The chunks that are not done."""
-        return (block for block in self.blocks() if not self.status[block].all())
+        """The chunks that are not done, of those that are this driver's part."""
+        part, parts = self.part
+        mine = itertools.islice(self.blocks(), part - 1, None, parts)
+        return (block for block in mine if not self.status[block].all())
 
     def write(self, block: Block, values: Mapping[str, np.ndarray], code: np.ndarray, ended: np.ndarray) -> None:
         """Puts a finished chunk in place."""
-        for name, value in {**values, "ended": ended}.items():
-            array, lead = self.arrays[name], len(self.chunks)
-            here, there = value.shape[lead:], array.shape[lead:]
+        results = {**values, "ended": ended}
+        for name, value in results.items():
+            here, there = value.shape[len(self.chunks) :], self.arrays[name].shape[len(self.chunks) :]
             if here != there:
                 raise InputError(
                     f"store.{name} has shape {here} in some cells and {there} in others: it must not vary."
                 )
-            with writing(self.path):
-                array[block] = value
-        with writing(self.path):
-            self.arrays["status"][block] = (code + 1).astype(np.int8)
+        wait(written := [self.threads.submit(self._put, self.arrays[name], block, results[name]) for name in results])
+        for future in written:
+            future.result()
+        self._put(self.arrays["status"], block, (code + 1).astype(np.int8))
         self.status[block] = code + 1
 
     def restore(self, axes: Mapping[str, np.ndarray]) -> None:
         """Writes axes or clocks again."""
         for name, values in axes.items():
-            with writing(self.path):
-                self.arrays[name][...] = values
+            self._put(self.arrays[name], ..., values)
+
+    def _put(self, array: "zarr.Array[Any]", block: Any, values: np.ndarray) -> None:
+        self.place.ours()
+        with writing(self.place.text):
+            array[block] = values
 
 
 @hushed()
@@ -194,7 +220,8 @@ def _build(
         )
 
     for name, values in grid.items():
-        make(name, values.shape, values.shape, "f8", np.nan, [name])[...] = values
+        fill = np.nan if values.dtype.kind == "f" else None
+        make(name, values.shape, values.shape, values.dtype, fill, [name])[...] = values
     if clock is not None:
         words = "Step of the record" if spec.run.time is None else "Time of the record"
         make("record", clock.shape, clock.shape, "f8", np.nan, ["record"], long_name=words)[...] = clock
@@ -204,8 +231,10 @@ def _build(
     for q in quantities:
         inner, dtype = shapes[q.name]
         fill = np.nan if dtype.kind == "f" else None
-        names = [*lead, *_dims(q, inner)]
-        make(q.name, shape + inner, chunks + tuple(max(1, n) for n in inner), dtype, fill, names, long_name=q.text)
+        names = _dims(q, inner)
+        apart = spec.chunks == "records"  # for who reads one record of all runs, rather than all records of one
+        sizes = tuple(1 if apart and dim == "record" else max(1, n) for dim, n in zip(names, inner, strict=True))
+        make(q.name, shape + inner, chunks + sizes, dtype, fill, [*lead, *names], long_name=q.text)
     zarr.consolidate_metadata(building, zarr_format=2)
 
 

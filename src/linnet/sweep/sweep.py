@@ -3,11 +3,11 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet._pool import pool
 from linnet.sweep.cells import Builder, Cell, Runner
+from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep
 from linnet.sweep.store import WORDS, Store, alone
 
@@ -24,18 +25,30 @@ _MOST = 512  # runs in one batch
 _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
 
 
-def run(spec: Sweep, out: Path, progress: Progress | None = None, *, workers: int = 1) -> dict[str, int]:
-    """Makes or completes the store `out`; returns how many cells ended in which way, how many were computed now, and
-    how many chunks were computed again because they were found damaged.
+def run(
+    spec: Sweep,
+    out: Path | str,
+    progress: Progress | None = None,
+    *,
+    workers: int = 1,
+    part: tuple[int, int] = (1, 1),
+) -> dict[str, int]:
+    """Makes or completes the store `out`, a folder or a URL (`s3://`, `gs://`, `memory://`, `file://`); returns how
+    many cells ended in which way, how many were computed now, and how many chunks were computed again because they
+    were found damaged.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
     chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
     costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
-    command line: all cores).
+    command line: all cores). With `part=(2, 3)` every third chunk is computed, from the second on; `merge` joins
+    stores of different parts.
     """
-    plan = None if out.exists() else _plan(spec)  # mistakes show before anything is written
-    with alone(out):
-        return _run(spec, out, plan, progress, workers)
+    if not 1 <= part[0] <= part[1]:
+        raise InputError(f"part = {part[0]}/{part[1]} is not allowed: it must be 1/N, 2/N ... or N/N.")
+    where = located(out)
+    plan = None if where.exists() else _plan(spec)  # mistakes show before anything is written
+    with alone(where):
+        return _run(spec, where, plan, progress, workers, part)
 
 
 def _plan(spec: Sweep) -> tuple[Any, ...]:
@@ -45,19 +58,43 @@ def _plan(spec: Sweep) -> tuple[Any, ...]:
     sizes = tuple(map(len, spec.grid().values()))
     _check.fits("axes", " x ".join(map(str, sizes)), 2 * math.prod(sizes), "a grid of so many runs")
     chunks, shapes = _chunks(sizes, spec.batch or _batch(first)), runner.shapes(first)
+    _try_names(spec, builder, runner, shapes)
     each = sum(math.prod(shape) for shape, _ in shapes.values())
     _check.fits("batch", math.prod(chunks), 3 * each * math.prod(chunks), f"{each:,} numbers of each run")
     return builder.quantities, shapes, chunks, runner.clock(first) if runner.series else None
 
 
+def _try_names(spec: Sweep, builder: Builder, runner: Runner, shapes: dict[str, Any]) -> None:
+    """Every combination of named problems, starts and motions, without running any; equal programs once."""
+    places = [range(len(axis)) if isinstance(axis, dict) else range(1) for axis in spec.axes.values()]
+    sizes, tried = tuple(map(len, spec.grid().values())), set()
+    for index in itertools.product(*places) if any(len(names) > 1 for names in places) else ():
+        cell = builder.cell(_points(spec, np.array([np.ravel_multi_index(index, sizes)]))[0])
+        if cell.signature() not in tried:
+            tried.add(cell.signature())
+            for name, (shape, _) in runner.shapes(cell).items():
+                if shape != shapes[name][0]:
+                    _varies(name, shapes[name][0])
+
+
+def _varies(name: str, shape: tuple[int, ...]) -> NoReturn:
+    raise InputError(f"store.{name} has shape {shape} in some cells and not in others: it must not vary.")
+
+
 def _run(
-    spec: Sweep, out: Path, plan: tuple[Any, ...] | None, progress: Progress | None, workers: int
+    spec: Sweep,
+    out: Place,
+    plan: tuple[Any, ...] | None,
+    progress: Progress | None,
+    workers: int,
+    part: tuple[int, int],
 ) -> dict[str, int]:
     if plan is not None and not out.exists():
         Store.create(out, spec, *plan)
     store = Store(out)
     store.agrees(spec)
-    store.sweep_leftovers()
+    store.part = part
+    out.tidy()
     if lost := store.lost_axes():
         axes = {**spec.grid(), "record": _plan(spec)[3]}
         store.restore({name: axes[name] for name in lost})
@@ -88,7 +125,7 @@ class Damage(NamedTuple):
     """Arrays of a store that cannot be read in some cells: the range of each axis; all cells for an axis itself."""
 
     arrays: list[str]
-    cells: dict[str, list[float]]
+    cells: dict[str, list[Any]]
 
 
 class Checked(NamedTuple):
@@ -99,18 +136,30 @@ class Checked(NamedTuple):
     damage: list[Damage]
 
 
-def check(spec: Sweep, out: Path) -> Checked:
-    """Reads all that is finished in the store `out` and says what is damaged, by checksums; changes nothing."""
-    if not out.exists():
-        raise InputError(f"{str(out)!r} is not a store of a sweep: there is nothing.")
-    store, grid = Store(out), spec.grid()
-    store.agrees(spec)
-    whole = {name: [float(values[0]), float(values[-1])] for name, values in grid.items()}
-    damage = [Damage([name], whole) for name in store.lost_axes()]
-    for block, arrays in store.damaged:
-        parts = {name: values[part] for (name, values), part in zip(grid.items(), block, strict=True)}
-        damage.append(Damage(arrays, {name: [float(part[0]), float(part[-1])] for name, part in parts.items()}))
+def check(spec: Sweep | None, out: Path | str) -> Checked:
+    """Reads all that is finished in the store `out` and says what is damaged, by checksums; changes nothing. Without
+    `spec` the store itself says which sweep it holds.
+    """
+    store = Store.there(out)
+    if spec is not None:
+        store.agrees(spec)
+    grid = store.spec().grid()
+    damage = [Damage([name], ranges(grid)) for name in store.lost_axes()]
+    damage += [Damage(arrays, ranges(grid, block)) for block, arrays in store.damaged]
     return Checked(store.status.size, int(np.count_nonzero(store.status)), damage)
+
+
+def ranges(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = None) -> dict[str, list[Any]]:
+    """The range of each axis in a chunk, or in all."""
+    parts = block or (slice(None),) * len(grid)
+    found = {name: values[part] for (name, values), part in zip(grid.items(), parts, strict=True)}
+    return {name: [part[0].item(), part[-1].item()] for name, part in found.items()}
+
+
+def place(cells: Mapping[str, list[Any]]) -> str:
+    """Such ranges in words."""
+    told = {name: [x if isinstance(x, str) else f"{x:g}" for x in ends] for name, ends in cells.items()}
+    return ", ".join(f"{name} = {' to '.join(dict.fromkeys(ends))}" for name, ends in told.items())
 
 
 Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
@@ -158,12 +207,12 @@ def _prepared(text: str) -> tuple[Sweep, Builder, Runner]:
     return spec, builder, Runner(spec, builder.quantities)
 
 
-def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, float]]:
-    """The numbers on the axes of the cells chosen, which are counted with the last axis first."""
+def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, Any]]:
+    """The numbers and names on the axes of the cells chosen, which are counted with the last axis first."""
     grid = spec.grid()
     indices = np.unravel_index(chosen, tuple(map(len, grid.values())))
     columns = [values[index] for values, index in zip(grid.values(), indices, strict=True)]
-    return [dict(zip(grid, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
+    return [{name: value.item() for name, value in zip(grid, row, strict=True)} for row in zip(*columns, strict=True)]
 
 
 def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> Results:
@@ -189,7 +238,7 @@ def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> 
     for name, value in found[0][0].items():
         shapes = {cell[0][name].shape for cell in found}
         if len(shapes) > 1:
-            raise InputError(f"store.{name} has shape {value.shape} in some cells and not in others: it must not vary.")
+            _varies(name, value.shape)
     values = {name: np.stack([cell[0][name] for cell in found]) for name in found[0][0]}
     return values, np.array([cell[1] for cell in found]), np.array([cell[2] for cell in found])
 
