@@ -4,8 +4,8 @@
 
 A move is a key on a slider, a new choice or a dragged bar, at random; the time is the browser's own, from the input to
 the frame that shows the answer (`drawn`, the first of it; `whole`, all of it). What has to be compiled is compiled
-before: all moves are made twice in the same order, and the second time counts. `paint` is the first picture of a page in
-a browser that has never been there.
+before: all moves are made twice in the same order, and the second time counts. `paint` is the first picture of a page
+in a browser that has never been there.
 """
 
 import argparse

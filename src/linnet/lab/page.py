@@ -106,6 +106,11 @@ class Stand(pn.viewable.Viewer):
         """Where the controls stand."""
         return dict(self.controls.values)
 
+    @property
+    def code(self) -> str:
+        """The Python lines that make what is seen."""
+        return self.room.code(self.room.checked(self.values))
+
     def write(self, path: str | Path) -> None:
         """Takes away what is seen: data (.nc), a picture (.svg, .png) or, where something moves, a film (.gif, .mp4)"""
         from linnet.lab.take import write
