@@ -6,6 +6,11 @@ A move is a key on a slider, a new choice or a dragged bar, at random; the time 
 the frame that shows the answer (`drawn`, the first of it; `whole`, all of it). What has to be compiled is compiled
 before: all moves are made twice in the same order, and the second time counts. `paint` is the first picture of a page
 in a browser that has never been there.
+
+    python benchmarks/lab.py --crowd 20 --seconds 120
+
+So many browsers on one server, all moving at random without waiting; in the end each must show what its own address
+says, and the server's memory is told.
 """
 
 import argparse
@@ -14,9 +19,11 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
+from urllib.parse import parse_qsl, urlparse
 
 import numpy as np
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from linnet.lab.control import Bars, Choice, Control, Slider
 from linnet.lab.rooms import ROOMS
@@ -46,12 +53,7 @@ def moves(controls: tuple[Control, ...], count: int, seed: int) -> list[tuple[st
 def move(page: Page, controls: dict[str, Control], name: str, key: str) -> tuple[float, float]:
     """Milliseconds until the first of the answer and all of it are painted."""
     before = page.evaluate("document.documentElement.dataset.asked")
-    if isinstance(controls[name], Choice):
-        page.locator(f"#c-{name}").select_option(key)
-    elif isinstance(controls[name], Bars):
-        page.locator("input.bar").nth(1).press(f"Arrow{key}")
-    else:
-        page.locator(f"#c-{name}").press(f"Arrow{key}")
+    press(page, controls, name, key)
     asked = page.evaluate("document.documentElement.dataset.asked")
     if asked == before:  # at its end
         return np.nan, np.nan
@@ -60,16 +62,70 @@ def move(page: Page, controls: dict[str, Control], name: str, key: str) -> tuple
     return drawn - begin, whole - begin
 
 
+def press(page: Page, controls: dict[str, Control], name: str, key: str) -> None:
+    """Makes a move."""
+    if isinstance(controls[name], Choice):
+        page.locator(f"#c-{name}").select_option(key)
+    elif isinstance(controls[name], Bars):
+        page.locator("input.bar").nth(1).press(f"Arrow{key}")
+    else:
+        page.locator(f"#c-{name}").press(f"Arrow{key}")
+
+
+def crowd(chromium: Browser, address: str, server: int, count: int, seconds: float) -> None:
+    """Browsers that do not wait for each other, in all rooms; what went wrong, and the memory of the server."""
+    draw, wrong, visits = random.Random(1), [], []
+    for i in range(count):
+        room = ROOMS[i % len(ROOMS)]()
+        page = chromium.new_context(viewport={"width": 900, "height": 700}).new_page()
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{address}/{room.name}")
+        page.wait_for_selector("form.controls", state="attached")
+        visits.append((room, page))
+    print(f"{count} browsers, memory of the server {memory(server):.0f} MiB", flush=True)
+    made, end, told = 0, time.perf_counter() + seconds, time.perf_counter()
+    while time.perf_counter() < end:
+        room, page = draw.choice(visits)
+        ((name, key),) = moves(room.controls, 1, seed=made)
+        press(page, {control.name: control for control in room.controls}, name, key)
+        made += 1
+        if time.perf_counter() - told > seconds / 6:
+            told = time.perf_counter()
+            print(f"  {made} moves, {memory(server):.0f} MiB", flush=True)
+    right = 0
+    for room, page in visits:
+        seen(page)
+        query = dict(parse_qsl(urlparse(page.url).query, keep_blank_values=True))
+        right += page.locator("pre[data-name=code]").text_content() == room.code(room.read(query))
+    print(
+        f"{made} moves, {right} of {count} show what their address says, {len(wrong)} errors, {memory(server):.0f} MiB"
+    )
+
+
+def memory(process: int) -> float:
+    """MiB that a process holds."""
+    (line,) = (x for x in Path(f"/proc/{process}/status").read_text().splitlines() if x.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--moves", type=int, default=200)
     parser.add_argument("--rooms", default=",".join(room.name for room in ROOMS))
+    parser.add_argument("--crowd", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--start", default="", help="a query, such as inputs=50&steps=2000, to begin at")
     asked = parser.parse_args()
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with subprocess.Popen(SERVER, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
         address = server.stdout.readline().split()[4].rstrip("/")
         chromium = playwright.chromium.launch(executable_path=browser, args=QUIET)
+        if asked.crowd:
+            crowd(chromium, address, server.pid, asked.crowd, asked.seconds)
+            chromium.close()
+            server.terminate()
+            return
         heads = ("moves", "drawn", "95 %", "whole", "95 %", "paint")
         print(f"{'ms, medians':12}" + "".join(f"{head:>8}" for head in heads))
         for room in (room for room in ROOMS if room.name in asked.rooms.split(",")):

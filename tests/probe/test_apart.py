@@ -66,16 +66,18 @@ def loss_of(model, batch):
     return nn.functional.mse_loss(model(batch[0]).float(), batch[1].float()) + 0 * drawn
 
 
-def train(kind, optimiser, *, probed, dtype=torch.float32, autocast=False, parts=1, frozen=False, **options):
+def train(
+    kind, optimiser, *, probed, dtype=torch.float32, autocast=False, parts=1, frozen=False, device="cpu", **options
+):
     """A training from fixed seeds: everything that it leaves behind."""
     torch.manual_seed(5)
     random.seed(5)
     np.random.seed(5)  # noqa: NPY002
-    model = MODELS[kind]().to(dtype).train()
+    model = MODELS[kind]().to(device, dtype).train()
     if frozen:
         next(model.parameters()).requires_grad_(False)
     step_by = OPTIMISERS[optimiser]([w for w in model.parameters() if w.requires_grad])
-    batch = (torch.randn(16, 6, dtype=dtype), torch.randn(16, 6, dtype=dtype))
+    batch = (torch.randn(16, 6).to(device, dtype), torch.randn(16, 6).to(device, dtype))
     kept = [part.clone() for part in batch]
     probe = Probe(model, loss_of, batch, optimiser=step_by, every=EVERY, **options) if probed else None
     losses, modes = [], []
@@ -83,7 +85,7 @@ def train(kind, optimiser, *, probed, dtype=torch.float32, autocast=False, parts
         step_by.zero_grad()
         for _ in range(parts):  # gradients are accumulated over several batches, with looks between them
             noisy = (batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1])
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            with torch.autocast(device, torch.bfloat16, enabled=autocast):
                 loss = loss_of(model, noisy) / parts
                 if probe is not None and parts > 1:
                     probe.look(step, loss)
@@ -104,6 +106,7 @@ def train(kind, optimiser, *, probed, dtype=torch.float32, autocast=False, parts
         "leaves": [(w.requires_grad, w.is_leaf, w.dtype) for w in model.parameters()],
         "optimiser": copy.deepcopy(step_by.state_dict()),
         "generator": torch.get_rng_state(),
+        "device": torch.cuda.get_rng_state() if device == "cuda" else None,
         "others": (random.getstate(), np.random.get_state()[1].tolist()),  # noqa: NPY002
         "default": (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_dtype()),
     }
@@ -120,7 +123,8 @@ def same(a, b):
 
 
 def both(kind, optimiser, **options):
-    training = {name: options.pop(name) for name in ("dtype", "autocast", "parts", "frozen") if name in options}
+    known = ("dtype", "autocast", "parts", "frozen", "device")
+    training = {name: options.pop(name) for name in known if name in options}
     without = train(kind, optimiser, probed=False, **training)
     probed = train(kind, optimiser, probed=True, **training, **options)
     return without, probed
@@ -222,3 +226,11 @@ def test_parallel_and_compiled_models_are_seen_through(wrap):
         probe.look(0)
         seen.append(probe.record.looks[0]["sharpness"])
     assert seen[0] == seen[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch knows")
+@pytest.mark.parametrize("kind", ["plain", "dropout", "norm", "tied", "attention"])
+@pytest.mark.parametrize("options", [{}, {"dtype": torch.bfloat16}, {"autocast": True}], ids=["single", "half", "auto"])
+def test_on_a_gpu_too(kind, options):
+    without, probed = both(kind, "adam", device="cuda", **options)
+    assert same(without, probed)

@@ -1,12 +1,13 @@
 """Pictures of low-rank adapters on a pre-trained model."""
 
+import matplotlib as mpl
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
 from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
 
-_COLOURS = (TRAIN, SIGNAL, TEST, NOISE, "#b45309")
+_COLOURS = (TRAIN, SIGNAL, TEST, NOISE, THEORY)
 
 
 def ranks(data: xarray.Dataset, level: float) -> Figure:
@@ -16,7 +17,8 @@ def ranks(data: xarray.Dataset, level: float) -> Figure:
     (batches, fixed), (rises, sharp) = panels
     step = data["step"].values
     batches.plot(step, data["constant"][0], color=QUIET, lw=3.5, label="a constant output, same batches", zorder=1)
-    for colour, rank in zip(_COLOURS, data["rank"].values, strict=False):
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, data.sizes["rank"]))  # ranks have an order
+    for colour, rank in zip(shades, data["rank"].values, strict=True):
         one = data.sel(rank=rank)
         batches.plot(step, one["loss"], color=colour, lw=1, label=f"rank {rank}")
         fixed.plot(step, one["fixed"], color=colour, lw=1.6, label=f"rank {rank}")
@@ -40,7 +42,7 @@ def ranks(data: xarray.Dataset, level: float) -> Figure:
     sharp.plot(at[:1], data["saddle"][:1] / level, "x", color=THEORY, ms=10, mew=2, label=r"$\max_l |dL/dW_l|$")
     sharp.axhline(1, color=THEORY, lw=1.2, ls="--", label="the edge")
     sharp.set(title=f"Curvature over its threshold, rank {data['rank'].values[-1]}", xlabel="step", yscale="log")
-    sharp.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 0.12))
+    sharp.legend(frameon=False, fontsize=9, loc="center right", bbox_to_anchor=(1.0, 0.52))
     for axes in panels.ravel():
         tidy(axes)
     return figure
