@@ -59,7 +59,7 @@ def _stand(name: str, values: dict[str, Any]) -> "Stand":
     from linnet.lab.page import Stand
     from linnet.lab.rooms import ROOMS
 
-    pn.extension()
+    pn.extension(inline=True)  # nothing from elsewhere
     (kind,) = (room for room in ROOMS if room.name == name)
     return Stand(kind(), values)
 
