@@ -146,6 +146,13 @@ From = Annotated[
     list[str] | None,
     typer.Option("--from", help="A Python file or an installed module with claims and experiments of your own."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE",
+        help="Dask's workers compute: local, local:8, tcp://..., a scheduler file, or a TOML file for a batch system.",
+    ),
+]
 
 
 @app.command("list")
@@ -247,6 +254,11 @@ def sweep(
     check: Annotated[
         bool, typer.Option("--check", help="Compute nothing, say what is damaged in the store; exit with 1 if any is.")
     ] = False,
+    cluster: Cluster = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Write nothing, say what it takes: chunks, memory, time from runs measured."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a grid of networks into one labelled store; killed at any moment, the same command goes on.
@@ -256,7 +268,10 @@ def sweep(
     """
     from linnet.cli import sweep as command
 
-    result = (command.check if check else command.run)(spec, out, quiet=as_json)
+    if check:
+        result = command.check(spec, out, quiet=as_json)
+    else:
+        result = (command.expect if dry_run else command.run)(spec, out, cluster, quiet=as_json)
     _tell(result, as_json)
     raise typer.Exit(int(bool(result.get("damage"))))
 

@@ -1,6 +1,7 @@
 """Sweeps: a grid of runs into one labelled store, resumable after a kill at any moment."""
 
+from linnet.sweep.cluster import connect
 from linnet.sweep.spec import Call, Sweep, parse, read
-from linnet.sweep.sweep import Checked, Damage, check, run
+from linnet.sweep.sweep import Checked, Damage, Expected, check, expect, run
 
-__all__ = ["Call", "Checked", "Damage", "Sweep", "check", "parse", "read", "run"]
+__all__ = ["Call", "Checked", "Damage", "Expected", "Sweep", "check", "connect", "expect", "parse", "read", "run"]
