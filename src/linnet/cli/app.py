@@ -207,6 +207,7 @@ def verify(
         typer.Option("--set", help="Change a parameter where a claim has it: name=value; linnet show lists them."),
     ] = None,
     sources: From = None,
+    cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
     """Check claims and errata on this machine; exit with 1 if any is not as stated.
@@ -215,7 +216,7 @@ def verify(
     """
     from linnet.cli.verify import exit_code, run
 
-    result = run(ids or [], paper, size, out, settings or [], sources or [], quiet=as_json)
+    result = run(ids or [], paper, size, out, settings or [], sources or [], cluster=cluster, quiet=as_json)
     _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
@@ -233,6 +234,7 @@ def reproduce(
         typer.Option("--claims/--no-claims", help="Verify all claims too, at quick size; default if no ids are given."),
     ] = None,
     sources: From = None,
+    cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
     """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
@@ -242,7 +244,16 @@ def reproduce(
     """
     from linnet.cli.reproduce import exit_code, run
 
-    result = run(ids or [], size, out, settings or [], claims=claims, sources=sources or [], quiet=as_json)
+    result = run(
+        ids or [],
+        size,
+        out,
+        settings or [],
+        claims=claims,
+        sources=sources or [],
+        cluster=cluster,
+        quiet=as_json,
+    )
     _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
