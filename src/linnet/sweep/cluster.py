@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import re
 import threading
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,24 +70,26 @@ def connect(where: str) -> Iterator["Client"]:
         elif jobs:
             goal = open_.enter_context(_queued(Path(where)))
         else:
-            goal = where if "://" in where else _written(where)
+            goal = _address(where, where if "://" in where else _written(where))
         try:
             client = open_.enter_context(Client(goal, timeout=_ANSWER, set_as_default=False))
-        except (OSError, ValueError) as error:
+        except OSError as error:
             words = str(error)
             raise InputError(f"cluster = {where!r} cannot be reached: {words[:1].lower()}{words[1:]}.") from None
-        try:
-            client.wait_for_workers(1, timeout=None if jobs else _WORKERS)  # a queue may be long
-        except TimeoutError:
-            raise InputError(f"cluster = {where!r} has no workers: start some, such as `dask worker`.") from None
+        if jobs:
+            client.wait_for_workers(1)  # a queue may be long
         yield client
 
 
 def look(client: "Client") -> list[Worker]:
     """The workers as they are now; one that would compute other numbers than this program is refused."""
+    with contextlib.suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=_WORKERS)
     mine = _versions()
     found = []
     for address, worker in sorted(client.run(about, on_error="return").items()):
+        if isinstance(worker, OSError):  # it has just gone
+            continue
         if isinstance(worker, Exception):
             raise InputError(f"the worker {address} cannot run this Linnet {mine['linnet']}: {_line(worker)}.")
         found.append(worker._replace(address=address))
@@ -185,6 +188,12 @@ def _count(where: str, count: str) -> int | None:
     return int(count)
 
 
+def _address(where: str, address: str) -> str:
+    if not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://[^/]+:\d+", address):
+        raise _strange(where)
+    return address
+
+
 def _written(where: str) -> str:
     """The address in a scheduler's file."""
     if not Path(where).exists():
@@ -240,8 +249,9 @@ def _queued(path: Path) -> Any:
         raise InputError(f"{path} is not TOML: {error}.") from None
     kind = _check.choice("kind", given.pop("kind", None), _JOBS)
     jobs = _check.integer("jobs", given.pop("jobs", None), least=1, most=100_000)
+    options = {"dashboard_address": ":0", **given.pop("scheduler_options", {})}  # two sweeps may run on one machine
     try:
-        cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**given)
+        cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**given, scheduler_options=options)
         cluster.scale(jobs=jobs)
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise InputError(f"{path}: dask-jobqueue refuses this {kind} cluster: {_line(error)}.") from None
