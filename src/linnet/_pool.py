@@ -40,7 +40,7 @@ def in_processes(calls: Iterable[Call], workers: int) -> Iterator[tuple[int, Any
     """The same, never in this process."""
     with pool(workers) as processes:
         try:
-            yield from through(processes, calls, 2 * workers)
+            yield from through(processes, calls, lambda: 2 * workers)
         except BaseException:
             processes.shutdown(wait=False, cancel_futures=True)
             raise
@@ -49,7 +49,7 @@ def in_processes(calls: Iterable[Call], workers: int) -> Iterator[tuple[int, Any
 def through(
     executor: Executor,
     calls: Iterable[Call],
-    most: int,
+    most: Callable[[], int],
     blame: Callable[[int, Exception], None] = lambda number, error: None,
 ) -> Iterator[tuple[int, Any]]:
     """The same by any executor, with at most so many calls under way, so that memory does not grow with their number.
@@ -59,7 +59,7 @@ def through(
     waiting: dict[Future[Any], int] = {}
     numbered = enumerate(calls)
     while True:
-        for number, (function, arguments) in itertools.islice(numbered, most - len(waiting)):
+        for number, (function, arguments) in itertools.islice(numbered, max(0, most() - len(waiting))):
             waiting[executor.submit(function, *arguments)] = number
         if not waiting:
             return

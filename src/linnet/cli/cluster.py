@@ -18,6 +18,8 @@ def client_of(where: str | None, console: Console) -> Iterator["Client | None"]:
         return
     from linnet.sweep.cluster import connect, look
 
+    if where.endswith(".toml"):
+        console.print("Waiting for the batch system to start a worker.")
     with connect(where) as client:
         found = look(client)
         kinds = ", ".join(sorted({worker.device for worker in found}))

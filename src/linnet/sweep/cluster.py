@@ -12,10 +12,10 @@ import os
 import platform
 import re
 import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,13 +24,15 @@ import jax.numpy as jnp
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._files import versions
 from linnet._pool import Call, cores, through
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _ANSWER = 5  # seconds in which a scheduler must answer
-_WORKERS = 30  # seconds in which the first worker of a running cluster must be there
+_WORKERS = 30  # seconds in which the first worker of a cluster must be there,
+_QUEUE: float | None = None  # and of one that a batch system starts: queues may be long
 _AHEAD = 4  # calls under way for each worker: one is computed, the others wait beside it or are on their way back
 _JOBS = ("SLURM", "PBS", "LSF", "SGE", "OAR", "Moab", "HTCondor")
 _SILENT = logging.CRITICAL
@@ -77,7 +79,7 @@ def connect(where: str) -> Iterator["Client"]:
             words = str(error)
             raise InputError(f"cluster = {where!r} cannot be reached: {words[:1].lower()}{words[1:]}.") from None
         if jobs:
-            client.wait_for_workers(1)  # a queue may be long
+            client.wait_for_workers(1, timeout=_QUEUE)
         yield client
 
 
@@ -108,6 +110,14 @@ def about() -> Worker:
     return Worker("", device.device_kind, device.platform, _check.memory(), double, _versions())
 
 
+def count(client: "Client") -> int:
+    """How many workers there are now; none where the scheduler has gone."""
+    try:
+        return len(client.nthreads())
+    except OSError:
+        return 0
+
+
 def finished(client: "Client", calls: Iterable[Call], what: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
     """The number of each call and what it returned, as they finish on the cluster; `what` names one for its error.
 
@@ -128,11 +138,15 @@ def finished(client: "Client", calls: Iterable[Call], what: Callable[[int], str]
                 "is one."
             ) from None
 
+    @functools.lru_cache(maxsize=1)
+    def most(_: int) -> int:
+        return _AHEAD * max(1, count(client))
+
     mine = _versions()
     executor = client.get_executor(pure=False)
-    most = _AHEAD * max(1, len(client.nthreads()))
-    try:
-        yield from through(executor, ((_checked, (mine, *call)) for call in calls), most, blame)
+    begun = ((_checked, (mine, *call)) for call in calls)
+    try:  # workers come and go: they are counted once a second
+        yield from through(executor, begun, lambda: most(int(time.monotonic())), blame)
     finally:
         with contextlib.suppress(Exception):  # of a scheduler that has gone
             executor.shutdown(wait=False)
@@ -157,7 +171,8 @@ def _same(worker: Worker, expected: Mapping[str, str]) -> None:
 
 
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: version(name) for name in ("linnet", "jax", "numpy")}}
+    known = versions()
+    return {name: known[name] for name in ("linnet", "python", "jax", "numpy")}
 
 
 @contextlib.contextmanager

@@ -58,8 +58,10 @@ class Crew(NamedTuple):
         return self.client is None and self.workers > 1 and cells >= 4 * self.workers * chunk and self.platform == "cpu"
 
     def active(self, cells: int, chunk: int) -> int:
-        """How many of them work on such a store."""
-        return self.workers if self.client is not None or self.pooled(cells, chunk) else 1
+        """How many of them work on such a store now: those of a cluster come and go."""
+        if self.client is not None:
+            return max(1, cluster.count(self.client))
+        return self.workers if self.pooled(cells, chunk) else 1
 
 
 def run(
