@@ -49,7 +49,7 @@ def grid(request, tmp_path_factory):
     slow = request.config.getoption("--slow")
     folder = tmp_path_factory.mktemp("plain")
     file = folder / "s.toml"
-    file.write_text(SPEC.format(rows=20 if slow else 3, columns=50 if slow else 20, batch=4 if slow else 2))
+    file.write_text(SPEC.format(rows=20 if slow else 3, columns=50 if slow else 20, batch=5 if slow else 2))
     sweep.run(sweep.read(file), folder / "s.zarr")
     return file, folder / "s.zarr"
 
