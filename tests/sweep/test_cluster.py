@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import pytest
 import xarray
 
@@ -48,7 +49,7 @@ def grid(request, tmp_path_factory):
     slow = request.config.getoption("--slow")
     folder = tmp_path_factory.mktemp("plain")
     file = folder / "s.toml"
-    file.write_text(SPEC.format(rows=20 if slow else 3, columns=50 if slow else 20, batch=4 if slow else 2))
+    file.write_text(SPEC.format(rows=20 if slow else 3, columns=50 if slow else 20, batch=5 if slow else 2))
     sweep.run(sweep.read(file), folder / "s.zarr")
     return file, folder / "s.zarr"
 
@@ -71,7 +72,7 @@ def chunks(store):
 def test_workers_that_die_change_no_byte(grid, tmp_path, local, request):
     """One of two is killed again and again; those that begin in its place work too."""
     file, plain = grid
-    killed, kills = set(), 10 if request.config.getoption("--slow") else 3
+    killed, kills = set(), 10 if request.config.getoption("--slow") else 2
 
     def kill(done, total):
         if len(killed) < kills and done >= total * (len(killed) + 1) // (kills + 2):
@@ -276,24 +277,34 @@ def test_claims_and_experiments_on_a_cluster(local, tmp_path):
 
 
 def test_a_batch_system_starts_workers(grid, tmp_path, monkeypatch):
-    """The shipped example, with commands of SLURM that start and end jobs here."""
+    """The shipped example, with commands of SLURM that start and end jobs here. A job that ends is submitted again."""
     submit = f'cp "$1" {tmp_path}/job\nsetsid bash {tmp_path}/job >/dev/null 2>&1 &\necho "Submitted batch job $!"'
     commands = {"sbatch": submit, "scancel": 'kill -- "-$1"'}
     for name, text in commands.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(cluster, "_QUEUE", 60)
+    monkeypatch.setattr(cluster, "_RENEW", 0.1)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     example = (Path(sweep.__file__).parent / "slurm.toml").read_text()
     (tmp_path / "slurm.toml").write_text(example.replace("jobs = 8", "jobs = 1"))
     file, plain = grid
     with sweep.connect(str(tmp_path / "slurm.toml")) as client:
         assert "--gres=gpu:1" in client.cluster.job_script()
-        (worker,) = client.run(os.getpid).values()
-        assert sweep.run(sweep.read(file), tmp_path / "s.zarr", client=client)["workers"] == 1
+        (first,) = client.run(os.getpid).values()
+        ended = []
+
+        def end(done, total):
+            if done > total // 3 and not ended:
+                ended.append(os.killpg(os.getpgid(first), signal.SIGKILL))
+
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "100ms"}):
+            assert sweep.run(sweep.read(file), tmp_path / "s.zarr", end, client=client)["workers"] == 1
+        (second,) = client.run(os.getpid).values()
+        assert second != first
     assert contents(tmp_path / "s.zarr") == contents(plain)
     last = time.monotonic() + 60
-    while worker in alive():
+    while {first, second} & alive():
         assert time.monotonic() < last, "the job goes on after the sweep"
         time.sleep(0.01)
 

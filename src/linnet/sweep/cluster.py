@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _ANSWER = 5  # seconds in which a scheduler must answer
 _WORKERS = 30  # seconds in which the first worker of a cluster must be there,
 _QUEUE: float | None = None  # and of one that a batch system starts: queues may be long
+_RENEW = 30  # seconds after which workers that were lost for good are started again
 _AHEAD = 4  # calls under way for each worker: one is computed, the others wait beside it or are on their way back
 _JOBS = ("SLURM", "PBS", "LSF", "SGE", "OAR", "Moab", "HTCondor")
 _SILENT = logging.CRITICAL
@@ -235,7 +236,7 @@ def _local(count: int | None) -> Any:
         for number in range(count or devices or cores())
     }
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
-    return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=_SILENT)
+    return _kept(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=_SILENT), n=len(workers))
 
 
 def _on_device(number: int) -> dict[str, Any]:
@@ -270,6 +271,16 @@ def _queued(path: Path) -> Any:
         cluster.scale(jobs=jobs)
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise InputError(f"{path}: dask-jobqueue refuses this {kind} cluster: {_line(error)}.") from None
+    return _kept(cluster, jobs=jobs)
+
+
+def _kept(cluster: Any, **size: int) -> Any:
+    """A cluster that keeps its size: Dask itself gives up a worker that is not back after a while."""
+    from tornado.ioloop import PeriodicCallback
+
+    again = PeriodicCallback(lambda: cluster.scale(**size), 1000 * _RENEW)
+    cluster.periodic_callbacks["size"] = again  # which end with the cluster
+    cluster.loop.add_callback(again.start)
     return cluster
 
 
