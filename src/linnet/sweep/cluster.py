@@ -36,6 +36,7 @@ _QUEUE: float | None = None  # and of one that a batch system starts: queues may
 _RENEW = 30  # seconds after which workers that were lost for good are started again
 _AHEAD = 4  # calls under way for each worker: one is computed, the others wait beside it or are on their way back
 _JOBS = ("SLURM", "PBS", "LSF", "SGE", "OAR", "Moab", "HTCondor")
+_ANY_PORT = {"dashboard_address": ":0"}  # two sweeps may run on one machine
 _SILENT = logging.CRITICAL
 _TURN = threading.Lock()  # a worker with several threads makes one call at a time: the device is one
 
@@ -235,7 +236,8 @@ def _local(count: int | None) -> Any:
         number: {"cls": Nanny, "options": {**options, **(_on_device(number) if devices else _on_core(number))}}
         for number in range(count or devices or cores())
     }
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
+    options = {"host": "127.0.0.1", "port": 0, "dashboard": False, **_ANY_PORT}
+    scheduler = {"cls": Scheduler, "options": options}
     return _kept(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=_SILENT), n=len(workers))
 
 
@@ -265,7 +267,7 @@ def _queued(path: Path) -> Any:
         raise InputError(f"{path} is not TOML: {error}.") from None
     kind = _check.choice("kind", given.pop("kind", None), _JOBS)
     jobs = _check.integer("jobs", given.pop("jobs", None), least=1, most=100_000)
-    options = {"dashboard_address": ":0", **given.pop("scheduler_options", {})}  # two sweeps may run on one machine
+    options = {**_ANY_PORT, **given.pop("scheduler_options", {})}
     try:
         cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**given, scheduler_options=options)
         cluster.scale(jobs=jobs)
