@@ -175,6 +175,12 @@ def alive():
     return found
 
 
+def test_two_clusters_on_one_machine(local):
+    with sweep.connect("local:1") as other:
+        assert list(other.run(abs, -3).values()) == [3]
+    assert cluster.count(local) >= 1
+
+
 def test_what_ends_every_worker_is_an_error_that_says_where(local):
     before, local.cluster.scheduler.allowed_failures = local.cluster.scheduler.allowed_failures, 0
     try:
