@@ -235,9 +235,9 @@ def _local(count: int | None) -> Any:
         number: {"cls": Nanny, "options": {**options, **(_on_device(number) if devices else _on_core(number))}}
         for number in range(count or devices or cores())
     }
-    # without an address it takes port 8787 all the same, and complains where another has it
-    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, **quiet}}
+    # two sweeps may run on one machine, and nobody elsewhere needs to see them
+    options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    scheduler = {"cls": Scheduler, "options": options}
     return _kept(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=_SILENT), n=len(workers))
 
 
