@@ -1,4 +1,4 @@
-"""An S3 server on this machine, for stores by URL."""
+"""A server of s3:// on this machine, for stores by URL."""
 
 import time
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def server():
-    """An S3 server on this machine."""
+    """Its address."""
     from moto.server import ThreadedMotoServer
 
     running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -47,7 +47,7 @@ def s3(client):
 
 @pytest.fixture
 def forget():
-    """Closes what is open to S3; the next one who opens a URL reads the environment anew."""
+    """Closes what is open to s3://; the next one who opens a URL reads the environment anew."""
     import s3fs
     from zarr.core.sync import sync
 
