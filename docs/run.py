@@ -120,8 +120,8 @@ def check(path: Path, *, write: bool = False) -> list[str]:
 
 
 def _words(text: str) -> str:
-    """The words of a text, durations left out: they also shift spaces and where lines break."""
-    return re.sub(r"\s+", " ", re.sub(r"\b[\d.]+ (s|min)\b", "", text))
+    """The words of a text, durations and speeds left out: they also shift spaces and where lines break."""
+    return re.sub(r"\s+", " ", re.sub(r"\b[\d.]+ (s|min)\b|[\d,]+ (?=run-steps)|(?<=computed )\d+", "", text))
 
 
 if __name__ == "__main__":

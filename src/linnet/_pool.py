@@ -1,11 +1,14 @@
-"""Processes of our own: each on one core, each ending with the program that started it, however that ends."""
+"""Calls side by side: in processes of our own, each on one core, each ending with the program that started it, however
+that ends; or by anybody else who keeps to `concurrent.futures`.
+"""
 
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from typing import Any
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -29,16 +32,44 @@ def pool(workers: int) -> ProcessPoolExecutor:
 def finished(calls: Sequence[Call], workers: int) -> Iterator[tuple[int, Any]]:
     """The number of each call and what it returned, as they finish; in this process if there is one worker only."""
     if min(workers, len(calls)) < 2:
-        yield from ((number, function(*arguments)) for number, (function, arguments) in enumerate(calls))
-        return
-    with pool(min(workers, len(calls))) as processes:
+        return ((number, function(*arguments)) for number, (function, arguments) in enumerate(calls))
+    return in_processes(calls, workers)
+
+
+def in_processes(calls: Iterable[Call], workers: int) -> Iterator[tuple[int, Any]]:
+    """The same, never in this process."""
+    with pool(workers) as processes:
         try:
-            waiting = {processes.submit(function, *arguments): n for n, (function, arguments) in enumerate(calls)}
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
+            yield from through(processes, calls, lambda: 2 * workers)
         except BaseException:
             processes.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def through(
+    executor: Executor,
+    calls: Iterable[Call],
+    most: Callable[[], int],
+    blame: Callable[[int, Exception], None] = lambda number, error: None,
+) -> Iterator[tuple[int, Any]]:
+    """The same by any executor, with at most so many calls under way, so that memory does not grow with their number.
+
+    `blame` may raise the error of a call in better words.
+    """
+    waiting: dict[Future[Any], int] = {}
+    numbered = enumerate(calls)
+    while True:
+        for number, (function, arguments) in itertools.islice(numbered, max(0, most() - len(waiting))):
+            waiting[executor.submit(function, *arguments)] = number
+        if not waiting:
+            return
+        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            try:
+                value = future.result()
+            except Exception as error:
+                blame(waiting[future], error)
+                raise
+            yield waiting.pop(future), value
 
 
 def _settle(counter: Any) -> None:

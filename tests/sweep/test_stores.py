@@ -80,57 +80,6 @@ def memory():
     files.store.clear()
 
 
-@pytest.fixture(scope="module")
-def server():
-    """An S3 server on this machine."""
-    from moto.server import ThreadedMotoServer
-
-    running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    yield f"http://{host}:{port}"
-    running.stop()
-
-
-@pytest.fixture
-def client(server, monkeypatch):
-    """What asks the server for more than a store does."""
-    import boto3
-
-    for name, value in {
-        "AWS_ENDPOINT_URL": server,
-        "AWS_ACCESS_KEY_ID": "linnet",
-        "AWS_SECRET_ACCESS_KEY": "linnet",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    forget()
-    made = boto3.client("s3")
-    yield made
-    made.close()
-    forget()
-
-
-@pytest.fixture
-def s3(client):
-    """The URL of a store in a bucket of one's own."""
-    bucket = f"linnet-{time.time_ns()}"
-    client.create_bucket(Bucket=bucket)
-    return f"s3://{bucket}/grids/s.zarr"
-
-
-def forget():
-    """Closes what is open to S3; the next one who opens a URL reads the environment anew."""
-    import s3fs
-    from zarr.core.sync import sync
-
-    for files in s3fs.S3FileSystem._cache.values():
-        if files.asynchronous and files._s3 is not None:  # xarray's, in zarr's loop
-            sync(files._s3.close())
-    s3fs.S3FileSystem.clear_instance_cache()
-
-
 @pytest.mark.parametrize("kind", ["file", "memory", "s3"])
 def test_every_place_holds_the_same_bytes(kind, plain, memory, tmp_path, request):
     out = {"file": f"file://{tmp_path}/s.zarr", "memory": "memory://grids/s.zarr"}.get(kind)
@@ -203,7 +152,7 @@ def one_sentence(function, *arguments, **options):
     return str(error.value)
 
 
-def test_places_out_of_reach_are_one_sentence(s3, monkeypatch):
+def test_places_out_of_reach_are_one_sentence(s3, forget, monkeypatch):
     assert "the specified bucket does not exist" in one_sentence(sweep.run, described(), "s3://none-such/s.zarr")
     assert "there is nothing" in one_sentence(sweep.check, None, "s3://none-such/s.zarr")
     with socket.socket() as free:  # bound and not listening: connections to it are refused
@@ -499,6 +448,9 @@ def test_commands(memory, tmp_path, monkeypatch, capsys):
     assert linnet("--check", "memory://s.zarr") == (0, "memory://s.zarr: 12 of 12 runs are there and whole.", "")
     assert linnet("s.toml", "--out", "memory://s.zarr", "--check")[0] == 0
     assert linnet("--export", "memory://s.zarr", "s.nc") == (0, "12 finished runs of memory://s.zarr into s.nc.", "")
+    told = json.loads(linnet("s.toml", "--out", "memory://none.zarr", "--dry-run", "--json")[1])
+    assert (told["out"], told["missing"], told["chunks"]) == ("memory://none.zarr", 12, 6)
+    assert not contents("memory://none.zarr")
     memory.rm_file("/s.zarr/curve/1.0.0")
     code, out, _ = linnet("--check", "memory://s.zarr", "--json")
     assert code == 1
@@ -509,6 +461,9 @@ def test_commands(memory, tmp_path, monkeypatch, capsys):
         (("--merge", "memory://s.zarr", "--out", "x"), "needs other arguments: --merge FIRST SECOND --out STORE."),
         (("--check", "--merge", "memory://s.zarr"), "--check and --merge are not allowed together: give one of them."),
         (("--check", "memory://s.zarr", "--part", "1/2"), "--check and --part are not allowed together"),
+        (("--check", "memory://s.zarr", "--cluster", "local"), "--check and --cluster are not allowed together"),
+        (("s.toml", "--out", "x", "--dry-run", "--part", "1/2"), "--dry-run and --part are not allowed together"),
+        (("s.toml", "--cluster", "local"), "needs other arguments: SPEC --out STORE."),
         (("s.toml", "--out", "x", "--part", "3/2"), "part = 3/2 is not allowed: it must be 1/N, 2/N ... or N/N."),
         (("s.toml", "--out", "x", "--part", "half"), "--part half is not allowed"),
     ):

@@ -146,6 +146,13 @@ From = Annotated[
     list[str] | None,
     typer.Option("--from", help="A Python file or an installed module with claims and experiments of your own."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE",
+        help="Dask's workers compute: local, local:8, tcp://..., a scheduler file, or a TOML file for a batch system.",
+    ),
+]
 
 
 @app.command("list")
@@ -200,6 +207,7 @@ def verify(
         typer.Option("--set", help="Change a parameter where a claim has it: name=value; linnet show lists them."),
     ] = None,
     sources: From = None,
+    cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
     """Check claims and errata on this machine; exit with 1 if any is not as stated.
@@ -208,7 +216,7 @@ def verify(
     """
     from linnet.cli.verify import exit_code, run
 
-    result = run(ids or [], paper, size, out, settings or [], sources or [], quiet=as_json)
+    result = run(ids or [], paper, size, out, settings or [], sources or [], cluster=cluster, quiet=as_json)
     _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
@@ -226,6 +234,7 @@ def reproduce(
         typer.Option("--claims/--no-claims", help="Verify all claims too, at quick size; default if no ids are given."),
     ] = None,
     sources: From = None,
+    cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
     """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
@@ -235,7 +244,16 @@ def reproduce(
     """
     from linnet.cli.reproduce import exit_code, run
 
-    result = run(ids or [], size, out, settings or [], claims=claims, sources=sources or [], quiet=as_json)
+    result = run(
+        ids or [],
+        size,
+        out,
+        settings or [],
+        claims=claims,
+        sources=sources or [],
+        cluster=cluster,
+        quiet=as_json,
+    )
     _tell(result, as_json)
     raise typer.Exit(exit_code(result))
 
@@ -263,6 +281,11 @@ def sweep(
     merge: Annotated[
         bool, typer.Option("--merge", help="Make one store of two of the same grid: --merge FIRST SECOND --out STORE.")
     ] = False,
+    cluster: Cluster = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Write nothing, say what it takes: chunks, memory, time from runs measured."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a grid of networks into one labelled store; killed at any moment, the same command goes on.
@@ -272,7 +295,17 @@ def sweep(
     """
     from linnet.cli import sweep as command
 
-    result = command.chosen(places, out, part, check=check, export=export, merge=merge, quiet=as_json)
+    result = command.chosen(
+        places,
+        out,
+        part,
+        cluster,
+        check=check,
+        export=export,
+        merge=merge,
+        dry_run=dry_run,
+        quiet=as_json,
+    )
     _tell(result, as_json)
     raise typer.Exit(int(bool(result.get("damage"))))
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from linnet import report, reproduction
 from linnet._files import duration
 from linnet.cli.bar import bar
+from linnet.cli.cluster import client_of
 from linnet.cli.settings import changes, own
 from linnet.reproduction import Made, Result, Work
 
@@ -22,6 +23,7 @@ def run(
     *,
     claims: bool | None = None,
     sources: Sequence[str] = (),
+    cluster: str | None = None,
     quiet: bool,
 ) -> dict[str, Any]:
     """Reproduces the experiments into `out`, and verifies the claims too (by default if all experiments are asked for);
@@ -32,8 +34,9 @@ def run(
     console = Console(quiet=quiet)
     _announce(console, work)
     results: dict[str, Result] = {}
-    with bar("all papers" if not ids and not among else "reproducing", quiet=quiet, share=True) as progress:
-        for done in work.done(progress):
+    words = "all papers" if not ids and not among else "reproducing"
+    with client_of(cluster, console) as client, bar(words, quiet=quiet, share=True) as progress:
+        for done in work.done(progress, client=client):
             report.write(out)  # the page grows with each, so an interrupted evening leaves one
             if isinstance(done, Made):
                 results[done.result.id] = done.result

@@ -4,24 +4,39 @@ import math
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from linnet import sweep
 from linnet._check import InputError
+from linnet._files import duration
 from linnet._pool import cores
 from linnet.cli.bar import bar
+from linnet.cli.cluster import client_of
 from linnet.sweep.sweep import place
+
+if TYPE_CHECKING:
+    from linnet.sweep import Sweep
 
 
 def chosen(
-    places: list[str], out: str | None, part: str, *, check: bool, export: bool, merge: bool, quiet: bool
+    places: list[str],
+    out: str | None,
+    part: str,
+    cluster: str | None,
+    *,
+    check: bool,
+    export: bool,
+    merge: bool,
+    dry_run: bool,
+    quiet: bool,
 ) -> dict[str, Any]:
     """What the options ask for, with as many places as that needs."""
-    options = {"--check": check, "--export": export, "--merge": merge, "--part": part != "1/1"}
+    computes = {"--part": part != "1/1", "--cluster": cluster is not None}
+    options = {"--check": check, "--export": export, "--merge": merge, "--dry-run": dry_run, **computes}
     asked = [name for name, given in options.items() if given]
-    if len(asked) > 1:
+    if len(asked) > 1 and set(asked) not in ({"--part", "--cluster"}, {"--dry-run", "--cluster"}):
         raise InputError(f"{' and '.join(asked)} are not allowed together: give one of them.")
     if check and out is None and len(places) == 1:
         return checked(None, places[0], quiet=quiet)
@@ -30,32 +45,38 @@ def chosen(
     if merge and out is not None and len(places) == 2:
         return merged(places[0], places[1], out, quiet=quiet)
     if not (export or merge) and out is not None and len(places) == 1:
-        return checked(Path(places[0]), out, quiet=quiet) if check else run(Path(places[0]), out, part, quiet=quiet)
+        spec = Path(places[0])
+        if check:
+            return checked(spec, out, quiet=quiet)
+        return expect(spec, out, cluster, quiet=quiet) if dry_run else run(spec, out, part, cluster, quiet=quiet)
     usage = {
         "--check": "--check STORE",
         "--export": "--export STORE FILE",
         "--merge": "--merge FIRST SECOND --out STORE",
     }
-    raise InputError(f"linnet sweep needs other arguments: {usage.get(''.join(asked), 'SPEC --out STORE')}.")
+    raise InputError(f"linnet sweep needs other arguments: {usage.get(asked[0] if asked else '', 'SPEC --out STORE')}.")
 
 
-def run(spec: Path, out: str, part: str, *, quiet: bool) -> dict[str, Any]:
+def run(spec: Path, out: str, part: str, cluster: str | None, *, quiet: bool) -> dict[str, Any]:
     """Makes or completes the store; returns what `--json` prints."""
-    described = sweep.read(spec)
+    described, share = sweep.read(spec), _part(part)
     console = Console(quiet=quiet)
-    sizes = {name: len(values) for name, values in described.grid().items()}
-    shape = " x ".join(f"{size} {name}" for name, size in sizes.items())
-    console.print(f"{shape}: {math.prod(sizes.values())} runs into {out}", highlight=False)
-    began = time.perf_counter()
-    with bar("runs", quiet=quiet) as progress:
-        counts = sweep.run(described, out, progress, workers=cores(), part=_part(part))
-    seconds = time.perf_counter() - began
+    console.print(f"{_grid(described)} into {out}", highlight=False)
+    with client_of(cluster, console) as client:
+        began = time.perf_counter()
+        with bar("runs", quiet=quiet) as progress:
+            counts = sweep.run(described, out, progress, workers=cores(), part=share, client=client)
+        seconds = time.perf_counter() - began
     ends = ", ".join(
         f"{counts[word]} {word}" for word in ("horizon", "converged", "diverged", "stalled") if counts[word]
     )
     if counts["damaged"]:
         console.print(f"Damaged chunks that were computed again: {counts['damaged']}.", highlight=False)
     console.print(f"{counts['computed']} runs in {seconds:.1f} s; in the store: {ends}.", highlight=False)
+    if counts["steps"]:
+        many = f"{counts['workers']} worker{'s' * (counts['workers'] > 1)}"
+        rate = f"{counts['steps'] / seconds:,.0f} run-steps a second"
+        console.print(f"{rate} on {many}, which computed {counts['use']} % of the time.", highlight=False)
     return {"out": out, "seconds": round(seconds, 2), **counts}
 
 
@@ -64,6 +85,34 @@ def _part(text: str) -> tuple[int, int]:
     if found is None:
         raise InputError(f"--part {text} is not allowed: it must be 1/N, 2/N ... or N/N.")
     return int(found[1]), int(found[2])
+
+
+def expect(spec: Path, out: str, cluster: str | None, *, quiet: bool) -> dict[str, Any]:
+    """Says what the sweep will take; returns what `--json` prints."""
+    described = sweep.read(spec)
+    console = Console(quiet=quiet)
+    console.print(f"{_grid(described)} into {out}, of which nothing is computed now", highlight=False)
+    with client_of(cluster, console) as client:
+        told = sweep.expect(described, out, workers=cores(), client=client)
+    many = f"{told.workers} worker{'s' * (told.workers > 1)} on {told.device}"
+    console.print(
+        f"{told.missing} of {told.cells} runs are missing, in {told.chunks} chunks of up to {told.batch} runs that go "
+        f"through a device together.\nMemory of a worker: about {told.memory / 2**20:,.3g} MiB; of the store: at most "
+        f"{told.store / 2**20:,.3g} MiB.\nTime expected, from runs measured: {_seconds(told.seconds)} with {many}, and "
+        f"{_seconds(told.compilation)} of compilation for each kind of program.",
+        highlight=False,
+    )
+    return {"out": out, **told._asdict()}
+
+
+def _seconds(count: float) -> str:
+    return duration(count) if count >= 10 else f"{count:.2g} s"
+
+
+def _grid(described: "Sweep") -> str:
+    sizes = {name: len(values) for name, values in described.grid().items()}
+    shape = " x ".join(f"{size} {name}" for name, size in sizes.items())
+    return f"{shape}: {math.prod(sizes.values())} runs"
 
 
 def checked(spec: Path | None, out: str, *, quiet: bool) -> dict[str, Any]:

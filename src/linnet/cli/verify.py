@@ -13,6 +13,7 @@ from linnet._check import InputError
 from linnet._table import Column, Fitted
 from linnet.claims import SIZES, Erratum, find, registry
 from linnet.cli.bar import bar
+from linnet.cli.cluster import client_of
 from linnet.cli.settings import changes, own
 from linnet.reproduction import Verdicts
 from linnet.reproduction.files import folder, store
@@ -26,6 +27,7 @@ def run(
     settings: Sequence[str] = (),
     sources: Sequence[str] = (),
     *,
+    cluster: str | None = None,
     quiet: bool,
 ) -> dict[str, Any]:
     """Verifies the entries, showing them unless quiet, on a page too if asked; the result is what `--json` prints."""
@@ -40,8 +42,8 @@ def run(
         folder(out)
     console = Console(stderr=False, quiet=quiet)
     began = time.perf_counter()
-    with bar("verifying", quiet=quiet) as progress:
-        verdicts = reproduction.verify(entries, size, changed, progress)
+    with client_of(cluster, console) as client, bar("verifying", quiet=quiet) as progress:
+        verdicts = reproduction.verify(entries, size, changed, progress, client=client)
     console.print(_table(verdicts))
     seconds = time.perf_counter() - began
     console.print(f"{len(entries)} verified in {seconds:.0f} s, {verdicts.failed} not as stated.")

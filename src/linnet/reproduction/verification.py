@@ -1,8 +1,8 @@
-"""Verifying claims and errata, a process on each core."""
+"""Verifying claims and errata, a process on each core or the workers of a cluster."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -10,6 +10,10 @@ from linnet._pool import Call, cores, finished
 from linnet.claims import Claim, Erratum, Verdict, find, settle
 from linnet.claims.papers import reload, sources
 from linnet.reproduction.files import Verdicts, Verified
+from linnet.sweep import cluster
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def verify(
@@ -17,13 +21,21 @@ def verify(
     size: str = "quick",
     changes: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    client: "Client | None" = None,
 ) -> Verdicts:
-    """The verdicts, in the order of the entries, with parameters of their checks changed where they have them."""
+    """The verdicts, in the order of the entries, with parameters of their checks changed where they have them; by a
+    process on each core, or by the workers of a Dask `client`'s cluster.
+    """
     changed = settle(entries, changes or {})
     calls = [call(entry, size, changed[entry.id]) for entry in entries]
     found: dict[int, Verdict] = {}
     progress(0, len(entries))
-    for number, verdict in finished(calls, workers(len(entries))):
+    if client is None:
+        done = finished(calls, workers(len(entries)))
+    else:
+        done = cluster.finished(client, calls, lambda number: entries[number].id)
+    for number, verdict in done:
         found[number] = verdict
         progress(len(found), len(entries))
     return Verdicts(size, [Verified.of(entry, found[number]) for number, entry in enumerate(entries)])

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -20,6 +20,10 @@ from linnet.experiments import Experiment, find
 from linnet.experiments.experiment import SIZES, Progress
 from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, folder, good, store
 from linnet.reproduction.verification import call
+from linnet.sweep import cluster
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _CLAIM_SECONDS = 4.0  # of a claim on one core, counted as generously as the experiments' minutes
 
@@ -36,7 +40,8 @@ class Work:
     """What is to be done in a folder: experiments, and those of the claims asked for that have no good verdict there.
 
     Experiments that share their work among processes come first, one by one. The others and the claims are mostly
-    compilation, which keeps one core busy: on a CPU they run side by side, a process on each core.
+    compilation, which keeps one core busy: on a CPU they run side by side, a process on each core. On a cluster each
+    experiment and each claim is one worker's, and workers see the folder under the same path.
     """
 
     experiments: Sequence[Experiment]
@@ -46,15 +51,22 @@ class Work:
     asked: Sequence[Claim | Erratum] = ()
     lacking: Mapping[str, str] = field(default_factory=dict)
 
-    def done(self, progress: Callable[[float, float], None] = lambda done, total: None) -> Iterator[Made | Verdicts]:
-        """Each experiment and each subject's verdicts as they are finished, their files in place."""
+    def done(
+        self,
+        progress: Callable[[float, float], None] = lambda done, total: None,
+        *,
+        client: "Client | None" = None,
+    ) -> Iterator[Made | Verdicts]:
+        """Each experiment and each subject's verdicts as they are finished, their files in place; by processes of this
+        machine, or by the workers of a Dask `client`'s cluster.
+        """
         weights = [self._weight(experiment) for experiment in self.experiments]
         total, done = sum(weights) + _CLAIM_SECONDS * len(self.entries), 0.0
         progress(done, total)
         side_by_side = cores() if jax.default_backend() == "cpu" else 1
-        pooled = [e for e in self.experiments if side_by_side > 1 and not e.shared]
+        pooled = [e for e in self.experiments if client is not None or (side_by_side > 1 and not e.shared)]
         pooled = sorted(pooled, key=self._weight, reverse=True)  # long ones first: no core waits for them in the end
-        if len(pooled) == 1 and not self.entries:
+        if client is None and len(pooled) == 1 and not self.entries:
             pooled = []
         for experiment in self.experiments:
             if experiment in pooled:
@@ -65,10 +77,13 @@ class Work:
             done += weight
             progress(done, total)
             yield made
-        calls = [self._call(experiment, f"one core of {_device(side_by_side)}") for experiment in pooled]
+        made_on = f"one core of {_device(side_by_side)}" if client is None else _worker(client)
+        calls = [self._call(experiment, made_on) for experiment in pooled]
         calls += [call(entry, "quick", {}) for entry in self.entries]
+        names = [part.id for part in (*pooled, *self.entries)]
         found: dict[str, Verdict] = {}
-        for number, value in finished(calls, side_by_side):
+        team = finished(calls, side_by_side) if client is None else cluster.finished(client, calls, names.__getitem__)
+        for number, value in team:
             if number < len(pooled):
                 done += self._weight(pooled[number])
                 progress(done, total)
@@ -92,7 +107,7 @@ class Work:
     def _call(self, experiment: Experiment, made_on: str) -> Call:
         # by its id: the class of a user's own experiment is known in another process once its file is loaded there
         parameters = experiment.model_dump()
-        return _made, (sources(), experiment.id, parameters, self.size, self.out / experiment.id, made_on)
+        return _made, (sources(), experiment.id, parameters, self.size, self.out.absolute() / experiment.id, made_on)
 
     def _weight(self, experiment: Experiment) -> float:
         return 60 * experiment.minutes[self.size]
@@ -209,6 +224,10 @@ def _again(experiment: Experiment, size: str) -> str:
             *(f"--set {k}={json.dumps(v)}" for k, v in changed.items()),
         ]
     )
+
+
+def _worker(client: "Client") -> str:
+    return f"a worker of a cluster ({', '.join(sorted({worker.device for worker in cluster.look(client)}))})"
 
 
 def _device(count: int) -> str:

@@ -1,7 +1,23 @@
 """Sweeps: a grid of runs into one labelled store, resumable after a kill at any moment."""
 
+from linnet.sweep.cluster import connect
 from linnet.sweep.exchange import Merged, export, merge
 from linnet.sweep.spec import Call, Sweep, parse, read
-from linnet.sweep.sweep import Checked, Damage, check, run
+from linnet.sweep.sweep import Checked, Damage, Expected, check, expect, run
 
-__all__ = ["Call", "Checked", "Damage", "Merged", "Sweep", "check", "export", "merge", "parse", "read", "run"]
+__all__ = [
+    "Call",
+    "Checked",
+    "Damage",
+    "Expected",
+    "Merged",
+    "Sweep",
+    "check",
+    "connect",
+    "expect",
+    "export",
+    "merge",
+    "parse",
+    "read",
+    "run",
+]

@@ -170,10 +170,11 @@ def _files(tree: Any) -> list[str]:
     return []
 
 
-def _placed(tree: Any, folder: Path) -> Any:
+def placed(tree: Any, folder: Path) -> Any:
+    """The same table with the files that it names looked for in `folder`."""
     if not isinstance(tree, dict):
         return tree
-    here = {name: _placed(value, folder) for name, value in tree.items()}
+    here = {name: placed(value, folder) for name, value in tree.items()}
     if isinstance(here.get("file"), str):
         here["file"] = str(folder / here["file"])
     return here
@@ -198,7 +199,7 @@ def read(path: Path) -> Sweep:
 def parse(text: str, where: str = "the sweep", folder: Path = Path()) -> Sweep:
     """The sweep that a TOML text describes; files it names are looked for in `folder`."""
     try:
-        return Sweep.model_validate(_placed(tomllib.loads(text), folder))
+        return Sweep.model_validate(placed(tomllib.loads(text), folder))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where} is not TOML: {error}.") from None
     except ValidationError as error:

@@ -1,28 +1,69 @@
 """Runs a sweep into its store: cells of one shape together, chunk by chunk, from wherever it was left."""
 
 import itertools
+import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._pool import pool
+from linnet._pool import in_processes
+from linnet.sweep import cluster
 from linnet.sweep.cells import Builder, Cell, Runner
 from linnet.sweep.place import Place, located
-from linnet.sweep.spec import Sweep
+from linnet.sweep.spec import Sweep, placed
 from linnet.sweep.store import WORDS, Store, alone
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Progress = Callable[[int, int], None]
 _MOST = 512  # runs in one batch
 _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
+_SAMPLE = 16  # cells that are measured on a CPU to say how long all will take
+
+
+class Crew(NamedTuple):
+    """Who computes: processes of this machine or the workers of a cluster, on devices of one kind."""
+
+    workers: int
+    platform: str
+    device: str
+    memory: int
+    client: "Client | None" = None
+
+    @classmethod
+    def of(cls, workers: int, client: "Client | None") -> "Crew":
+        """So many processes, or the workers of a cluster, which are looked at."""
+        if client is None:
+            return cls(workers, jax.default_backend(), jax.devices()[0].device_kind, _check.memory())
+        found = cluster.look(client)
+        kinds = sorted({worker.device for worker in found})
+        if len(kinds) > 1:
+            raise InputError(
+                f"the workers compute on {' and '.join(kinds)}: all must be of one kind for equal numbers."
+            )
+        return cls(len(found), found[0].platform, kinds[0], min(worker.memory for worker in found), client)
+
+    def pooled(self, cells: int, chunk: int) -> bool:
+        """Whether processes share a store of so many cells. By the size of the whole store, so that a chunk is computed
+        in the same way whenever it is.
+        """
+        return self.client is None and self.workers > 1 and cells >= 4 * self.workers * chunk and self.platform == "cpu"
+
+    def active(self, cells: int, chunk: int) -> int:
+        """How many of them work on such a store now: those of a cluster come and go."""
+        if self.client is not None:
+            return max(1, cluster.count(self.client))
+        return self.workers if self.pooled(cells, chunk) else 1
 
 
 def run(
@@ -32,32 +73,35 @@ def run(
     *,
     workers: int = 1,
     part: tuple[int, int] = (1, 1),
+    client: "Client | None" = None,
 ) -> dict[str, int]:
     """Makes or completes the store `out`, a folder or a URL (`s3://`, `gs://`, `memory://`, `file://`); returns how
     many cells ended in which way, how many were computed now, and how many chunks were computed again because they
-    were found damaged.
+    were found damaged; and of this time the `steps` that were made (0 of flows), the number of `workers` and their
+    `use`, the percentage of their time in which they computed.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
     chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
     costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
-    command line: all cores). With `part=(2, 3)` every third chunk is computed, from the second on; `merge` joins
-    stores of different parts.
+    command line: all cores). With a `client` of Dask (see `connect`) the workers of its cluster do, and one that dies
+    costs the chunk it was at; this program alone writes the store. With `part=(2, 3)` every third chunk is computed,
+    from the second on; `merge` joins stores of different parts.
     """
     if not 1 <= part[0] <= part[1]:
         raise InputError(f"part = {part[0]}/{part[1]} is not allowed: it must be 1/N, 2/N ... or N/N.")
-    where = located(out)
-    plan = None if where.exists() else _plan(spec)  # mistakes show before anything is written
+    where, crew = located(out), Crew.of(workers, client)
+    plan = None if where.exists() else _plan(spec, crew)  # mistakes show before anything is written
     with alone(where):
-        return _run(spec, where, plan, progress, workers, part)
+        return _run(spec, where, plan, progress, crew, part)
 
 
-def _plan(spec: Sweep) -> tuple[Any, ...]:
+def _plan(spec: Sweep, crew: Crew) -> tuple[Any, ...]:
     """What a new store needs to know."""
     builder = Builder(spec)
     first, runner = builder.cell(_points(spec, np.arange(1))[0]), Runner(spec, builder.quantities)
     sizes = tuple(map(len, spec.grid().values()))
     _check.fits("axes", " x ".join(map(str, sizes)), 2 * math.prod(sizes), "a grid of so many runs")
-    chunks, shapes = _chunks(sizes, spec.batch or _batch(first)), runner.shapes(first)
+    chunks, shapes = _chunks(sizes, spec.batch or _batch(first, crew)), runner.shapes(first)
     _try_names(spec, builder, runner, shapes)
     each = sum(math.prod(shape) for shape, _ in shapes.values())
     _check.fits("batch", math.prod(chunks), 3 * each * math.prod(chunks), f"{each:,} numbers of each run")
@@ -86,7 +130,7 @@ def _run(
     out: Place,
     plan: tuple[Any, ...] | None,
     progress: Progress | None,
-    workers: int,
+    crew: Crew,
     part: tuple[int, int],
 ) -> dict[str, int]:
     if plan is not None and not out.exists():
@@ -96,7 +140,7 @@ def _run(
     store.part = part
     out.tidy()
     if lost := store.lost_axes():
-        axes = {**spec.grid(), "record": _plan(spec)[3]}
+        axes = {**spec.grid(), "record": _plan(spec, crew)[3]}
         store.restore({name: axes[name] for name in lost})
     numbers = np.arange(store.status.size).reshape(store.status.shape)
     done = before = int(np.count_nonzero(store.status))
@@ -106,7 +150,8 @@ def _run(
             progress(done + count, numbers.size)
 
     tell(0)
-    for block, (values, code, ended) in _results(spec, store, numbers, workers, tell):
+    began, busy, steps = time.perf_counter(), 0.0, 0.0
+    for block, (values, code, ended, seconds) in _results(spec, store, numbers, crew, tell):
         shape = numbers[block].shape
         store.write(
             block,
@@ -115,10 +160,16 @@ def _run(
             ended.reshape(shape).astype(float),
         )
         done += numbers[block].size
+        busy += seconds
+        steps += 0 if spec.run.steps is None else float(ended.sum())
         tell(0)
+    count = crew.active(numbers.size, math.prod(store.chunks))
+    use = 100 * busy / (count * (time.perf_counter() - began))
     ends = Counter(WORDS[code] for code in store.status.flat)
     counts = {"cells": numbers.size, "computed": done - before, "damaged": len(store.damaged)}
-    return counts | {word: ends[word] for word in WORDS[1:]}
+    return (
+        counts | {word: ends[word] for word in WORDS[1:]} | {"steps": int(steps), "workers": count, "use": round(use)}
+    )
 
 
 class Damage(NamedTuple):
@@ -162,42 +213,91 @@ def place(cells: Mapping[str, list[Any]]) -> str:
     return ", ".join(f"{name} = {' to '.join(dict.fromkeys(ends))}" for name, ends in told.items())
 
 
-Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+class Expected(NamedTuple):
+    """What a sweep will take: its cells and those not in the store yet, the chunks they make, how many cells are in a
+    chunk, the bytes that a chunk takes in a worker's memory and all results in the store, the workers and their device,
+    and the seconds expected, compilation apart.
+    """
+
+    cells: int
+    missing: int
+    chunks: int
+    batch: int
+    memory: int
+    store: int
+    workers: int
+    device: str
+    seconds: float
+    compilation: float
+
+
+def expect(spec: Sweep, out: Path | str, *, workers: int = 1, client: "Client | None" = None) -> Expected:
+    """What `run` would take, from some cells spread over the grid that are computed twice; writes nothing."""
+    where, crew = located(out), Crew.of(workers, client)
+    _, shapes, chunks, _ = _plan(spec, crew)
+    sizes = tuple(map(len, spec.grid().values()))
+    cells = missing = math.prod(sizes)
+    pieces = math.prod(-(-size // chunk) for size, chunk in zip(sizes, chunks, strict=True))
+    if where.exists():
+        store = Store(where)
+        store.agrees(spec)
+        chunks, pieces = store.chunks, sum(1 for _ in store.missing())
+        missing = cells - int(np.count_nonzero(store.status))
+    batch = math.prod(chunks)
+    chosen = np.unique(np.linspace(0, cells - 1, min(cells, _SAMPLE if crew.platform == "cpu" else batch)).astype(int))
+    call = _measured, (_text(spec), chosen, batch == 1)
+    first, again = (
+        call[0](*call[1]) if client is None else dict(cluster.finished(client, [call], lambda _: "a cell"))[0]
+    )
+    active = crew.active(cells, batch)
+    each = 9 + sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
+    taken = _bytes(Builder(spec).cell(_points(spec, np.arange(1))[0])) * batch
+    seconds = again * missing / len(chosen) / active
+    return Expected(cells, missing, pieces, batch, taken, each * cells, active, crew.device, seconds, first - again)
+
+
+def _measured(text: str, chosen: np.ndarray, alone: bool) -> tuple[float, float]:
+    """The seconds that these cells take the first time, with compilation, and the second."""
+    parts = [chosen[i : i + 1] for i in range(len(chosen))] if alone else [chosen]
+    first, again = (sum(_chunk(text, part)[3] for part in parts) for _ in range(2))
+    return first, again
+
+
+Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, float]
 
 
 def _results(
-    spec: Sweep, store: Store, numbers: np.ndarray, workers: int, tell: Callable[[int], None]
+    spec: Sweep, store: Store, numbers: np.ndarray, crew: Crew, tell: Callable[[int], None]
 ) -> Iterator[tuple[tuple[slice, ...], Results]]:
     """The chunks that are missing, as they are finished."""
-    text = spec.model_dump_json()
-    # by the size of the whole store, so that a chunk is computed in the same way whenever it is
-    if workers > 1 and numbers.size >= 4 * workers * math.prod(store.chunks) and jax.default_backend() == "cpu":
-        with pool(workers) as processes:
-            blocks = store.missing()
-            waiting: dict[Future[Results], tuple[slice, ...]] = {}
-            try:
-                while True:
-                    for block in itertools.islice(blocks, 2 * workers - len(waiting)):
-                        waiting[processes.submit(_chunk, text, numbers[block].ravel())] = block
-                    if not waiting:
-                        return
-                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        yield waiting.pop(future), future.result()
-            except BaseException:
-                processes.shutdown(wait=False, cancel_futures=True)
-                raise
+    text, blocks = _text(spec), list(store.missing())
+    calls = ((_chunk, (text, numbers[block].ravel())) for block in blocks)
+    if crew.client is not None:
+        done = cluster.finished(
+            crew.client, calls, lambda number: f"the chunk {place(ranges(spec.grid(), blocks[number]))}"
+        )
+    elif crew.pooled(numbers.size, math.prod(store.chunks)):
+        done = in_processes(calls, crew.workers)
     else:
-        for block in store.missing():
-            yield block, _chunk(text, numbers[block].ravel(), tell)
+        done = ((number, call(*given, tell)) for number, (call, given) in enumerate(calls))
+    for number, found in done:
+        yield blocks[number], found
+
+
+def _text(spec: Sweep) -> str:
+    """The sweep for another process, which may stand in another folder."""
+    return json.dumps(placed(spec.model_dump(mode="json"), Path.cwd()))
 
 
 def _chunk(text: str, chosen: np.ndarray, tell: Callable[[int], None] | None = None) -> Results:
+    """The cells with these numbers: values, status codes, ends, and the seconds that it took."""
+    began = time.perf_counter()
     spec, builder, runner = _prepared(text)
     cells = [builder.cell(point) for point in _points(spec, chosen)]
     if runner.series:
         first = builder.cell(_points(spec, np.arange(1))[0])
         runner.cap([first, *cells], alone=True)  # one number of steps for all
-    return _compute(runner, cells, tell or (lambda count: None))
+    return *_compute(runner, cells, tell or (lambda count: None)), time.perf_counter() - began
 
 
 @lru_cache(maxsize=1)
@@ -215,7 +315,9 @@ def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, Any]]:
     return [{name: value.item() for name, value in zip(grid, row, strict=True)} for row in zip(*columns, strict=True)]
 
 
-def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> Results:
+def _compute(
+    runner: Runner, cells: list[Cell], tell: Callable[[int], None]
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """All cells of a chunk, those of one signature together and the long ones together."""
     alone = len(cells) == 1
     groups: dict[Any, list[int]] = {}
@@ -243,16 +345,23 @@ def _compute(runner: Runner, cells: list[Cell], tell: Callable[[int], None]) -> 
     return values, np.array([cell[1] for cell in found]), np.array([cell[2] for cell in found])
 
 
-def _batch(cell: Cell) -> int:
+def _batch(cell: Cell, crew: Crew) -> int:
     """How many runs at once: what a quarter of the device's memory holds, one on a CPU that is busy with one."""
-    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(cell.state))
-    room = _check.memory()
-    if jax.default_backend() == "cpu":
-        if numbers > _BUSY:
+    room = crew.memory
+    if crew.platform == "cpu":
+        if _numbers(cell) > _BUSY:
             return 1
         room //= 2
-    bytes_each = 8 * (16 * numbers + 8 * max(cell.steps, 256))  # state, its new value, gradients, what is kept; records
-    return int(np.clip(room // 4 // bytes_each, 1, _MOST))
+    return int(np.clip(room // 4 // _bytes(cell), 1, _MOST))
+
+
+def _numbers(cell: Cell) -> int:
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(cell.state))
+
+
+def _bytes(cell: Cell) -> int:
+    """What a run takes: its state, the new value, gradients, what is kept; and records."""
+    return 8 * (16 * _numbers(cell) + 8 * max(cell.steps, 256))
 
 
 def _chunks(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
