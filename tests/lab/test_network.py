@@ -68,7 +68,10 @@ def test_presets_show_what_they_say(moved):
 def test_ends_of_every_slider_are_seen_or_told():
     room = Network()
     for control in room.controls:
-        ends = (control.low, control.high) if hasattr(control, "low") and control.name != "spectrum" else ()
+        # the deepest Gaussian network takes long to predict, and depths are among the cases above
+        ends = (
+            (control.low, control.high) if hasattr(control, "low") and control.name not in ("spectrum", "depth") else ()
+        )
         for end in ends:
             with contextlib.suppress(InputError):  # a sentence
                 columns, _ = seen({control.name: end})
