@@ -37,6 +37,7 @@ class Controls(JSComponent):
     addressed = param.Boolean(False)
     dropped = param.Dict()
     dark = param.Boolean(False)
+    _debounce = 0  # ms for which Panel would wait: here a newer move makes an older one void
     _esm = (_HERE / "controls.js").read_text(encoding="utf-8")
     _stylesheets = _STYLE
 
