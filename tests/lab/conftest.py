@@ -1,5 +1,6 @@
 """A laboratory that serves, and a browser that visits it."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,12 +13,10 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
-@pytest.fixture(scope="session")
-def address(tmp_path_factory):
+@contextlib.contextmanager
+def serving(log, *arguments):
     """Where `linnet lab` serves, in a process of its own."""
-    pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]'")
-    command = [sys.executable, "-c", "from linnet.cli import main; main()", "lab", "--no-browser"]
-    log = tmp_path_factory.mktemp("lab") / "log.txt"
+    command = [sys.executable, "-c", "from linnet.cli import main; main()", "lab", "--no-browser", *arguments]
     with (
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ) as server,
@@ -27,6 +26,21 @@ def address(tmp_path_factory):
         yield told.split()[4].rstrip("/")
         server.terminate()
     assert "Traceback" not in log.read_text(), log.read_text()
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory):
+    pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]'")
+    with serving(tmp_path_factory.mktemp("lab") / "log.txt") as place:
+        yield place
+
+
+@pytest.fixture
+def open_address(tmp_path):
+    """A laboratory for all, under a name that its server does not know."""
+    pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]'")
+    with serving(tmp_path / "log.txt", "--address", "0.0.0.0") as place:
+        yield place.replace("127.0.0.1", "127.0.0.2")
 
 
 @pytest.fixture(scope="session")

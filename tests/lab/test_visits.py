@@ -1,6 +1,7 @@
 """The laboratory in a real browser: every room is driven as a person would, and nothing leaves the machine."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -181,3 +182,11 @@ def test_ones_own_table_is_read_and_a_wrong_one_is_told(visit, tmp_path):
         }"""
     )
     expect(status).to_contain_text("huge.csv")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux answers at all of 127.0.0.0/8")
+def test_others_come_in_where_they_are_asked_to(browser, open_address):
+    page = browser.new_page()
+    page.goto(f"{open_address}/landscape")
+    expect(page.locator("pre[data-name=code]")).to_contain_text("ln.critical", timeout=60_000)
+    page.close()

@@ -113,11 +113,11 @@ class Stand(pn.viewable.Viewer):
         return self.room.code(self.room.checked(self.values))
 
     def write(self, path: str | Path) -> None:
-        """Takes away what is seen: data (.nc), a picture (.svg, .png) or, where something moves, a film (.gif, .mp4)"""
+        """Takes away what is seen: data (.nc), a picture (.svg, .png) or, where things move, a film (.gif, .mp4)."""
         from linnet.lab.take import write
 
-        with placed(Path(path)) as partial:
-            write(self.room, self.room.checked(self.values), partial)
+        with placed(Path(path)) as place:
+            write(self.room, self.room.checked(self.values), place)
 
     def move(self, **values: Any) -> None:
         """Moves controls, as a person would."""

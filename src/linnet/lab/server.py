@@ -18,6 +18,7 @@ from linnet.lab.take import Away
 from linnet.report.formulas import mathml
 
 _HERE = Path(__file__).parent
+_ALL = ("", "0.0.0.0")
 FILES = {
     "nc": "Data (netCDF)",
     "svg": "Picture (SVG)",
@@ -58,10 +59,10 @@ def page(kind: type[Room]) -> Callable[[], pn.Template]:
     return made
 
 
-def served(*, address: str = "127.0.0.1", port: int = 0, origins: tuple[str, ...] = ()) -> "pn.io.server.Server":
+def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server":
     """A server that listens and does not run yet: on a free port unless one is named, for this machine alone.
 
-    `origins` are the names under which other machines reach it.
+    Bokeh answers pages of known names only. A server for all cannot know by which name it is called.
     """
     pn.extension()
     settings.log_level = "error"  # what the browser's console says of pictures that are still empty
@@ -74,12 +75,12 @@ def served(*, address: str = "127.0.0.1", port: int = 0, origins: tuple[str, ...
         raise InputError(
             f"{address}:{port} cannot be served at: {error}; give another port, or 0 for a free one."
         ) from None
-    allowed = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", address)]
+    names = ["*"] if address in _ALL else ["127.0.0.1", "localhost", address]
     return pn.io.server.get_server(
         {room.name: page(room) for room in ROOMS},
         port=port,
         address=address,
-        websocket_origin=[*dict.fromkeys(allowed), *origins],
+        websocket_origin=[f"{name}:{port}" for name in dict.fromkeys(names)],
         title={room.name: f"{room.title} · Linnet" for room in ROOMS},
         extra_patterns=[
             (r"/", RedirectHandler, {"url": f"/{ROOMS[0].name}", "permanent": False}),
@@ -96,7 +97,7 @@ def run(*, address: str, port: int, browser: bool, path: str) -> None:
     from rich.console import Console
 
     server = served(address=address, port=port)
-    place = f"http://{'127.0.0.1' if address in ('', '0.0.0.0') else address}:{server.port}/{path}"
+    place = f"http://{'127.0.0.1' if address in _ALL else address}:{server.port}/{path}"
     Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
     server.start()
     if browser:
