@@ -73,7 +73,8 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
             port = probe.getsockname()[1]
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"{address}:{port} cannot be served at: {error}; give another port, or 0 for a free one."
+            f"{address}:{port} cannot be served at ({str(error).rstrip('.')}): give an address of this machine and "
+            "another port, or 0 for a free one."
         ) from None
     names = ["*"] if address in _ALL else ["127.0.0.1", "localhost", address]
     return pn.io.server.get_server(
