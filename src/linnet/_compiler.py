@@ -2,13 +2,27 @@
 
 import contextlib
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
+import jax.extend
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
+
+_T = TypeVar("_T")
 
 _PLAIN = {"xla_gpu_enable_triton_gemm": False}
 _OLDER = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+_ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+_LITTLE = 1 << 14  # bytes that one kernel may carry
+_ARITHMETIC = {
+    *("add", "sub", "mul", "div", "neg", "abs", "sign", "square", "integer_pow", "pow", "sqrt", "rsqrt", "exp", "log"),
+    *("expm1", "log1p", "tanh", "logistic", "sin", "cos", "max", "min", "reduce_sum", "reduce_max", "reduce_min"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "select_n", "convert_element_type", "stop_gradient"),
+    *("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "copy"),
+    *("while", "scan", "jit", "pjit", "closed_call", "custom_jvp_call"),
+}
 
 
 @functools.cache
@@ -23,6 +37,34 @@ def hurried(*, optimised: bool = True) -> dict[str, Any]:
         told: dict[str, Any] = {} if optimised else {"xla_backend_optimization_level": 0}
         return {**told, **_known({**told, **_OLDER})}
     return _known(_PLAIN) if jax.default_backend() == "gpu" else {}
+
+
+def in_one_kernel(function: Callable[..., _T], *arguments: Any) -> _T:
+    """function(*arguments), in a program that is compiled in a hurry.
+
+    On a CPU XLA makes one kernel of it, if it is arithmetic alone and carries little. It starts the kernels of a loop
+    one by one, which takes as long as what they do to matrices of ten rows, and writes one for the smallest loops only,
+    and for calls with this mark. The newer kernels cannot be a part of another.
+    """
+    if _OLDER.keys() <= hurried().keys():
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        carried = sum(x.size * x.dtype.itemsize for x in closed.in_avals)
+        if carried <= _LITTLE and _is_arithmetic(closed.jaxpr):
+            run = jax.jit(jax.extend.core.jaxpr_as_fun(closed))
+            with set_xla_metadata(**_ONE_KERNEL):
+                leaves = run(*jax.tree.leaves(arguments))
+            result: _T = jax.tree.unflatten(jax.tree.structure(shape), leaves)
+            return result
+    return function(*arguments)
+
+
+def _is_arithmetic(jaxpr: jax.extend.core.Jaxpr) -> bool:
+    """Whether it is made of what XLA can write into one kernel: library calls are not, nor products for them."""
+    inner = jax.extend.core.jaxprs_in_params
+    return all(
+        str(step.primitive) in _ARITHMETIC and all(_is_arithmetic(part) for part in inner(step.params))
+        for step in jaxpr.eqns
+    )
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

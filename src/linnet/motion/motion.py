@@ -21,7 +21,7 @@ class Task(NamedTuple):
     - `look(state, memory, clock, past)`: the values to record, and what observables remember of that look; `past`: what
       they remember where the run begins. `states`: whether to record the states too.
     - `stop`: a condition of (state, problem), or None. `spoilt(state)`: whether the run has diverged; `leaps`: whether
-      steps may be made without asking that.
+      steps may be made without asking that. `hurry`: whether the program is compiled as `_compiler.hurried` says.
     - `keeps`: ("lowest" or "highest", name) for each state to keep; `kept`: those kept before the run was cut.
     - `reverse`: 0, or, where derivatives must go backwards through the run, the most steps between two points.
     - `tell(done)`: to be called when so many records are done.
@@ -40,6 +40,7 @@ class Task(NamedTuple):
     stop: Callable[[Any, Any], Any] | None
     spoilt: Callable[[Any], Array]
     leaps: bool
+    hurry: bool
     keeps: tuple[tuple[str, str], ...]
     kept: dict[str, Kept]
     reverse: int

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Num
 
+from linnet._compiler import in_one_kernel
 from linnet.motion.motion import Motion, Task
 from linnet.outcome import Kept, Outcome, Status
 from linnet.problems import Problem
@@ -100,10 +101,14 @@ class _Loop:
     def leap(self, run: _Run) -> _Run:
         """Many steps with one look: what has grown by then is walked again from here, step by step."""
         here = (run.state, run.memory)
-        new = jax.lax.fori_loop(0, _LEAP, lambda i, now: self.move(now[0], now[1], run.step + i), here)
+        new = in_one_kernel(self.many, here, run.step) if self.task.hurry else self.many(here, run.step)
         grown = self.task.spoilt(new[0])
         state, memory = jax.tree.map(lambda a, b: jnp.where(grown, a, b), here, new)
         return _Run(state, memory, jnp.where(grown, run.step, run.step + _LEAP), jnp.where(grown, _SUSPECT, _RUNNING))
+
+    def many(self, here: tuple[Any, Any], step: Array) -> tuple[Any, Any]:
+        """As many steps as a leap is."""
+        return jax.lax.fori_loop(0, _LEAP, lambda i, now: self.move(now[0], now[1], step + i), here)
 
     def walk(self, run: _Run, resting: Array | bool = False) -> _Run:
         """One step, unless the run ends here or rests."""

@@ -194,10 +194,11 @@ def _go(order: _Order, count: int, progress: Callable[[int, int], None] | None, 
 @functools.cache
 def _program(*, hurry: bool) -> Callable[..., Trajectory]:
     compiled: Any = eqx.filter_jit  # which hands options on, as its types do not say
-    return compiled(_run, compiler_options=hurried()) if hurry else compiled(_run)
+    run = functools.partial(_run, hurry)
+    return compiled(run, compiler_options=hurried()) if hurry else compiled(run)
 
 
-def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
+def _run(hurry: bool, order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
     problem, motion = order.problem, order.motion
     limit = order.limit * jnp.maximum(1.0, _largest(order.state))
 
@@ -226,6 +227,7 @@ def _run(order: _Order, report: bool, token: Array, count: Array) -> Trajectory:
             stop=order.stop,
             spoilt=spoilt,
             leaps=order.leaps,
+            hurry=hurry,
             keeps=order.keeps,
             kept={} if before is None else before.kept,
             reverse=order.reverse,
