@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
+from linnet.simulation.single import run_one
 
 TARGET = np.diag([2.0, 1.0, 0.5])
 
@@ -443,3 +444,31 @@ def test_a_pair_moves_each_state_as_if_alone(key):
     ):
         with pytest.raises(ln.InputError, match=words):
             wrong()
+
+
+def test_runs_that_go_together_end_with_the_longest_and_record_as_others_do():
+    problem = ln.factorisation(np.diag([2.0, 1.0, 0.5]))
+    start = ln.gaussian(jax.random.key(0), problem, 10, 0.1)
+    given = {"time": None, "observe": ["loss", "stable_rank"], "record": ln.at(range(65)), "stop": ln.loss_below(1e-3)}
+    given |= {"keep": ["lowest loss", "highest loss"], "blowup": 1e9, "key": None, "progress": None, "after": None}
+
+    def runs(together, steps, lr):
+        def one(steps, lr):
+            run = run_one(
+                problem,
+                start,
+                ln.GradientDescent(lr),
+                steps=steps,
+                differentiable=False,
+                together=together,
+                **given,
+            )
+            return run.values, run.steps, run.code, run.ended, run.kept, run.final
+
+        return jax.jit(jax.vmap(one, axis_name="runs"))(jnp.array(steps), jnp.array(lr))
+
+    several = (1, 3, 17, 40, 22, 60), (0.1, 0.1, 0.2, 0.05, 9.0, 0.5)  # one diverges, one stops
+    one, other = runs(None, *several), runs("runs", *several)
+    assert set(one[2].tolist()) == {0, 1, 2}
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -88,3 +88,10 @@ def unrounded() -> contextlib.AbstractContextManager[Any]:
 def inside(value: Any) -> bool:
     """Whether JAX is tracing any part of `value`, or the function that we are in: its compiler has the options then."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((value, jax.device_put(0))))
+
+
+def cpu() -> contextlib.AbstractContextManager[Any]:
+    """Where small things are computed on a CPU whatever JAX's device is, if JAX has one."""
+    with contextlib.suppress(RuntimeError):
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    return contextlib.nullcontext()

@@ -1,9 +1,11 @@
 """Samplers that several rooms share."""
 
+import contextlib
 import functools
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -19,6 +21,49 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _CANDIDATES = 24
 _NEEDED = 2 * _CANDIDATES + 1  # uniform numbers for one Gamma number
+
+
+class Memory:
+    """Draws that may be asked for again, in cells of a grid that differ in other things; at most 128 MiB of them."""
+
+    def __init__(self) -> None:
+        self._draws: dict[Any, Any] = {}
+        self._bytes = 0
+
+    def recall(self, mark: Any, draw: Callable[[], _T]) -> _T:
+        """The draw with this mark."""
+        if mark not in self._draws:
+            drawn = draw()
+            self._bytes += sum(x.nbytes for x in jax.tree.leaves(drawn))
+            if self._bytes > 1 << 27:
+                self._draws.clear()
+                self._bytes = 0
+            self._draws[mark] = drawn
+        found: _T = self._draws[mark]
+        return found
+
+    def __len__(self) -> int:
+        return len(self._draws)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Where samplers with known keys draw into this memory."""
+        before = _memory.set(self)
+        try:
+            yield
+        finally:
+            _memory.reset(before)
+
+
+_memory: ContextVar[Memory | None] = ContextVar("_memory", default=None)
+
+
+def _mark(leaf: Any) -> Any:
+    """Tells arguments apart to the last bit."""
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    numbers = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return leaf.shape, str(leaf.dtype), np.asarray(numbers).tobytes()
 
 
 def sampler(*static: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -37,7 +82,13 @@ def sampler(*static: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
         @functools.wraps(draw)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            return (whole if inside((args, kwargs)) else quick())(*args, **kwargs)
+            if inside((args, kwargs)):
+                return whole(*args, **kwargs)
+            memory = _memory.get()
+            if memory is None:
+                return quick()(*args, **kwargs)
+            leaves, structure = jax.tree.flatten((args, kwargs))
+            return memory.recall((draw, structure, *map(_mark, leaves)), lambda: quick()(*args, **kwargs))
 
         return call
 

@@ -45,8 +45,9 @@ def gaussian(
     total = d_in + d_out
     neurons = _width(width, total)
     _check.fits("width", width, 3 * neurons * total, f"{neurons} neurons of {total} weights, the compressed network,")
-    layers = _two_layers(key, _check.number("width", width, least=1), deviations, neurons, d_in, d_out)
-    return Weights(layers, compressed=True)
+    drawn = _factor(key, _check.number("width", width, least=1), neurons, total)
+    _, (r, first, second) = known(drawn, *deviations)
+    return Weights((first * r[:, :d_in], second * r[:, d_in:].T), compressed=True)
 
 
 @sampler("widths")
@@ -56,13 +57,10 @@ def _normal_layers(key: Key[Array, ""], deviations: Sequence[Array], widths: tup
     return [s * jax.random.normal(k, (above, below)) for s, k, (below, above) in layers]
 
 
-@sampler("neurons", "d_in", "d_out")
-def _two_layers(
-    key: Key[Array, ""], width: Array, deviations: Sequence[Array], neurons: int, d_in: int, d_out: int
-) -> tuple[Array, Array]:
-    """Two normal layers, compressed."""
-    r = bartlett(stream(key, "gaussian"), width, neurons, d_in + d_out)
-    return deviations[0] * r[:, :d_in], deviations[1] * r[:, d_in:].T
+@sampler("neurons", "total")
+def _factor(key: Key[Array, ""], width: Array, neurons: int, total: int) -> Array:
+    """[W_1, W_2^T] of two normal layers, compressed."""
+    return bartlett(stream(key, "gaussian"), width, neurons, total)
 
 
 def readout(

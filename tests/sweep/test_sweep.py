@@ -16,7 +16,8 @@ import zarr
 
 import linnet as ln
 from linnet import sweep
-from linnet.sweep.cells import Builder
+from linnet._random import Memory
+from linnet.sweep.cells import Builder, Runner, widened
 from linnet.sweep.expression import FUNCTIONS, evaluate
 from linnet.sweep.store import alone
 
@@ -219,6 +220,45 @@ def test_every_cell_sees_its_own_start():
         start = np.asarray(ln.gaussian(key, problem, 20, variance).matrix)
         cell = builder.cell({"variance": variance, "lr": 0.1})
         assert abs(cell.steps - 1e6 * np.linalg.norm(start, 2) / top) <= 1
+
+
+def test_networks_of_many_widths_and_lengths_run_in_one_program_as_they_run_alone():
+    """As on a GPU: neurons of weight zero stay zero, and a batch ends with its longest run."""
+    text = SPEC.format(batch=1).replace("width = 20", 'width = "round(variance * 10) + 1"')
+    text = text.replace("[1e-4, 1e-2, 1.0]", "[0.1, 0.3, 1.0]")
+    text = text.replace('"40 if lr > 0.1 else 70"', '"7 + 100 * variance"')
+    spec = sweep.parse(text)
+    builder = Builder(spec)
+    runner = Runner(spec, builder.quantities)
+    cells = [builder.cell({"variance": variance, "lr": lr}) for variance in (0.1, 0.3, 1.0) for lr in (0.05, 5.0)]
+    together = widened(cells)
+    assert len({cell.signature() for cell in cells}) == 3
+    assert len({cell.signature() for cell in together}) == 1
+    batch = runner.batch(together, range(6), 7)  # the last one twice
+    found = batch.program(*batch.arguments)
+    for number, cell in enumerate(cells):
+        single = runner.batch([cell], [0], 1)
+        for one, many in zip(*map(jax.tree.leaves, (single.program(*single.arguments), found)), strict=True):
+            np.testing.assert_allclose(many[number], one, rtol=1e-9, atol=1e-12)
+    assert len(set(found[2].tolist())) > 3, "their lengths differ"
+
+
+def test_equal_draws_of_a_grid_are_made_once():
+    memory = Memory()
+    problem = ln.factorisation(np.eye(3))
+    first = ln.gaussian(jax.random.key(0), problem, 4, 1.0)
+    with memory.kept():
+        drawn = [ln.gaussian(jax.random.key(0), problem, 4, variance) for variance in (1.0, 4.0)]
+        other = ln.gaussian(jax.random.key(1), problem, 4, 1.0), ln.gaussian(jax.random.key(0), problem, 5, 1.0)
+    assert len(memory) == 3
+    np.testing.assert_array_equal(drawn[0].layers[0], first.layers[0])
+    np.testing.assert_array_equal(drawn[1].layers[0], 2 * first.layers[0])
+    assert all(not np.array_equal(state.layers[0][:1], first.layers[0][:1]) for state in other)
+
+
+def test_names_of_quantities_are_free(tmp_path):
+    text = SPEC.format(batch=4).replace("gap =", "file =")
+    assert sweep.run(sweep.parse(text), tmp_path / "s.zarr")["computed"] == 12
 
 
 def test_series_of_descent_and_what_was_once_wrong(tmp_path):

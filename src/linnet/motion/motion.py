@@ -24,6 +24,7 @@ class Task(NamedTuple):
       steps may be made without asking that. `hurry`: whether the program is compiled as `_compiler.hurried` says.
     - `keeps`: ("lowest" or "highest", name) for each state to keep; `kept`: those kept before the run was cut.
     - `reverse`: 0, or, where derivatives must go backwards through the run, the most steps between two points.
+    - `together`: the name of an axis of `jax.vmap` along which runs of different lengths go; None for one run alone.
     - `tell(done)`: to be called when so many records are done.
     """
 
@@ -44,6 +45,7 @@ class Task(NamedTuple):
     keeps: tuple[tuple[str, str], ...]
     kept: dict[str, Kept]
     reverse: int
+    together: str | None
     key: Key[Array, ""] | None
     tell: Callable[[Any], None]
 

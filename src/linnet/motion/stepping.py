@@ -181,6 +181,27 @@ class _Loop:
         )
         return (run, seen), seen[:3]
 
+    def visits(self, start: tuple[_Run, _Seen], indices: Array, goals: Array) -> Any:
+        """Looks and makes a step at each point, or until the last of the runs that go together has ended."""
+        axis = self.task.together
+        if axis is None:
+            return *jax.lax.scan(self.close, start, (indices, goals)), indices.shape[0]
+        _, record = jax.eval_shape(self.close, start, (indices[0], goals[0]))
+        records = jax.tree.map(lambda x: jnp.zeros((indices.shape[0], *x.shape), x.dtype), record)
+
+        def going(now: Any) -> Array:
+            index, (run, _), _ = now
+            more = jax.lax.pmax(_going(run, goals[-1]).astype(int), axis) > 0
+            return (index < indices.shape[0]) & (more | (index == 0))
+
+        def visit(now: Any) -> Any:
+            index, carry, records = now
+            carry, record = self.close(carry, (index, goals[index]))
+            return index + 1, carry, jax.tree.map(lambda many, one: many.at[index].set(one), records, record)
+
+        made, carry, records = jax.lax.while_loop(going, visit, (indices[0], start, records))
+        return carry, records, made
+
     def blank(self) -> _Seen:
         """Nothing seen yet."""
         task = self.task
@@ -197,11 +218,13 @@ class _Loop:
         start = (_Run(task.state, task.memory, points[0], jnp.asarray(_RUNNING)), self.blank())
         indices = jnp.arange(points.shape[0])
         if task.dense and task.far and not task.reverse:
-            (run, seen), records = jax.lax.scan(self.close, start, (indices[:-1], points[1:]))
+            (run, seen), records, made = self.visits(start, indices[:-1], points[1:])
             run = jax.lax.while_loop(lambda r: _going(r, points[-1]), self.walk, run)
             seen = jax.lax.cond(run.step > seen.step, lambda: self.see(run, seen), lambda: seen)
             task.tell(points.shape[0])
-            records = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), records, seen[:3])
+            records = jax.tree.map(
+                lambda many, one: jnp.concatenate([_filled(many, made, one), one[None]]), records, seen[:3]
+            )
         elif task.dense and not task.reverse:
             # at the last point it looks and rests: a look of its own there would be compiled again
             goals = jnp.concatenate([points[1:], points[-1:]])
@@ -216,6 +239,14 @@ class _Loop:
         ended = jnp.where(code == Status.DIVERGED.code, run.step + 1, run.step)  # the step that could not be taken
         taken, values, states = records
         return Outcome(values, taken, code, ended, run.state, run.memory, seen.before, seen.kept, states)
+
+
+def _filled(many: Array, made: Any, last: Array) -> Array:
+    """Records of which so many were made, the rest as the last one."""
+    if isinstance(made, int):
+        return many
+    index = jnp.arange(many.shape[0]).reshape(-1, *(1,) * last.ndim)
+    return jnp.where(index < made, many, last)
 
 
 def _going(run: _Run, goal: Array) -> Array:

@@ -50,8 +50,13 @@ def run_one(
     progress: Callable[[int, int], None] | None,
     after: Trajectory | None,
     differentiable: bool,
+    together: str | None = None,
 ) -> Trajectory:
-    """What `simulate` does with one problem."""
+    """What `simulate` does with one problem.
+
+    `together` is the name of an axis of `jax.vmap` along which runs have numbers of steps of their own: where all have
+    ended the loop does, so that one program serves runs of any length that it has records for.
+    """
     check_network(problem, state, motion)
     _check_functions(problem, state, stop, progress)
     points, gap = recorded(motion, steps, time, record)
@@ -85,6 +90,7 @@ def run_one(
         keeps=keeps,
         states=states,
         reverse=max(1, gap) if differentiable else 0,
+        together=together,
     )
     order.fits()
     return _go(order, len(points), progress, after)
@@ -119,6 +125,7 @@ class _Order(eqx.Module):
     keeps: tuple[tuple[str, str], ...]
     states: bool
     reverse: int
+    together: str | None
 
     def look(self, state: Any, memory: Any, clock: Any, past: Any) -> tuple[dict[str, Array], dict[str, Any]]:
         """What is recorded of a state, and what the observables remember of it."""
@@ -231,6 +238,7 @@ def _run(hurry: bool, order: _Order, report: bool, token: Array, count: Array) -
             keeps=order.keeps,
             kept={} if before is None else before.kept,
             reverse=order.reverse,
+            together=order.together,
             key=order.key,
             tell=tell,
         )

@@ -1,5 +1,6 @@
 """The cells of a sweep: from the numbers of one cell to a network, and many networks in one compiled run."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +15,13 @@ from jaxtyping import Array, Key
 import linnet
 from linnet import _check, observe, record
 from linnet._check import InputError
+from linnet._compiler import hurried
+from linnet._random import Memory
 from linnet.linalg import singular_values
 from linnet.motion import Motion
 from linnet.problems import Problem
-from linnet.simulation import simulate
-from linnet.states import EndToEnd, Pair, State
+from linnet.simulation.single import run_one
+from linnet.states import EndToEnd, Pair, State, Weights
 from linnet.sweep.expression import FUNCTIONS, evaluate
 from linnet.theory import mixed
 
@@ -122,27 +125,57 @@ class Cell(NamedTuple):
         leaves, tree = jax.tree.flatten((self.problem, self.state, self.motion, self.stop))
         return str(tree), tuple((jnp.shape(x), str(jnp.result_type(x))) for x in leaves)
 
-    def cap(self, *, alone: bool) -> int:
-        """The number of steps rounded up, so that few programs are compiled; 0 for flows.
+    @property
+    def cap(self) -> int:
+        """The number of steps rounded up, so that few programs are compiled; 0 for flows."""
+        return int(4 ** max(5, np.ceil(np.log2(self.steps) / 2))) if self.steps else 0
 
-        A run alone skips the steps that it does not need; a batch makes them, so it is rounded by an eighth at most.
-        """
-        if self.steps == 0:
-            return 0
-        if alone:
-            return int(4 ** max(5, np.ceil(np.log2(self.steps) / 2)))
-        octave = 2 ** max(6, int(np.ceil(np.log2(self.steps))))
-        return int(np.ceil(8 * self.steps / octave)) * octave // 8
+
+def widened(cells: Sequence[Cell]) -> list[Cell]:
+    """The same runs of networks of one shape: two layers with fewer neurons than the widest get neurons of weight zero,
+    which stay zero, so that they run in one program.
+    """
+    most: dict[Any, int] = {}
+    for cell in cells:
+        if (layers := _two_layers(cell.state)) is not None:
+            shape = (layers[0].shape[1], layers[1].shape[0])
+            most[shape] = max(most.get(shape, 0), layers[0].shape[0])
+
+    def wide(cell: Cell) -> Cell:
+        layers = _two_layers(cell.state)
+        if layers is None:
+            return cell
+        first, second = map(np.asarray, layers)
+        more = most[first.shape[1], second.shape[0]] - first.shape[0]
+        filled = np.pad(first, ((0, more), (0, 0))), np.pad(second, ((0, 0), (0, more)))
+        return cell._replace(state=eqx.tree_at(_two_layers, cell.state, filled)) if more else cell
+
+    return [wide(cell) for cell in cells]
+
+
+def _two_layers(state: State) -> tuple[Array, ...] | None:
+    """The layers of a network that has two of them, of the first one in a pair."""
+    network = state.first if isinstance(state, Pair) else state
+    return network.layers if isinstance(network, Weights) and network.depth == 2 else None
+
+
+class Batch(NamedTuple):
+    """Cells that run together, by their numbers, and the program with its arguments that runs them."""
+
+    numbers: tuple[int, ...]
+    program: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
 
 class Builder:
-    """Makes cells from a sweep. Equal problems are made once and shared."""
+    """Makes cells from a sweep. Equal problems and draws are made once and shared."""
 
     def __init__(self, spec: Any):
         self.spec = spec
         self.quantities = tuple(Quantity.parse(name, text) for name, text in spec.store.items())
         self._problems: dict[Any, Problem] = {}
         self._spectra: dict[int, tuple[Any, np.ndarray]] = {}
+        self._draws = Memory()
 
     def problem(self, mark: Any, make: Callable[[], Problem]) -> Problem:
         """The problem with this mark; the last few are kept, so that memory does not grow with the grid."""
@@ -155,6 +188,10 @@ class Builder:
 
     def cell(self, point: Mapping[str, Any]) -> Cell:
         """The run at a point of the grid."""
+        with self._draws.kept():
+            return self._cell(point)
+
+    def _cell(self, point: Mapping[str, Any]) -> Cell:
         names = _Names(self, point)
         spec = self.spec
         key = names.key
@@ -188,7 +225,7 @@ class _Names:
         self.asked: list[str] = []
         self.functions: dict[str, Callable[..., Any]] = {
             **FUNCTIONS,
-            "norm": lambda x: float(self.values(x)[0]),
+            "norm": self.norm,
             "singular_value": self.singular_value,
             "mode_time": lambda *x: float(_mode_time(*map(float, x))),
             "largest_lr": lambda *x: float(mixed.largest_lr(*x)),
@@ -223,10 +260,22 @@ class _Names:
             )
         return float(values[int(number) - 1])
 
+    def norm(self, array: Any) -> float:
+        """The largest singular value; of a start by its Gram matrix, in half the time."""
+        if not self.own(array) or np.ndim(array) != 2:
+            return float(self.values(array)[0])
+        x = np.asarray(array)
+        largest = np.abs(x).max(initial=0.0)
+        x = x / largest if largest > 0 else x
+        return float(largest * np.sqrt(np.linalg.eigvalsh(x.T @ x if x.shape[0] >= x.shape[1] else x @ x.T)[-1]))
+
     def values(self, array: Any) -> np.ndarray:
         """Singular values; a start is this cell's alone and is not kept."""
-        own = "start" in self.known and array is self.known["start"]
-        return np.asarray(singular_values(array)) if own else self.builder.values(array)
+        return np.asarray(singular_values(array)) if self.own(array) else self.builder.values(array)
+
+    def own(self, array: Any) -> bool:
+        """Whether it is the start."""
+        return "start" in self.known and array is self.known["start"]
 
     @property
     def key(self) -> Key[Array, ""]:
@@ -343,12 +392,13 @@ class Runner:
         self.observe = tuple(dict.fromkeys(names)) or ("loss",)
         self.series = any(not q.where for q in quantities)
         self._alone = eqx.filter_jit(self._one)
-        self._together = eqx.filter_jit(self._many)
+        together: Any = eqx.filter_jit  # which hands options on, as its types do not say
+        self._together = together(self._many, compiler_options=hurried())
 
-    def cap(self, cells: Sequence[Cell], *, alone: bool) -> int:
+    def cap(self, cells: Sequence[Cell]) -> int:
         """The number of steps that a program for these cells is made for; with series it is the cells' own."""
         if not self.series:
-            return max(cell.cap(alone=alone) for cell in cells)
+            return max(cell.cap for cell in cells)
         lengths = {cell.steps for cell in cells}
         if len(lengths) > 1:
             raise InputError("run.steps differs from cell to cell: every record of a series needs one number for all.")
@@ -376,52 +426,69 @@ class Runner:
             ) from None
         return rule if cap == 0 or self.series else record.at(rule.points(cap, discrete=True))
 
-    def run(self, cells: Sequence[Cell], cap: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Values by name, status codes and ends, with the cells along the first axis."""
-        if len(cells) == 1:
-            return jax.tree.map(lambda x: np.asarray(x)[None], self._alone(cap, *_inputs(cells[0])))
-        shared = all(cell.problem is cells[0].problem for cell in cells)
-        columns = [_inputs(cell) for cell in cells]
+    def batch(self, cells: Sequence[Cell], numbers: Sequence[int], count: int) -> "Batch":
+        """The cells with these numbers, to run together as so many: the last one again for those that are missing, so
+        that one program serves many batches.
+        """
+        chosen = [cells[number] for number in numbers]
+        cap = self.cap(chosen)
+        if count == 1:
+            return Batch(tuple(numbers), self._alone, (cap, *_inputs(chosen[0])))
+        shared = all(cell.problem is chosen[0].problem for cell in chosen)
+        columns = [_inputs(cell) for cell in chosen]
+        columns += columns[-1:] * (count - len(chosen))
         if shared:
             columns = [(None, *column[1:]) for column in columns]
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *columns)
-        problem = cells[0].problem if shared else stacked[0]
-        out = self._together(cap, shared, problem, *stacked[1:])
-        return jax.tree.map(np.asarray, out)
+        stacked = jax.tree.map(_stacked, *columns)
+        problem = chosen[0].problem if shared else stacked[0]
+        return Batch(tuple(numbers), self._together, (cap, shared, problem, *stacked[1:]))
 
     def _many(self, cap: int, shared: bool, problem: Problem, *rest: Any) -> Any:
-        return jax.vmap(lambda *cell: self._one(cap, *cell), in_axes=(None if shared else 0, 0, 0, 0, 0, 0))(
-            problem, *rest
-        )
+        one = functools.partial(self._one, cap, together="runs")
+        return jax.vmap(one, in_axes=(None if shared else 0, 0, 0, 0, 0, 0), axis_name="runs")(problem, *rest)
 
     def shapes(self, cell: Cell) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and type of what is stored of a cell."""
         for q in self.quantities:
             if q.of and jax.eval_shape(lambda q=q: observe.named(q.of)(cell.state, cell.problem)).shape != ():
                 raise InputError(f"store.{q.name} = '{q.what} at {q.where}' is not allowed: {q.of} is not one number.")
-        cap = self.cap([cell], alone=True)
+        cap = self.cap([cell])
         values, _, _ = jax.eval_shape(lambda steps: self._one(cap, *_inputs(cell, steps)), 1)
         return {name: (tuple(value.shape), np.dtype(value.dtype)) for name, value in values.items()}
 
     def clock(self, cell: Cell) -> np.ndarray:
         """The steps or times of a series' records."""
-        cap = self.cap([cell], alone=True)
+        cap = self.cap([cell])
         horizon = cap or self.spec.run.time
         return self.points(cap).points(horizon, discrete=cap > 0).astype(float)
 
-    def _one(self, cap: int, problem: Problem, state: State, motion: Motion, steps: Any, key: Any, stop: Any) -> Any:
-        horizon = {"time": self.spec.run.time} if cap == 0 else {"steps": cap if self.series else steps}
-        run = simulate(
+    def _one(
+        self,
+        cap: int,
+        problem: Problem,
+        state: State,
+        motion: Motion,
+        steps: Any,
+        key: Any,
+        stop: Any,
+        together: str | None = None,
+    ) -> Any:
+        run = run_one(
             problem,
             state,
             motion,
+            steps=(cap if self.series else steps) if cap else None,
+            time=None if cap else self.spec.run.time,
             observe=self.observe,
             record=self.points(cap),
             stop=stop,
             keep=self.keep,
             blowup=self.spec.run.blowup,
             key=key,
-            **horizon,
+            progress=None,
+            after=None,
+            differentiable=False,
+            together=together,
         )
         values = {}
         for q in self.quantities:
@@ -440,6 +507,12 @@ class Runner:
             look = observe.named(q.what)
             values[q.name] = look(there, problem, look.prepare(problem, state))
         return values, run.code, run.ended
+
+
+def _stacked(*arrays: Any) -> Any:
+    """In NumPy: a device would be given them one by one. Keys are arrays of JAX."""
+    key = eqx.is_array(arrays[0]) and jnp.issubdtype(arrays[0].dtype, jax.dtypes.prng_key)
+    return jnp.stack(arrays) if key else np.stack([np.asarray(x) for x in arrays])
 
 
 def _inputs(cell: Cell, steps: Any = None) -> tuple[Any, ...]:

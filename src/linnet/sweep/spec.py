@@ -163,10 +163,13 @@ def _values(axis: Axis | list[float] | dict[str, Call]) -> np.ndarray:
     return axis.values() if isinstance(axis, Axis) else np.asarray(axis, dtype=float)
 
 
+_NAMES = ("let", "store")  # tables whose keys are names of the user's own, "file" too
+
+
 def _files(tree: Any) -> list[str]:
     if isinstance(tree, dict):
         own = [tree["file"]] if isinstance(tree.get("file"), str) else []
-        return own + [path for value in tree.values() for path in _files(value)]
+        return own + [path for name, value in tree.items() if name not in _NAMES for path in _files(value)]
     return []
 
 
@@ -174,7 +177,7 @@ def placed(tree: Any, folder: Path) -> Any:
     """The same table with the files that it names looked for in `folder`."""
     if not isinstance(tree, dict):
         return tree
-    here = {name: placed(value, folder) for name, value in tree.items()}
+    here = {name: value if name in _NAMES else placed(value, folder) for name, value in tree.items()}
     if isinstance(here.get("file"), str):
         here["file"] = str(folder / here["file"])
     return here

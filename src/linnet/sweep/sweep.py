@@ -4,20 +4,23 @@ import itertools
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._compiler import cpu
 from linnet._pool import in_processes
 from linnet.sweep import cluster
-from linnet.sweep.cells import Builder, Cell, Runner
+from linnet.sweep.cells import Batch, Builder, Cell, Runner, widened
 from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep, placed
 from linnet.sweep.store import WORDS, Store, alone
@@ -259,8 +262,12 @@ def expect(spec: Sweep, out: Path | str, *, workers: int = 1, client: "Client | 
 def _measured(text: str, chosen: np.ndarray, alone: bool) -> tuple[float, float]:
     """The seconds that these cells take the first time, with compilation, and the second."""
     parts = [chosen[i : i + 1] for i in range(len(chosen))] if alone else [chosen]
-    first, again = (sum(_chunk(text, part)[3] for part in parts) for _ in range(2))
-    return first, again
+    moments = [time.perf_counter()]
+    for _ in range(2):
+        for part in parts:
+            _chunk(text, part)
+        moments.append(time.perf_counter())
+    return moments[1] - moments[0], moments[2] - moments[1]
 
 
 Results = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, float]
@@ -278,8 +285,10 @@ def _results(
         )
     elif crew.pooled(numbers.size, math.prod(store.chunks)):
         done = in_processes(calls, crew.workers)
-    else:
+    elif crew.platform == "cpu":  # where programs that call LAPACK in two threads may wait for each other for ever
         done = ((number, call(*given, tell)) for number, (call, given) in enumerate(calls))
+    else:
+        done = _ahead(text, [numbers[block].ravel() for block in blocks], tell)
     for number, found in done:
         yield blocks[number], found
 
@@ -289,15 +298,41 @@ def _text(spec: Sweep) -> str:
     return json.dumps(placed(spec.model_dump(mode="json"), Path.cwd()))
 
 
+def _ahead(text: str, parts: Sequence[np.ndarray], tell: Callable[[int], None]) -> Iterator[tuple[int, Results]]:
+    """The chunks one after the other; the cells of the next one are made while a device computes those of this one."""
+    with ThreadPoolExecutor(1) as ahead:
+        made = deque(ahead.submit(_made, text, part) for part in parts[:1])
+        for number in range(len(parts)):
+            made.extend(ahead.submit(_made, text, part) for part in parts[number + 1 : number + 2])
+            yield number, _compute(made.popleft().result(), tell)
+
+
 def _chunk(text: str, chosen: np.ndarray, tell: Callable[[int], None] | None = None) -> Results:
-    """The cells with these numbers: values, status codes, ends, and the seconds that it took."""
-    began = time.perf_counter()
+    """The cells with these numbers: values, status codes, ends, and the seconds that it took to compute them."""
+    return _compute(_made(text, chosen), tell or (lambda count: None))
+
+
+def _made(text: str, chosen: np.ndarray) -> list[Batch]:
+    """The cells with these numbers, made on a CPU whatever they will run on; those of one signature together, in
+    batches of one size, the long ones together: the longest run of a batch decides how long it takes. They come first.
+    """
     spec, builder, runner = _prepared(text)
-    cells = [builder.cell(point) for point in _points(spec, chosen)]
-    if runner.series:
-        first = builder.cell(_points(spec, np.arange(1))[0])
-        runner.cap([first, *cells], alone=True)  # one number of steps for all
-    return *_compute(runner, cells, tell or (lambda count: None)), time.perf_counter() - began
+    with cpu(), threadpool_limits(1):  # their matrices are too small to be shared by the cores
+        cells = [builder.cell(point) for point in _points(spec, chosen)]
+        if runner.series:
+            first = builder.cell(_points(spec, np.arange(1))[0])
+            runner.cap([first, *cells])  # one number of steps for all
+        if jax.default_backend() != "cpu":
+            cells = widened(cells)
+        groups: dict[Any, list[int]] = {}
+        for i in sorted(range(len(cells)), key=lambda i: -cells[i].steps):
+            groups.setdefault(cells[i].signature(), []).append(i)
+        made = []
+        for members in groups.values():
+            size = -(-len(members) // -(-len(members) // _together(cells[members[0]])))
+            parts = (members[first : first + size] for first in range(0, len(members), size))
+            made += [runner.batch(cells, part, size) for part in parts]
+    return made
 
 
 @lru_cache(maxsize=1)
@@ -315,34 +350,32 @@ def _points(spec: Sweep, chosen: np.ndarray) -> list[dict[str, Any]]:
     return [{name: value.item() for name, value in zip(grid, row, strict=True)} for row in zip(*columns, strict=True)]
 
 
-def _compute(
-    runner: Runner, cells: list[Cell], tell: Callable[[int], None]
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """All cells of a chunk, those of one signature together and the long ones together."""
-    alone = len(cells) == 1
-    groups: dict[Any, list[int]] = {}
-    for i in sorted(range(len(cells)), key=lambda i: cells[i].steps):
-        groups.setdefault(cells[i].signature(), []).append(i)
-    found: list[Any] = [None] * len(cells)
-    count = 0
-    for members in groups.values():
-        # the longest run of a batch decides its length: begin a new one where the number of steps has doubled
-        while members:
-            least = cells[members[0]].steps
-            batch = [i for i in members if cells[i].steps <= 2 * least][:_MOST]
-            members = members[len(batch) :]
-            chosen = [cells[i] for i in batch]
-            values, code, ended = runner.run(chosen, runner.cap(chosen, alone=alone))
-            for place, i in enumerate(batch):
-                found[i] = {name: value[place] for name, value in values.items()}, code[place], ended[place]
-            count += len(batch)
-            tell(count)
-    for name, value in found[0][0].items():
-        shapes = {cell[0][name].shape for cell in found}
+def _compute(batches: list[Batch], tell: Callable[[int], None]) -> Results:
+    """All cells of a chunk. A device is given all batches at once, and is at work while they are sent to it."""
+    began = time.perf_counter()
+    under_way = [(batch.numbers, batch.program(*batch.arguments)) for batch in batches]
+    found: dict[int, Any] = {}
+    for numbers, results in under_way:
+        values, code, ended = jax.tree.map(np.asarray, results)
+        if np.ndim(code) == 0:
+            values, code, ended = jax.tree.map(lambda x: x[None], (values, code, ended))
+        for place, number in enumerate(numbers):
+            found[number] = {name: value[place] for name, value in values.items()}, code[place], ended[place]
+        tell(len(found))
+    seconds = time.perf_counter() - began
+    cells = [found[number] for number in range(len(found))]
+    for name, value in cells[0][0].items():
+        shapes = {cell[0][name].shape for cell in cells}
         if len(shapes) > 1:
             _varies(name, value.shape)
-    values = {name: np.stack([cell[0][name] for cell in found]) for name in found[0][0]}
-    return values, np.array([cell[1] for cell in found]), np.array([cell[2] for cell in found])
+    values = {name: np.stack([cell[0][name] for cell in cells]) for name in cells[0][0]}
+    return values, np.array([cell[1] for cell in cells]), np.array([cell[2] for cell in cells]), seconds
+
+
+def _together(cell: Cell) -> int:
+    """How many such runs keep a device busy: more would wait for the longest of them."""
+    least = 64
+    return least if jax.default_backend() == "cpu" else int(np.clip(4_000_000 // _numbers(cell), least, _MOST))
 
 
 def _batch(cell: Cell, crew: Crew) -> int:
@@ -361,7 +394,7 @@ def _numbers(cell: Cell) -> int:
 
 def _bytes(cell: Cell) -> int:
     """What a run takes: its state, the new value, gradients, what is kept; and records."""
-    return 8 * (16 * _numbers(cell) + 8 * max(cell.steps, 256))
+    return 8 * (16 * _numbers(cell) + 8 * max(cell.cap, 256))
 
 
 def _chunks(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
