@@ -10,8 +10,9 @@ from linnet import _check
 from linnet.theory import optimisers as theory
 
 if TYPE_CHECKING:
-    from linnet.motion import GradientDescent, Momentum
+    from linnet.motion import Batches, GradientDescent, Momentum
 
+NOT_FITTED = "no formula covers a minimum that does not fit every sample"
 _LIMIT = 1e3  # layer values beyond so many of the target's do not come back
 
 
@@ -44,6 +45,13 @@ class Optimiser(NamedTuple):
         )
 
     @property
+    def beyond_batches(self) -> str:
+        """Why no formula says which steps batches bear with it, nothing where one does."""
+        if self.decay:
+            return NOT_FITTED
+        return "no formula covers Nesterov's form" if self.nesterov and self.beta else ""
+
+    @property
     def speed(self) -> float:
         """How many steps of descent one step amounts to where it is small."""
         return float(theory.momentum_time(1.0, 1.0, self.beta, average=self.averaged))
@@ -72,13 +80,13 @@ class Optimiser(NamedTuple):
         along = g + self.beta * v if self.nesterov else v
         return (1 - lr * self.decay if self.decoupled else 1.0) * theta - lr * along, v
 
-    def motion(self, lr: float, unit: float = 1.0) -> "GradientDescent | Momentum":
+    def motion(self, lr: float, unit: float = 1.0, batch: "Batches | None" = None) -> "GradientDescent | Momentum":
         """What `simulate` runs: a step of `lr` on `unit` times a cost is one of unit lr on it, with decay / unit."""
         from linnet.motion import GradientDescent, Momentum  # predictions do without
 
         if self.plain:
-            return GradientDescent(unit * lr)
-        how = self._stepping()
+            return GradientDescent(unit * lr, batch=batch)
+        how = self._stepping() | {"batch": batch}
         return Momentum(unit * lr, how.pop("beta"), **how | {"decay": self.decay / unit})
 
     def words(self) -> str:
