@@ -947,5 +947,61 @@ def test_batches_without_a_formula_are_unknown():
     ):
         with pytest.raises(InputError, match=re.escape(why)):
             ask(problem, data=data, **tables, training={"batch": batch})
-    with pytest.raises(InputError, match="run is not allowed with batch = 4"):
-        ask(exact, **tables, training={"batch": 4}).measure()
+    moments = ln.regression(x := rng.normal(size=(12, 3)), x @ rng.normal(size=(3, 2)), samples=False)
+    said = ask(moments, **tables, training={"batch": 4})
+    assert "only the second moments" in said.theory[-1].origin
+    with pytest.raises(InputError, match="run is not allowed with batch = 4: the problem keeps only the second"):
+        said.measure()
+
+
+@pytest.mark.parametrize("network", [{"depth": 1}, {"width": 5}, {"depth": 3, "width": 3}])
+@pytest.mark.parametrize(
+    "training", [{}, {"beta": 0.5}, {"beta": 0.5, "nesterov": True, "decay": 0.02}, {"decay": 0.02, "lr": 0.01}]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_a_run_on_batches_is_that_of_the_samples_as_they_are(network, training, noise):
+    """The same batches of the samples as they were given: with all inputs, and labels that may not be fitted."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(7, 9)) @ np.diag([1.5, 1.2, 1, 1, 0, 0, 0, 0, 0])
+    y = x @ rng.normal(size=(9, 2)) + noise * rng.normal(size=(7, 2))
+    problem = ln.regression(x, y, average=True)
+    said = ask(problem, network=network, start={"scale": 0.4, "seed": 5}, training={"batch": 5, **training})
+    run = said.measure()
+    drawn = ln.MiniBatch(5, draw="subset")
+    layers = [np.asarray(w) for w in said.state.layers]
+    layers[0] = layers[0] @ said.frame.basis
+    motion = said.optimiser.motion(said.lr, batch=drawn)
+    steps = run.curves.steps[-1]
+    again = ln.simulate(
+        problem, ln.Weights(layers), motion, steps=int(steps), record=ln.at(run.curves.steps), observe=["matrix"],
+        key=jax.random.key(5),
+    )  # fmt: skip
+    modes = said.clock.modes
+    right = said.frame.basis.T @ modes.right
+    seen = np.einsum("oi,toj,ji->ti", modes.left, np.asarray(again["matrix"]), right)
+    assert np.allclose(run.curves.modes, seen, rtol=0, atol=1e-8 * np.max(modes.value))
+    fitted = noise == 0 and "decay" not in training
+    assert run.status == ("converged" if fitted else "horizon")
+    assert "Descent on batches of 5" in str(run)
+    if fitted:
+        assert run.predictor_error < 1e-4
+        assert run.learned.step == pytest.approx(said.learned.step, rel=0.5)
+    else:
+        assert 0 < run.excess_loss_left < 0.1
+    # another seed draws other batches
+    assert ask(problem, network=network, start={"scale": 0.4, "seed": 6}, training={"batch": 5}).measure() != run
+
+
+def test_steps_that_batches_do_not_bear():
+    rng = np.random.default_rng(0)
+    problem = ln.regression(x := rng.normal(size=(6, 6)), x @ rng.normal(size=(6, 2)))
+    tables = {"network": {"depth": 1}, "start": {"scale": 0.1}}
+    said = ask(problem, **tables, training={"batch": 1})
+    limit, whole = said.largest_stable_lr_with_batches, said.largest_stable_lr
+    assert 3.5 * limit < 0.9 * whole
+    calm, lost = (ask(problem, **tables, training={"batch": 1, "lr": lr}) for lr in (0.8 * limit, 3.5 * limit))
+    assert calm.measure().status == "converged"
+    # all samples bear it, and the answer says that batches do not
+    assert lost.outcome == "converges"
+    assert "below this lr" in str(lost)
+    assert lost.measure().status == "diverged"

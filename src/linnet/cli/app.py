@@ -719,7 +719,9 @@ def network(
     averaged: Averaged = False,
     decay: Decay = None,
     decoupled: Decoupled = False,
-    batch: Annotated[int | None, _count("Samples that a step sees: the largest stable lr with such batches.")] = None,
+    batch: Annotated[
+        int | None, _count("Samples that a step sees: the largest stable lr with them, and --run.")
+    ] = None,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[

@@ -12,6 +12,7 @@ from linnet.predict.network.end import End, NetworkEnd
 from linnet.predict.optimiser import NOT_FITTED, Optimiser
 from linnet.theory.optimisers import largest_batch_lr
 
+MOMENTS = "the problem keeps only the second moments of its samples"
 _ENTRIES = 2e7  # of the derivative of A in all weights
 _OPERATIONS = 1e8  # of a product with all samples' Hessians
 
@@ -48,7 +49,7 @@ def _unknown(chain: Chain, frame: Frame, end: End, optimiser: Optimiser, fits: b
     if optimiser.beyond_batches:
         return optimiser.beyond_batches
     if frame.units is None:
-        return "the problem keeps only the second moments of its samples"
+        return MOMENTS
     if end.kind is not NetworkEnd.REACHED or end.weights is None:
         return "nobody knows where this start ends"
     directions = min(chain.limit.size, chain.start.size)
