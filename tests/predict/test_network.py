@@ -992,6 +992,19 @@ def test_a_run_on_batches_is_that_of_the_samples_as_they_are(network, training, 
     assert ask(problem, network=network, start={"scale": 0.4, "seed": 6}, training={"batch": 5}).measure() != run
 
 
+def test_samples_of_a_file_are_kept_for_batches(tmp_path):
+    """However many they are; without batches their second moments are enough."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4200, 2))
+    np.savetxt(tmp_path / "many.csv", np.column_stack([x, x @ [1.0, -2.0]]), delimiter=",", header="a,b,y", comments="")
+    data = {"file": str(tmp_path / "many.csv"), "loss": "mean"}
+    tables = {"data": data, "network": {"depth": 1}, "start": {"scale": 0.1}}
+    assert ask(**tables).frame.units is None
+    said = ask(**tables, training={"batch": 100})
+    assert said.largest_stable_lr_with_batches < said.largest_stable_lr
+    assert said.measure().status == "converged"
+
+
 def test_steps_that_batches_do_not_bear():
     rng = np.random.default_rng(0)
     problem = ln.regression(x := rng.normal(size=(6, 6)), x @ rng.normal(size=(6, 2)))
