@@ -720,7 +720,7 @@ def network(
     decay: Decay = None,
     decoupled: Decoupled = False,
     batch: Annotated[
-        int | None, _count("Samples that a step sees: the largest stable lr with them, and --run.")
+        int | None, _count("Samples that a step sees, in --run too: the largest stable lr with them.")
     ] = None,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,

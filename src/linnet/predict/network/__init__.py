@@ -261,8 +261,15 @@ def _steps(course: Course, optimiser: Optimiser) -> Source:
 
 
 def _times_with_momentum(course: Course, optimiser: Optimiser) -> Source:
-    """Only the steps themselves tell times; the layers are those of the flow unless the steps have arrived."""
-    last = f"up to step {course.clock.last:,.0f}; layers where the flow ends, unless it arrives before"
+    """The steps themselves tell times, then the flow that they follow; layers are those of the flow of the loss unless
+    one of them has arrived.
+    """
+    clock = course.clock
+    exact = clock.way.exact if isinstance(clock, Path) else clock.last
+    last = f"up to step {exact:,.0f}"
+    if clock.last > exact:
+        last += f", then integrated as the flow that it follows, up to step {clock.last:,.0f}"
+    last += "; layers where the flow ends, unless it arrives before"
     short = course.lr / optimiser.short(max(course.edges.start, course.edges.end))
     needs = Hypothesis.of("steps follow the flow (lr over the shortest that overshoots)", short)
     words = f"training itself with {optimiser.words()}, step by step {last}"

@@ -12,7 +12,7 @@ from linnet.curves import crossing
 from linnet.predict.answer import When
 from linnet.predict.network.chain import Chain, Flat
 from linnet.predict.network.modes import HALF, Curve, Modes, squares
-from linnet.predict.optimiser import Optimiser
+from linnet.predict.optimiser import Optimiser, Pace
 
 EXACT = 4096  # steps of descent that are made one by one
 _OPERATIONS = 5e9  # multiplications that a part of the way may cost
@@ -42,7 +42,8 @@ class Way(NamedTuple):
     exact: int  # steps that were made one by one
     arrived: bool
     lost: bool = False  # descent left for good
-    peak: float = 0.0  # the largest sharpness that was seen where the flow stands for descent
+    peak: float = 0.0  # the largest sharpness that was seen where a flow stands for steps, or could not
+    strays: float = 0.0  # how far, at most and relatively, that flow is too fast or too slow
 
     def cut(self) -> "Way":
         """Its exact steps alone, where the flow does not stand for descent."""
@@ -60,15 +61,22 @@ def flowed(chain: Chain, modes: Modes) -> Way:
     if len(chain.shapes) == 1:  # whatever the start
         start = _look(chain, modes)(chain.start)
         return Way(np.zeros(1), start[None], np.ravel(chain.limit), 0, True)
-    return _integrated(chain, modes, lambda weights: -chain.slope(weights), 0.0, chain.start, 0.0)
+    return _integrated(chain, modes, Pace(), chain.start, 0.0)
 
 
-def trained(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, count: int = EXACT) -> Way:
-    """Steps with momentum, one by one: no flow stands for those that come later.
+def trained(
+    chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, settles: bool = False, count: int = EXACT
+) -> Way:
+    """Steps with momentum, one by one; if they settle without overshooting, from there on the flow that they follow.
 
-    Distance and excess loss are the largest that are still to come, since momentum passes its aim and comes back.
+    That is `Optimiser.pace`, unless its way is too sharp for it or the start is not yet forgotten. Distance and excess
+    loss are the largest that are still to come, since momentum passes its aim and comes back.
     """
     way = _stepped(chain, modes, lr, optimiser, count)
+    if settles and not (way.arrived or way.lost) and optimiser.beta**way.exact <= _READING:
+        then = _integrated(chain, modes, optimiser.pace(lr), way.end, way.steps[-1])
+        strays = optimiser.strays(lr, max(then.peak, chain.sharpness(then.end)))
+        way = _joined(way, then._replace(strays=strays)) if math.isfinite(strays) else way._replace(peak=then.peak)
     later = np.maximum.accumulate(way.seen[::-1, -2:], axis=0)[::-1]
     later[0] = way.seen[0, -2:]  # what shares are of
     return way._replace(seen=np.concatenate([way.seen[:, :-2], later], axis=1))
@@ -77,8 +85,7 @@ def trained(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, count: 
 def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
     """Gradient descent: step by step, and if it settles, from there on the flow that it follows to second order in lr.
 
-    That is dtheta/dt = -(g + lr/2 H g), where g - lr/2 H g is the gradient half a step further; of the loss with decay
-    in it, which is the same descent.
+    That is dtheta/dt = -(g + lr/2 H g), of the loss with decay in it, which is the same descent.
     """
     if len(chain.shapes) == 1:
         return _one_layer(chain, modes, lr)
@@ -86,13 +93,13 @@ def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
     if first.arrived or first.lost or not settles:
         return first
 
-    def velocity(weights: Flat) -> Flat:
-        here = chain.slope(weights)
-        return lr * (chain.slope(weights - lr / 2 * here) - 2 * here)
+    return _joined(first, _integrated(chain, modes, Optimiser().pace(lr), first.end, first.steps[-1]))
 
-    then = _integrated(chain, modes, velocity, lr, first.end, first.steps[-1])
+
+def _joined(first: Way, then: Way) -> Way:
+    """Exact steps, and the flow from their end on."""
     steps, seen = (np.concatenate(both) for both in ((first.steps, then.steps[1:]), (first.seen, then.seen[1:])))
-    return Way(steps, seen, then.end, first.exact, then.arrived, peak=then.peak)
+    return then._replace(steps=steps, seen=seen, exact=first.exact)
 
 
 def _look(chain: Chain, modes: Modes) -> Look:
@@ -150,27 +157,25 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
     return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost)
 
 
-def _integrated(
-    chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float
-) -> Way:
-    """The flow of a field from these weights on until it arrives; not at all where numbers leave all bounds."""
+def _integrated(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
+    """A flow from these weights on until it arrives; not at all where numbers leave all bounds."""
     try:
         with np.errstate(all="ignore"):
-            return _marched(chain, modes, field, lr, weights, begin)
+            return _marched(chain, modes, pace, weights, begin)
     except (ValueError, np.linalg.LinAlgError):  # infinite entries of a matrix, in the words of SciPy
         return Way(np.array([begin]), _look(chain, modes)(weights)[None], weights, 0, False)
 
 
-def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float) -> Way:
+def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
     """The steps of the solver."""
     look = _look(chain, modes)
-    solver = solving(chain, field, lr, weights, begin, float(np.max(modes.value)))
+    solver = solving(chain, pace, weights, begin, float(np.max(modes.value)))
     near = _ARRIVED * look(chain.start)[-2]
     steps, seen, peak = [begin], [look(weights)], 0.0
     for index in range(SOLVER_STEPS):
         if seen[-1][-2] <= near or tired(solver, chain):
             break
-        if lr and index % OFTEN == 0:
+        if pace.bend and index % OFTEN == 0:
             peak = max(peak, chain.sharpness(weights + solver.y))
         before = solver.t
         solver.step()
@@ -183,23 +188,24 @@ def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: floa
     return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
 
 
-def solving(
-    chain: Chain, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float, goal: float
-) -> "scipy.integrate.OdeSolver":
+def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) -> "scipy.integrate.OdeSolver":
     """A solver of what these weights move by, since large ones move by little; `goal` is the size of what is learned.
 
-    The field is minus the slope, or with a step size that of the flow which descent follows.
+    H s is the difference from the slope that lies `bend` times it further.
     """
-    unit = lr or 1.0
+    rate, bend, shift = pace
     size = float(np.max(np.abs(chain.start)))
-    far = begin + 1e15 / (unit * float(np.max(chain.gram)) * max(size, 1e-3))
+    far = begin + 1e15 / (rate * float(np.max(chain.gram)) * max(size, 1e-3))
 
     def turn(_: float, moved: Flat) -> Float[np.ndarray, "weights weights"]:
         hessian = chain.hessian(weights + moved)
-        return -unit * (hessian + lr / 2 * hessian @ hessian)
+        return -rate * ((1 + shift) * hessian + bend * hessian @ hessian)
 
     def velocity(_: float, moved: Flat) -> Flat:
-        return field(weights + moved)
+        here = chain.slope(weights + moved)
+        if not bend:
+            return -here
+        return rate * (chain.slope(weights + moved - bend * here) - (2 + shift) * here)
 
     still, limits = np.zeros_like(weights), _tolerances(chain, goal)
     stiff = weights.size <= STIFF
@@ -263,11 +269,14 @@ class Path(NamedTuple):
         return self.when(self.reached(i, HALF))
 
     def when(self, time: float) -> When:
-        """A moment on the way, and how sure it is: it is read off between steps."""
+        """A moment on the way, and how sure it is: it is read off between steps, or off the flow that they follow."""
         step = time / self.lr
         if math.isnan(step):
             return When(step, step, not_before=float(self.lr * self.way.steps[-1]))
-        return When(time, step, max(_READING, _BETWEEN / step) if step > 0 else 0.0)
+        if step <= 0:
+            return When(time, step, 0.0)
+        flowed = self.way.strays * max(step - self.way.exact, 0.0) / step
+        return When(time, step, max(_READING, _BETWEEN / step) + flowed)
 
     @property
     def last(self) -> float:
