@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from linnet.motion import Batches, GradientDescent, Momentum
 
 NOT_FITTED = "no formula covers a minimum that does not fit every sample"
+_STILL = 1e-9  # a step: rounding decides how a direction moves that is slower
 _LIMIT = 1e3  # layer values beyond so many of the target's do not come back
 
 
@@ -104,6 +105,8 @@ class Optimiser(NamedTuple):
             return math.inf
         pace = self.pace(lr)
         told = pace.rate * ((1 + pace.shift) * sharpness + pace.bend * sharpness**2)
+        if told < _STILL:
+            return 0.0
         return abs(-math.log(np.max(np.real(roots))) / told - 1)
 
     def step(self, theta: Any, v: Any, gradient: Any, lr: Any) -> tuple[Any, Any]:

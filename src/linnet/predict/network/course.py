@@ -79,12 +79,11 @@ def _trained(
     chain: Chain, modes: Modes, edges: Edges, end: End, asked: float | str, optimiser: Optimiser, *, follow: bool
 ) -> Course:
     """With momentum: other limits, and the steps themselves for what happens on the way, then the flow that they follow
-    if they cannot overshoot. With decay alone: descent on another loss, whose minimum is known.
+    where they have become calm. With decay alone: descent on another loss, whose minimum is known.
     """
     lr = edges.step(asked, optimiser)
     if optimiser.beta:
-        calm = lr < optimiser.short(max(edges.start, edges.end))
-        way = trained(chain, modes, lr, optimiser, calm, count=EXACT if follow else 0)
+        way = trained(chain, modes, lr, optimiser, lr < optimiser.largest(edges.end), count=EXACT if follow else 0)
     else:
         way = descended(chain, modes, lr, lr < optimiser.largest(max(edges.start, edges.end)))
     if way.arrived and not chain.decay:

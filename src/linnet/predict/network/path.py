@@ -21,6 +21,7 @@ STIFF = 800  # weights up to which implicit steps are cheap
 SOLVER_STEPS = 20_000
 _INSIDE = np.array([0.25, 0.5, 0.75, 1.0])  # where a step of the solver is looked at
 _ARRIVED = 1e-6  # of the way is left
+_CALM = 1e-2  # of a step: so far from the flow's it may be where the flow takes over
 _LOST = 1e6  # times the size of start and end: descent has left for good
 _TOLERANCE = 1e-8
 OFTEN = 16  # steps of the solver between two looks at the sharpness
@@ -43,7 +44,9 @@ class Way(NamedTuple):
     arrived: bool
     lost: bool = False  # descent left for good
     peak: float = 0.0  # the largest sharpness that was seen where a flow stands for steps, or could not
-    strays: float = 0.0  # how far, at most and relatively, that flow is too fast or too slow
+    steep: float = 0.0  # the largest curvature in which that flow moves, |H s|/|s|
+    strays: float = 0.0  # by how much, at most and relatively, it is too fast or too slow
+    before: Flat | None = None  # the last exact step
 
     def cut(self) -> "Way":
         """Its exact steps alone, where the flow does not stand for descent."""
@@ -67,19 +70,42 @@ def flowed(chain: Chain, modes: Modes) -> Way:
 def trained(
     chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, settles: bool = False, count: int = EXACT
 ) -> Way:
-    """Steps with momentum, one by one; if they settle without overshooting, from there on the flow that they follow.
+    """Steps with momentum, one by one; if they settle, from there on the flow that they follow, `Optimiser.pace`.
 
-    That is `Optimiser.pace`, unless its way is too sharp for it or the start is not yet forgotten. Distance and excess
-    loss are the largest that are still to come, since momentum passes its aim and comes back.
+    It stands for them where what oscillates has come to rest, and nothing moves that would (see `_followed`). Distance
+    and excess loss are the largest that are still to come, since momentum passes its aim and comes back.
     """
     way = _stepped(chain, modes, lr, optimiser, count)
-    if settles and not (way.arrived or way.lost) and optimiser.beta**way.exact <= _READING:
-        then = _integrated(chain, modes, optimiser.pace(lr), way.end, way.steps[-1])
-        strays = optimiser.strays(lr, max(then.peak, chain.sharpness(then.end)))
-        way = _joined(way, then._replace(strays=strays)) if math.isfinite(strays) else way._replace(peak=then.peak)
+    if settles and not (way.arrived or way.lost):
+        way = _followed(chain, modes, lr, optimiser, way)
     later = np.maximum.accumulate(way.seen[::-1, -2:], axis=0)[::-1]
     later[0] = way.seen[0, -2:]  # what shares are of
     return way._replace(seen=np.concatenate([way.seen[:, :-2], later], axis=1))
+
+
+def _followed(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, way: Way) -> Way:
+    """Steps with momentum and the flow after them; the steps alone where the flow does not stand for what follows.
+
+    It does if the last step was one along it, if the whole way is stable, and if it moves only in curvatures in which
+    steps do not oscillate: sharper directions may be there, but they are at rest.
+    """
+    pace = optimiser.pace(lr)
+    off = _off(chain, pace, way)
+    if not off <= _CALM:
+        return way
+    then = _integrated(chain, modes, pace, way.end, way.steps[-1])
+    strays = off + optimiser.strays(lr, then.steep)
+    if math.isfinite(strays) and lr < optimiser.largest(max(then.peak, chain.sharpness(then.end))):
+        return _joined(way, then._replace(strays=strays))
+    return way._replace(peak=then.peak)
+
+
+def _off(chain: Chain, pace: Pace, way: Way) -> float:
+    """How far the last step was from one of the flow, relatively; the flow is that of its middle."""
+    if way.before is None:
+        return math.inf
+    along = _velocity(chain, pace, (way.before + way.end) / 2)
+    return float(np.linalg.norm(way.end - way.before - along) / max(float(np.linalg.norm(along)), 1e-300))
 
 
 def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
@@ -140,11 +166,12 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
     look, speed = _look(chain, modes), np.zeros_like(chain.start)
     count = min(count, int(_OPERATIONS / chain.operations))
     most = _LOST * max(float(np.max(np.abs(chain.start))), float(np.max(modes.value)))
-    weights, seen = chain.start, [look(chain.start)]
+    weights, before, seen = chain.start, None, [look(chain.start)]
     near = _ARRIVED * seen[0][-2]
     looks = 1 if optimiser is None else 2  # with momentum it may fly past its end
     with np.errstate(over="ignore", invalid="ignore"):
         while len(seen) <= count and max(row[-2] for row in seen[-looks:]) > near:
+            before = weights
             if optimiser is None:
                 weights = weights - lr * chain.slope(weights)
             else:
@@ -154,7 +181,7 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
                 break
     lost = not np.max(np.abs(weights)) <= most
     arrived = all(row[-2] <= near for row in seen[-looks:])
-    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost)
+    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost, before=before)
 
 
 def _integrated(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
@@ -171,12 +198,13 @@ def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float
     look = _look(chain, modes)
     solver = solving(chain, pace, weights, begin, float(np.max(modes.value)))
     near = _ARRIVED * look(chain.start)[-2]
-    steps, seen, peak = [begin], [look(weights)], 0.0
+    steps, seen, peak, steep = [begin], [look(weights)], 0.0, 0.0
     for index in range(SOLVER_STEPS):
         if seen[-1][-2] <= near or tired(solver, chain):
             break
         if pace.bend and index % OFTEN == 0:
-            peak = max(peak, chain.sharpness(weights + solver.y))
+            here = weights + solver.y
+            peak, steep = max(peak, chain.sharpness(here)), max(steep, _steepness(chain, here))
         before = solver.t
         solver.step()
         if solver.status == "failed":
@@ -185,14 +213,26 @@ def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float
         moments = before + _INSIDE * (solver.t - before)
         steps.extend(moments)
         seen.extend(look(weights + inside(moments).T))
-    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+    arrived = bool(seen[-1][-2] <= near)
+    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, arrived, peak=peak, steep=steep)
+
+
+def _steepness(chain: Chain, weights: Flat) -> float:
+    """|H s|/|s|: the curvature in which the flow moves."""
+    slope = chain.slope(weights)
+    return float(np.linalg.norm(chain.curve(weights, slope)) / max(float(np.linalg.norm(slope)), 1e-300))
+
+
+def _velocity(chain: Chain, pace: Pace, weights: Flat) -> Flat:
+    """The flow's; H s is the difference from the slope that lies `bend` times it further."""
+    here = chain.slope(weights)
+    if not pace.bend:
+        return -pace.rate * here
+    return pace.rate * (chain.slope(weights - pace.bend * here) - (2 + pace.shift) * here)
 
 
 def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) -> "scipy.integrate.OdeSolver":
-    """A solver of what these weights move by, since large ones move by little; `goal` is the size of what is learned.
-
-    H s is the difference from the slope that lies `bend` times it further.
-    """
+    """A solver of what weights move by, since large ones move by little; `goal` is the size of what is learned."""
     rate, bend, shift = pace
     size = float(np.max(np.abs(chain.start)))
     far = begin + 1e15 / (rate * float(np.max(chain.gram)) * max(size, 1e-3))
@@ -202,10 +242,7 @@ def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) 
         return -rate * ((1 + shift) * hessian + bend * hessian @ hessian)
 
     def velocity(_: float, moved: Flat) -> Flat:
-        here = chain.slope(weights + moved)
-        if not bend:
-            return -here
-        return rate * (chain.slope(weights + moved - bend * here) - (2 + shift) * here)
+        return _velocity(chain, pace, weights + moved)
 
     still, limits = np.zeros_like(weights), _tolerances(chain, goal)
     stiff = weights.size <= STIFF

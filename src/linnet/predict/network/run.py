@@ -141,8 +141,8 @@ def _moments(said: NetworkPrediction, steps: int) -> list[int]:
     moments = [x for x in (*halves, said.fit.step, said.learned.step) if x is not None and math.isfinite(x)]
     near = [moment * np.linspace(0.7, 1.5, count // 5) for moment in moments]
     if said.beta:  # to and fro, so that each step counts
-        exact = said.clock.way.exact if isinstance(said.clock, Path) else said.clock.last
-        near.append(np.arange(min(exact, _ENTRIES / entries) + 1))
+        assert isinstance(said.clock, Path)
+        near.append(np.arange(min(said.clock.way.exact, _ENTRIES / entries) + 1))
     every_one = np.unique(np.rint(np.concatenate([[0], np.geomspace(1, steps, count), *near])))
     return [int(step) for step in every_one if step <= steps]
 
