@@ -719,9 +719,7 @@ def network(
     averaged: Averaged = False,
     decay: Decay = None,
     decoupled: Decoupled = False,
-    batch: Annotated[
-        int | None, _count("Samples that a step sees, in --run too: the largest stable lr with them.")
-    ] = None,
+    batch: Annotated[int | None, _count("Samples a step sees, in --run too: the largest stable lr with them.")] = None,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[

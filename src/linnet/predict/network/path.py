@@ -46,7 +46,7 @@ class Way(NamedTuple):
     peak: float = 0.0  # the largest sharpness that was seen where a flow stands for steps, or could not
     steep: float = 0.0  # the largest curvature in which that flow moves, |H s|/|s|
     strays: float = 0.0  # by how much, at most and relatively, it is too fast or too slow
-    before: Flat | None = None  # the last exact step
+    before: Flat | None = None  # the weights before the last exact step
 
     def cut(self) -> "Way":
         """Its exact steps alone, where the flow does not stand for descent."""
@@ -118,7 +118,6 @@ def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
     first = _stepped(chain, modes, lr)
     if first.arrived or first.lost or not settles:
         return first
-
     return _joined(first, _integrated(chain, modes, Optimiser().pace(lr), first.end, first.steps[-1]))
 
 
