@@ -130,6 +130,7 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
     assert three["largest_stable_lr"] > 5 * one["largest_stable_lr"]
     batched = json.loads(typed("own-data", "--batch", 8, "--json")[1])
     assert (batched["batch"], batched["largest_stable_lr_with_batches"]) == (8, None)  # not every sample is fitted
+    assert "Descent on batches of 8: " in typed("own-data", "--batch", 8, "--run")[1]
     changed = json.loads(typed("mine.toml", "--lr", 0.02, "--json")[1])
     assert changed["lr"] == 0.02
     assert changed["modes"][0]["value"] == three["modes"][0]["value"]

@@ -50,6 +50,18 @@ def test_momentum_and_decay_are_told_as_in_python(typed):
     assert "stable below lr =" in words
 
 
+def test_batches_are_told_as_in_python(typed):
+    asked = ("--depth", 3, "--spectrum", "3,1", "--batch", 8, "--beta", 0.5)
+    told = answer(typed, *asked)
+    assert told == json.loads(dumps(predict.stability([3, 1], depth=3, batch=8, beta=0.5).to_dict()))
+    assert told["batch"] == 8
+    assert 0 < told["largest_stable_lr_with_batches"] < told["largest_stable_lr"]
+    assert "With batches of 8 fresh Gaussian samples: " in " ".join(typed(*asked)[1].split())
+    assert answer(typed, *asked, "--nesterov")["largest_stable_lr_with_batches"] is None
+    whole = answer(typed, *asked[:4])
+    assert (whole["batch"], whole["largest_stable_lr_with_batches"]) == (None, None)
+
+
 def test_every_outcome_has_its_word(typed, tmp_path):
     base = ("--depth", 3, "--spectrum", "10,6")
     edge = 1 / (3 * 10 ** (4 / 3))  # lr of kappa = 1
@@ -85,6 +97,7 @@ def test_every_outcome_has_its_word(typed, tmp_path):
         (("--depth", "3", "--spectrum", "2,1", "--lr", "nan"), "lr = nan"),
         (("--depth", "3", "--spectrum", "2,1", "--start", "zero"), "start = 'zero'"),
         (("--depth", "3", "--spectrum", "2,1", "--d", "1"), "d = 1"),
+        (("--depth", "3", "--spectrum", "2,1", "--batch", "0"), "batch = 0"),
         (("--depth", "3", "--spectrum", "2", "--plot", "a.txt"), "plot = 'a.txt'"),
     ],
 )

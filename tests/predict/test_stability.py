@@ -1,14 +1,17 @@
 """`predict.stability`: every number against plain descent in NumPy, of matrices or of the chain that a mode is."""
 
+import itertools
 import math
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from linnet import predict
 from linnet._check import InputError
-from linnet.theory import stability
+from linnet.theory import optimisers, stability
 from linnet.theory.mode_fate import CrossState, Fate
 
 
@@ -467,3 +470,109 @@ def test_the_run_sees_what_decay_takes_away():
 def test_momentum_and_decay_that_cannot_be(given, words):
     with pytest.raises(InputError, match=re.escape(words)):
         predict.stability([2.0], depth=2, **given)
+
+
+# Batches --------------------------------------------------------------------------------------------------------------
+
+
+def mean_squares(said, lr, steps, runs):
+    """E |A - A_star|^2 on fresh Gaussian samples, over many runs of all matrices from beside the balanced minimum."""
+    rng, d, depth = np.random.default_rng(1), said.d, said.depth
+    values = np.pad(said.spectrum, (0, d - len(said.spectrum)))
+    weights = [np.diag(values ** (1 / depth)) + 1e-7 * rng.normal(size=(runs, d, d)) for _ in range(depth)]
+    speeds = [np.zeros_like(w) for w in weights]
+    seen = []
+    for _ in range(steps + 1):
+        below = [np.broadcast_to(np.eye(d), (runs, d, d))]
+        for w in weights:
+            below.append(w @ below[-1])
+        off = below[-1] - np.diag(values)
+        seen.append(np.mean(np.sum(off**2, axis=(1, 2))))
+        inputs = rng.normal(size=(runs, d, said.batch))
+        back = said.unit * off @ inputs @ inputs.swapaxes(1, 2) / said.batch
+        for level in range(depth - 1, -1, -1):
+            gradient, back = back @ below[level].swapaxes(1, 2), weights[level].swapaxes(1, 2) @ back
+            speeds[level] = said.beta * speeds[level] + (1 - said.beta if said.averaged else 1) * gradient
+            weights[level] = weights[level] - lr * speeds[level]
+    return np.array(seen)
+
+
+@pytest.mark.parametrize(
+    ("s", "depth", "d", "batch", "how"),
+    [
+        ([3, 1], 2, 2, 16, {}),
+        ([3, 1], 3, 3, 24, {}),
+        ([2, 1.5], 3, 2, 24, {"beta": 0.3, "averaged": True}),
+        ([2], 1, 3, 16, {"beta": 0.3, "half": False}),
+    ],
+)
+def test_squares_on_batches_grow_from_the_largest_stable_step_on(s, depth, d, batch, how):
+    """Of 20,000 runs and few steps: later on a mean square is that of runs that are too rare to be seen."""
+    said = predict.stability(s, depth=depth, d=d, batch=batch, **how)
+    limit = said.largest_stable_lr_with_batches
+    assert limit < said.largest_stable_lr
+    below, above = (mean_squares(said, factor * limit, 6, 20_000) for factor in (0.92, 1.08))
+    assert below[6] < 0.8 * below[3]
+    assert above[6] > 1.2 * above[3]
+    # all else is told of the loss itself
+    whole = predict.stability(s, depth=depth, d=d, **how)
+    assert whole.largest_stable_lr_with_batches is None
+    assert (whole.lr, whole.modes, whole.largest_stable_lr) == (said.lr, said.modes, said.largest_stable_lr)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("s", [[2.0], [2.0, 1.9], [1.5, 0.3]])
+@pytest.mark.parametrize("how", [{}, {"beta": 0.6}, {"beta": 0.6, "averaged": True}])
+def test_batches_by_the_hessians_of_samples_like_gaussian_ones(depth, s, how):
+    """36 points of a plane have the moments of a Gaussian up to the fifth, and squares of a step see four of them."""
+    said = predict.stability(s, depth=depth, d=2, batch=3, **how)
+    inputs = np.array(list(itertools.product([0, 0, 0, 0, 3**0.5, -(3**0.5)], repeat=2)))
+    layers = [jnp.diag(jnp.asarray(np.pad(s, (0, 2 - len(s))) ** (1 / depth)))] * depth
+
+    def says(weights):
+        out = inputs.T
+        for w in weights:
+            out = w @ out
+        return out.T
+
+    parts = jax.tree.leaves(jax.jacobian(says)(layers))
+    jacobians = np.concatenate([np.asarray(part).reshape(36, 2, -1) for part in parts], axis=2)
+    hessians = np.einsum("ioa,iob->iab", jacobians, jacobians)
+    told = {"beta": said.beta, "average": said.averaged, "replacement": True}
+    limit = said.largest_stable_lr_with_batches
+    assert limit == pytest.approx(optimisers.largest_batch_lr(hessians, 3, **told), rel=1e-10)
+    large = predict.stability(s, depth=depth, d=2, batch=10**9, **how)
+    assert large.largest_stable_lr_with_batches == pytest.approx(said.largest_stable_lr, rel=1e-6)
+
+
+def test_a_run_on_batches():
+    s, how = [3.0, 2.0, 1.0], {"depth": 3, "batch": 4, "d": 4}
+    limit = predict.stability(s, **how).largest_stable_lr_with_batches
+    calm = predict.stability(s, lr=0.5 * limit, **how).measure()
+    assert calm.status == "horizon"
+    for mode, value in zip(calm.modes, s, strict=True):
+        assert (mode.low, mode.high) == pytest.approx((value, value), rel=1e-6)
+    assert calm.cross.largest > 0.01  # samples mix the modes on the way
+    assert "4 fresh Gaussian samples a step" in str(calm)
+    lost = predict.stability(s, lr=2 * limit, **how)
+    assert lost.modes[0].fate is not Fate.DIVERGES
+    assert lost.measure().status == "diverged"
+    again, other = (predict.stability(s, lr=0.5 * limit, seed=seed, **how).measure() for seed in (0, 1))
+    assert again.modes == calm.modes
+    assert other.modes != calm.modes
+
+
+def test_batches_without_a_formula_are_unknown():
+    for how, why in (
+        ({"decay": 0.01}, "does not fit every sample"),
+        ({"beta": 0.5, "nesterov": True}, "Nesterov"),
+    ):
+        said = predict.stability([2, 1], depth=2, batch=4, **how)
+        assert math.isnan(said.largest_stable_lr_with_batches)
+        assert why in said.theory[-1].origin
+        assert said.theory[-1].claims == ()
+        assert "With batches of 4 fresh Gaussian samples: unknown" in " ".join(str(said).split())
+        assert said.measure().status == "horizon"
+    for wrong in (0, 2.5, 10**10):
+        with pytest.raises(InputError, match="batch = "):
+            predict.stability([2, 1], depth=2, batch=wrong)

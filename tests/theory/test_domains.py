@@ -670,6 +670,12 @@ TABLE = {
         "average": NO,
     },
     "optimisers.largest_batch_lr": BATCHES,
+    "optimisers.largest_online_lr": {
+        "curvatures": Tensor(VALUES, negative=False, zero=False),
+        "batch": Count(1, 1),
+        "beta": Num(0.5, **ONE, least=0.0, below=1.0),
+        "average": NO,
+    },
     "optimisers.batch_spectral_radius": {**BATCHES, "lr": positive(0.1, **ONE)},
     # stability
     "stability.curvature": {"s": positive(2.0), "depth": Count(3)},

@@ -324,6 +324,26 @@ def test_flat_directions_whole_batches_and_large_maps(monkeypatch):
     assert np.allclose(large, dense, rtol=1e-9)
 
 
+@given(st.integers(0, 999), st.integers(1, 3), st.integers(1, 30), BETA, FLAGS)
+def test_fresh_gaussian_samples_have_one_equation(seed, d, batch, beta, average):
+    """Points with a Gaussian's moments up to the fifth are as good as a Gaussian: squares of a step see four."""
+    h = np.random.default_rng(seed).uniform(0.01, 3.0, d)
+    inputs = np.array(list(itertools.product([0, 0, 0, 0, 3**0.5, -(3**0.5)], repeat=d))) * np.sqrt(h)
+    hessians = inputs[:, :, None] * inputs[:, None, :]
+    found = optimisers.largest_online_lr(h, batch, beta=beta, average=average)
+    how = {"beta": beta, "average": average, "replacement": True}
+    assert found == pytest.approx(optimisers.largest_batch_lr(hessians, batch, **how), rel=1e-11)
+
+
+def test_fresh_samples_of_many_inputs_and_large_batches():
+    h = np.array([2.0, 1e-6, 0.0])
+    # a batch of everything is no batch
+    assert optimisers.largest_online_lr(h, 10**15, beta=0.9) == pytest.approx(1.9, rel=1e-13)
+    # equal inputs: c + d/B in place of c + 1/B
+    assert optimisers.largest_online_lr(np.full(50, 0.5), 8) == pytest.approx(4 / (1 + 51 / 8), rel=1e-14)
+    assert optimisers.largest_online_lr(1e-200 * h, 3) == pytest.approx(1e200 * optimisers.largest_online_lr(h, 3))
+
+
 def test_what_batches_refuse():
     with pytest.raises(ln.InputError, match="negative eigenvalues"):
         optimisers.largest_batch_lr(-samples(0, 2, 2, 2), 1)

@@ -4,6 +4,7 @@ The limits of momentum are those of Cohen et al. (2021) and of frozen Adam those
 that we know states is "derived". Steps are written out here as frameworks write them, beside the formulas they check.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, pairwise, product
@@ -445,7 +446,8 @@ def _squares(hessians: Any, batch: int, lr: float, beta: float, replacement: boo
 def batches(size: str, more: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """Where every sample is fitted, heavy-ball momentum on a fresh batch each step is stable in mean square iff
     lr < 2 (1 - b^2) h / ((1 + b) Var h_B + (1 - b) h^2) in one dimension; in d dimensions iff 1 / lr is above the
-    largest eigenvalue of one symmetric map, which is where the spectral radius of E[T (x) T] reaches 1.
+    largest eigenvalue of one symmetric map, which is where the spectral radius of E[T (x) T] reaches 1. On fresh
+    Gaussian samples of covariance D that is sum_j lr h_j / (2 (1 - b) - lr c h_j) < B, c = 1/B + (1 - b)/(1 + b).
     """
     rng = np.random.default_rng(seed)
     for beta, replacement in ((0.0, False), (0.9, False), (0.5, True)):
@@ -465,6 +467,15 @@ def batches(size: str, more: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
                 below = optimisers.batch_spectral_radius(hessians, batch, 0.7 * lr, beta=beta, replacement=replacement)
                 again = _squares(hessians, batch, 0.7 * lr, beta, replacement)
                 yield at_most(abs(below - again), 1e-7, what=f"spectral radius at 0.7, {d} dimensions", **case)
+    # six points with the first five moments of a Gaussian: the squares of a step see no more than four
+    points = np.array(list(product([0, 0, 0, 0, math.sqrt(3), -math.sqrt(3)], repeat=2)))
+    for beta in (0.0, 0.9):
+        h = rng.uniform(0.1, 3.0, 2)
+        inputs = points * np.sqrt(h)
+        for batch in (1, 2):
+            lr = more * optimisers.largest_online_lr(h, batch, beta=beta)
+            found = _squares(inputs[:, :, None] * inputs[:, None, :], batch, lr, beta, True)
+            yield at_most(abs(found - 1), 1e-10, what="spectral radius - 1, Gaussian samples", beta=beta, batch=batch)
     # shuffled passes are another law: without momentum each takes (1 - lr h_i)^2 of all samples, and bears more
     h = np.array([0.1, 0.2, 0.3, 0.4, 1.5])
     lr = more * float(optimisers.batch_stable_lr(h.mean(), optimisers.batch_variance(h, 1)))

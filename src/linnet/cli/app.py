@@ -583,7 +583,7 @@ def stability(
         float | None, typer.Option(help="Scale of the start, below the smallest singular value; default a small one.")
     ] = None,
     d: Annotated[int | None, _count("Dimension of the matrices in --run; default the modes.")] = None,
-    seed: Annotated[int, _count("Seed of the singular vectors in --run.")] = 0,
+    seed: Annotated[int, _count("Seed of the singular vectors and batches in --run.")] = 0,
     half: Annotated[
         bool, typer.Option("--half/--whole", help="Loss 1/2 |A - A*|^2, or |A - A*|^2 as in the paper's figures.")
     ] = True,
@@ -592,6 +592,9 @@ def stability(
     averaged: Averaged = False,
     decay: Decay = 0.0,
     decoupled: Decoupled = False,
+    batch: Annotated[
+        int | None, _count("Fresh Gaussian samples that a step sees: the largest stable lr with such batches.")
+    ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Make the exact run of the matrices too and show the errors.")
     ] = False,
@@ -604,13 +607,15 @@ def stability(
 
     Which modes converge, which oscillate between which values, double their period, become chaotic or diverge; whether
     modes mix and when rounding shows it; whether the layers balance; the largest step that is stable. With momentum or
-    decay: where modes rest, which steps are stable, and where this one leads.
+    decay: where modes rest, which steps are stable, and where this one leads. With batches of fresh samples: which
+    steps are stable at the minimum; the modes are told of the loss itself.
     """
     from linnet import predict
 
     typed.picture(plot)
     values = typed.numbers("spectrum", spectrum, example="10,9,6")
     how: Any = {"beta": beta, "nesterov": nesterov, "averaged": averaged, "decay": decay, "decoupled": decoupled}
+    how["batch"] = batch
     said = predict.stability(values, depth=depth, lr=lr, start=start, alpha=alpha, d=d, seed=seed, half=half, **how)
     _answer(said, run, plot, as_json)
 
@@ -714,7 +719,7 @@ def network(
     averaged: Averaged = False,
     decay: Decay = None,
     decoupled: Decoupled = False,
-    batch: Annotated[int | None, _count("Samples that a step sees: the largest stable lr with such batches.")] = None,
+    batch: Annotated[int | None, _count("Samples a step sees, in --run too: the largest stable lr with them.")] = None,
     signal: Annotated[int | None, _count("How many modes are signal: when to stop before noise.")] = None,
     seed: Annotated[int | None, _count("Seed of a gaussian start.")] = None,
     average: Annotated[

@@ -93,7 +93,8 @@ def _descent(axes: Axes, said: NetworkPrediction, seen: NetworkMeasured, colours
     style: dict[str, Any] = {"lw": 1.2, "ls": "--"} if said.settles else {"ls": "", "marker": ".", "ms": 2.5}
     for share, colour in zip(shares.T, colours, strict=True):
         axes.plot(steps[1:], share, color=_dark(colour), **style)
-    axes.plot([], [], color=_dark(colours[0]), **style, label="exact descent")
+    name = "exact descent" if said.batch is None else f"descent on batches of {said.batch}"
+    axes.plot([], [], color=_dark(colours[0]), **style, label=name)
 
 
 def _kernels(axes: Axes, modes: Sequence[NetworkMode]) -> None:

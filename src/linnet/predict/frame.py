@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from linnet import _check
 from linnet.problems import Regression, regression
 
 
@@ -15,7 +16,7 @@ class Frame(NamedTuple):
     `scales` are the nonzero singular values of X and `limit` is A_inf, in the frame of X's right singular vectors; X
     and Y already carry the normalisation of the loss. `basis` (orthonormal rows) leads back: A = limit @ basis.
     `beyond` counts the inputs and outputs of whitened data that are left out, since nothing ever happens in them.
-    `units` leads to the samples, where they are known: X = units diag(scales), orthonormal columns.
+    `units` leads to the samples, where they are known: X = units diag(scales), orthonormal columns; `labels` is Y.
     """
 
     scales: Float[np.ndarray, " rank"]
@@ -25,6 +26,7 @@ class Frame(NamedTuple):
     basis: Float[np.ndarray, "rank d_in"]
     beyond: tuple[int, int] = (0, 0)
     units: Float[np.ndarray, "n rank"] | None = None
+    labels: Float[np.ndarray, "n d_out"] | None = None
 
     @property
     def d_in(self) -> int:
@@ -40,6 +42,17 @@ class Frame(NamedTuple):
     def problem(self) -> Regression:
         """The regression in this frame."""
         return regression(np.diag(self.scales), (self.limit * self.scales).T)
+
+    @property
+    def sampled(self) -> Regression:
+        """The same with its samples, whose labels need not be fitted; its loss leaves out what no matrix explains."""
+        assert self.samples is not None
+        assert self.units is not None
+        assert self.labels is not None
+        parts = (np.diag(self.scales), self.limit * self.scales, self.units, self.labels)
+        root, inside, units, labels = (_check.floating(part) for part in parts)
+        zero, one = _check.floating(0.0), _check.floating(1.0)
+        return Regression(root, inside, zero, one, one, self.samples, units, labels)
 
     def best(self, rank: int) -> tuple[Float[np.ndarray, "d_out rank"], float]:
         """The best matrix of a rank, and its loss (Eckart and Young on the fitted labels)."""
@@ -88,4 +101,5 @@ def of_samples(problem: Regression) -> Frame:
         problem.samples,
         np.asarray(basis),
         units=None if small.frame is None else np.asarray(small.frame),
+        labels=None if small.outputs is None else math.sqrt(scale) * np.asarray(small.outputs),
     )

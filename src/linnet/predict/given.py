@@ -37,12 +37,12 @@ def whitened(
     return Regression(x, y, zero, one, one, n)
 
 
-def regression(problem: Any) -> Regression:
+def regression(problem: Any, *, samples: bool | None = None) -> Regression:
     """The regression that was given, with something to learn in it: by itself, as users' samples (`read_regression`) or
-    as a spectrum (`whitened`).
+    as a spectrum (`whitened`). `samples` says whether users' samples are kept one by one.
     """
     if isinstance(problem, OwnSamples):
-        problem = problems.regression(*problem, average=problem.average)
+        problem = problems.regression(*problem, average=problem.average, samples=samples)
     if not isinstance(problem, Problem):
         return whitened(problem)
     if not isinstance(problem, Regression) or len(problem.shape) != 2:

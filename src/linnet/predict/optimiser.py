@@ -10,9 +10,22 @@ from linnet import _check
 from linnet.theory import optimisers as theory
 
 if TYPE_CHECKING:
-    from linnet.motion import GradientDescent, Momentum
+    from linnet.motion import Batches, GradientDescent, Momentum
 
+NOT_FITTED = "no formula covers a minimum that does not fit every sample"
+_STILL = 1e-9  # a step: rounding decides how a direction moves that is slower
 _LIMIT = 1e3  # layer values beyond so many of the target's do not come back
+
+
+class Pace(NamedTuple):
+    """The flow that small steps follow to second order: dtheta/dk = -rate ((1 + shift) s + bend H s), k counts steps.
+
+    s is the slope of the loss with decay in it, H its Hessian. By default it is gradient flow.
+    """
+
+    rate: float = 1.0
+    bend: float = 0.0
+    shift: float = 0.0
 
 
 class Optimiser(NamedTuple):
@@ -44,6 +57,13 @@ class Optimiser(NamedTuple):
         )
 
     @property
+    def beyond_batches(self) -> str:
+        """Why no formula says which steps batches bear with it, nothing where one does."""
+        if self.decay:
+            return NOT_FITTED
+        return "no formula covers Nesterov's form" if self.nesterov and self.beta else ""
+
+    @property
     def speed(self) -> float:
         """How many steps of descent one step amounts to where it is small."""
         return float(theory.momentum_time(1.0, 1.0, self.beta, average=self.averaged))
@@ -64,6 +84,31 @@ class Optimiser(NamedTuple):
         share = 1 - self.beta if self.averaged else 1.0
         return alike**2 / (share * sharpness) if sharpness > 0 else math.inf
 
+    def pace(self, lr: float) -> Pace:
+        """Put theta(k + 1) = theta + f + f' f/2 into (1 - b S^-1)(theta_{k+1} - (1 - lr mu) theta_k) = -lr g, S a shift
+        by one step: (1 - b) f + (1 + b)/2 f' f = -lr s without decay beside the gradient. Nesterov's form has
+        (1 + b) g_k - b g_{k-1} = g + b g' f in place of g. Once the start without momentum is forgotten, as b^k.
+        """
+        b, rate = self.beta, lr * self.speed
+        bend = (1 + b) / (2 * (1 - b)) - (b if self.nesterov else 0.0)
+        shift = 0.0
+        if self.decoupled:
+            shift = b * ((rate * self.mu if self.nesterov else 0.0) - lr * self.decay / (1 - b))
+        return Pace(rate, rate * bend, shift)
+
+    def strays(self, lr: float, sharpness: float) -> float:
+        """By how much `pace` is wrong, relatively, in a direction as sharp as this; infinite where it oscillates."""
+        alone = max(sharpness - self.mu, 0.0)
+        columns = [self.step(1.0, 0.0, alone, lr), self.step(0.0, 1.0, 0.0, lr)]
+        roots = np.linalg.eigvals(np.array(columns).T)
+        if np.any(np.imag(roots)) or np.max(np.real(roots)) <= 0:
+            return math.inf
+        pace = self.pace(lr)
+        told = pace.rate * ((1 + pace.shift) * sharpness + pace.bend * sharpness**2)
+        if told < _STILL:
+            return 0.0
+        return abs(-math.log(np.max(np.real(roots))) / told - 1)
+
     def step(self, theta: Any, v: Any, gradient: Any, lr: Any) -> tuple[Any, Any]:
         """Weights and momenta after one step, from the gradient without decay."""
         share = 1 - self.beta if self.averaged else 1.0
@@ -72,13 +117,13 @@ class Optimiser(NamedTuple):
         along = g + self.beta * v if self.nesterov else v
         return (1 - lr * self.decay if self.decoupled else 1.0) * theta - lr * along, v
 
-    def motion(self, lr: float, unit: float = 1.0) -> "GradientDescent | Momentum":
+    def motion(self, lr: float, unit: float = 1.0, batch: "Batches | None" = None) -> "GradientDescent | Momentum":
         """What `simulate` runs: a step of `lr` on `unit` times a cost is one of unit lr on it, with decay / unit."""
         from linnet.motion import GradientDescent, Momentum  # predictions do without
 
         if self.plain:
-            return GradientDescent(unit * lr)
-        how = self._stepping()
+            return GradientDescent(unit * lr, batch=batch)
+        how = self._stepping() | {"batch": batch}
         return Momentum(unit * lr, how.pop("beta"), **how | {"decay": self.decay / unit})
 
     def words(self) -> str:

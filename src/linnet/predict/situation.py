@@ -153,7 +153,8 @@ class Situation(Part):
     - `training`: `lr` ("auto": a tenth of the largest stable), `beta` (momentum: v <- beta v + g; `nesterov`: steps go
       along g + beta v; `averaged`: v <- beta v + (1 - beta) g), `decay` (of the loss + decay/2 sum |W_l|^2;
       `decoupled`: weights shrink by lr decay beside the step), `batch` (samples that a step sees: the largest stable
-      lr with them; all else is told of training on all samples), `signal` (how many modes are signal: when to stop).
+      lr with them, and what a run trains on; all else is told of training on all samples), `signal` (how many modes
+      are signal: when to stop).
 
         Situation(data={"spectrum": [3, 1]}, network={"depth": 2, "width": 64}, start={"scale": 0.1})
     """

@@ -22,9 +22,10 @@ from linnet.predict.stability_result import (
 from linnet.theory import mode_fate
 from linnet.theory import stability as theory
 from linnet.theory.mode_fate import Fate, ModeFate
+from linnet.theory.optimisers import largest_online_lr
 
 STARTS = ("one-zero", "balanced", "orthogonal")
-_MOST_MODES = 50
+_MOST_MODES, _MOST_SAMPLES = 50, 10**9
 _SMALLEST, _LARGEST = 1e-12, 1e12
 
 
@@ -43,6 +44,7 @@ def stability(
     averaged: bool = False,
     decay: float = 0.0,
     decoupled: bool = False,
+    batch: int | None = None,
 ) -> StabilityPrediction:
     """What a step size does to W_L ... W_1 fitted to a d x d target of these singular values, mode by mode.
 
@@ -56,6 +58,10 @@ def stability(
     `decay` (of the loss + decay/2 sum |W_l|^2; `decoupled`: weights shrink by lr decay beside the step) the largest
     stable steps are those of `theory.optimisers`, and each mode is followed step by step. What no theory tells is None:
     period doubling and chaos, and how modes mix beyond the edge.
+
+    With `batch` a step sees so many fresh samples (x, A_star x), x ~ N(0, I), in place of the loss itself, which is
+    their mean: the largest step that is stable in mean square with them at the balanced minimum is told as well, and
+    `measure` trains on them. All else is told of the loss itself. Samples of your own are for `predict.network`.
     """
     depth = _check.integer("depth", depth, least=1, most=100)
     s = _spectrum(spectrum)
@@ -75,16 +81,20 @@ def stability(
         "normalisation": NORMALISATIONS[half],
         "lr_chosen": lr is None,
         **how._asdict(),
+        "batch": None if batch is None else _check.integer("batch", batch, least=1, most=_MOST_SAMPLES),
     }
+    most, from_where = _batches(asked_for["batch"], s, depth, d, unit, how)
     if not how.plain:
         at = minimum(s, depth, d, unit, how)
         step_size, reason = _lr(lr, s, depth, unit, at.largest_of_all)
         found = fields(s, depth, scale, start, unit, step_size, how, at)
-        notes = (*_sorted(spectrum, s), *found.pop("notes"))
-        return StabilityPrediction(**asked_for, lr=step_size, lr_reason=reason, notes=notes, **found)
-    step_size, reason = _lr(lr, s, depth, unit)
+        found["notes"] = (*_sorted(spectrum, s), *found["notes"])
+    else:
+        step_size, reason = _lr(lr, s, depth, unit)
+        found = _descent(spectrum, s, depth, d, scale, start, unit, step_size)
+    found["theory"] += from_where
     return StabilityPrediction(
-        **asked_for, lr=step_size, lr_reason=reason, **_descent(spectrum, s, depth, d, scale, start, unit, step_size)
+        **asked_for, lr=step_size, lr_reason=reason, largest_stable_lr_with_batches=most, **found
     )
 
 
@@ -116,6 +126,23 @@ def _descent(
         "notes": _notes(spectrum, s, float(escape.max())),
         "theory": _sources(s, depth, scale, start),
     }
+
+
+def _batches(
+    batch: int | None, s: np.ndarray, depth: int, d: int, unit: float, how: Optimiser
+) -> tuple[float | None, tuple[Source, ...]]:
+    """The step below which fresh batches are stable in mean square at the balanced minimum, and its source."""
+    if batch is None:
+        return None, ()
+    figure = "largest_stable_lr_with_batches"
+    if how.beyond_batches:
+        return math.nan, (Source(figure, f"unknown: {how.beyond_batches}"),)
+    # of the entries of A in the row of mode 1, those with the null space included
+    row = theory.cross_curvature(s[0], s, depth)
+    row = np.append(row, np.full(d - len(s), s[0] ** (2 - 2 / depth)))
+    lr = largest_online_lr(unit * row, batch, beta=how.beta, average=how.averaged)
+    words = f"in mean square, {batch} fresh Gaussian samples a step, at the balanced minimum"
+    return lr, (Source(figure, words, ("optimisers/C10",)),)
 
 
 # What is asked --------------------------------------------------------------------------------------------------------

@@ -82,14 +82,17 @@ class Diagram(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityPrediction(Prediction):
-    """Descent with a constant step on a deep factorisation, mode by mode; with momentum and decay where asked for."""
+    """Descent with a constant step on a deep factorisation, mode by mode; with momentum and decay where asked for.
+
+    With batches only `largest_stable_lr_with_batches` speaks of them, and `measure` trains on them.
+    """
 
     depth: int
     d: int  # dimension of the matrices
     start: str
     alpha: float  # scale of the start
     alpha_chosen: bool
-    seed: int  # of singular vectors, for `measure`
+    seed: int  # of singular vectors and batches, for `measure`
     normalisation: str  # of the loss
     lr: float
     lr_chosen: bool
@@ -98,9 +101,11 @@ class StabilityPrediction(Prediction):
     averaged: bool  # v is a mean of gradients, as in Adam
     decay: float
     decoupled: bool  # decay beside the gradient, as in AdamW
+    batch: int | None  # fresh Gaussian samples that a step sees; None: the loss itself
     modes: tuple[StabilityMode, ...]
     largest_stable_lr: float  # at the balanced minimum
     largest_stable_lr_at_flow_end: float | None  # at the minimum that gradient flow finds; None where that is the same
+    largest_stable_lr_with_batches: float | None  # in mean square, at the balanced minimum; NaN: unknown; None: all
     cross: Cross | None  # entries of A between two modes; None where nothing can mix
     sorting: Sorting | None  # None where there is no smaller second mode, or one layer
     balancing: Balancing | None  # None for one layer

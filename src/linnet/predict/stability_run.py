@@ -2,16 +2,18 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from linnet import _check
 from linnet._random import with_spectrum
 from linnet.initial import identity, one_zero, orthogonal
+from linnet.motion import Online
 from linnet.predict.answer import Measured, Progress, hidden
 from linnet.predict.stability_result import StabilityPrediction
-from linnet.problems import factorisation
+from linnet.problems import factorisation, regression
 from linnet.record import at
 from linnet.simulation import simulate
 from linnet.theory.mode_fate import KEEP, VISIBLE
@@ -43,7 +45,7 @@ class MeasuredCross:
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityMeasured(Measured):
-    """Training of the d x d matrices themselves, towards a target with random singular vectors."""
+    """Training of the d x d matrices themselves, towards a target with random singular vectors; on batches if asked."""
 
     prediction: StabilityPrediction = hidden()
     status: str
@@ -68,6 +70,7 @@ def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMe
     """Training of the matrices beside the chains of its modes."""
     s, d, depth, start = said.spectrum, said.d, said.depth, said.start
     left, right, turn = jax.random.split(jax.random.key(said.seed), 3)
+    draws = jax.random.fold_in(jax.random.key(said.seed), 3)
     if start == "balanced":
         right = left  # from alpha I in every layer only a symmetric target is learned mode by mode
     values = np.pad(s, (0, d - len(s)))
@@ -80,10 +83,16 @@ def measure(said: StabilityPrediction, progress: Progress | None) -> StabilityMe
     steps = int(wanted) if wanted <= _MOST_STEPS else _MOST_STEPS // 10
     last = np.arange(max(0, steps - KEEP), steps)
     record = at(np.unique(np.concatenate([np.linspace(0, steps, _RECORDS).round(), last])))
-    motion = said.optimiser.motion(said.lr, said.unit)
-
-    run = simulate(problem, begin, motion, steps=steps, record=record, observe=["matrix"], progress=progress)
-    beside = simulate(chain, shadow, motion, steps=steps, record=record, observe=["modes"])
+    step = said.optimiser.motion(said.lr, said.unit)
+    how: dict[str, Any] = {"steps": steps, "record": record}
+    if said.batch is None:
+        run = simulate(problem, begin, step, observe=["matrix"], progress=progress, **how)
+    else:
+        _check.fits("batch", said.batch, 2 * said.batch * d, f"{said.batch} samples a step")
+        # white inputs, and labels that A_star fits
+        fresh, noisy = regression(np.eye(d), target.T), said.optimiser.motion(said.lr, said.unit, Online(said.batch))
+        run = simulate(fresh, begin, noisy, observe=["matrix"], progress=progress, key=draws, **how)
+    beside = simulate(chain, shadow, step, observe=["modes"], **how)
     inner, taken = np.asarray(u).T @ np.asarray(run["matrix"]) @ np.asarray(v), np.asarray(run.steps)
     cross = _cross(inner, taken, s[0]) if d > 1 else None
     modes = np.diagonal(inner, axis1=1, axis2=2)[:, : len(s)]

@@ -387,6 +387,36 @@ def largest_batch_lr(
     return 1 / (top * (1 - b if _check.flag("average", average) else 1.0))
 
 
+def largest_online_lr(curvatures: Any, batch: int, *, beta: float = 0.0, average: bool = False) -> float:
+    """`largest_batch_lr` of fresh Gaussian samples whose covariance has these eigenvalues h_j (`optimisers/C10`).
+
+    For x ~ N(0, D) the variance of the Hessian x x^T is X -> D X D + D tr(D X), so that with c = 1/B + (1-b)/(1+b) the
+    limit is the root of one equation,
+
+        sum_j eta h_j / (2 (1-b) - eta c h_j) = B,
+
+    below eta = 2 (1-b)/(c h_1); over 1 - b where momentum averages. At the balanced minimum of a deep factorisation
+    on white inputs every row i of A is such a regression, with h_j = lam_ij (`theory.stability.cross_curvature`): the
+    first row bears least.
+    """
+    given = np.asarray(_check.double("curvatures", curvatures, ndim=1))
+    if given.size == 0 or np.min(given) < 0 or np.max(given) == 0:
+        raise InputError(
+            f"curvatures = {_check.show(given)} is not allowed: curvatures must be 0 or more, and not all zero."
+        )
+    batch = _check.integer("batch", batch, least=1)
+    b, top = _check.real("beta", beta, least=0, below=1), float(np.max(given))
+    h, c = given / top, 1 / batch + (1 - b) / (1 + b)
+
+    def excess(p: float) -> float:
+        """Above 0 below the root, where 2 (1-b)/(eta h_1) = c + p/B."""
+        return float(np.sum(h / (p + batch * c * (1 - h)))) - 1
+
+    # the first term alone is 1 at p = 1, and none is above h_j/p
+    root = c + float(scipy.optimize.brentq(excess, 1.0, 2 * float(np.sum(h)), xtol=1e-15, rtol=1e-15)) / batch
+    return 2 * (1 - b) / (root * top * (1 - b if _check.flag("average", average) else 1.0))
+
+
 def batch_spectral_radius(
     hessians: Any, batch: int, lr: float, *, beta: float = 0.0, replacement: bool = False, average: bool = False
 ) -> float:

@@ -261,12 +261,19 @@ def _steps(course: Course, optimiser: Optimiser) -> Source:
 
 
 def _times_with_momentum(course: Course, optimiser: Optimiser) -> Source:
-    """Only the steps themselves tell times; the layers are those of the flow unless the steps have arrived."""
-    last = f"up to step {course.clock.last:,.0f}; layers where the flow ends, unless it arrives before"
+    """The steps themselves tell times, then the flow that they follow; where neither arrives, layers are those of the
+    flow of the loss.
+    """
+    clock = course.clock
+    assert isinstance(clock, Path)
+    words = f"training itself with {optimiser.words()}, step by step up to step {clock.way.exact:,}"
+    if clock.last > clock.way.exact:
+        words += f", then integrated as the flow that it follows, up to step {clock.last:,.0f}"
+    if clock.way.arrived:
+        return Source("times and layers", words, ("optimisers/C8",))
     short = course.lr / optimiser.short(max(course.edges.start, course.edges.end))
     needs = Hypothesis.of("steps follow the flow (lr over the shortest that overshoots)", short)
-    words = f"training itself with {optimiser.words()}, step by step {last}"
-    return Source("times and layers", words, ("optimisers/C8",), (needs,))
+    return Source("times and layers", f"{words}; layers where the flow ends", ("optimisers/C8",), (needs,))
 
 
 def _times(frame: Frame, plan: Plan, state: Weights, course: Course) -> Source:

@@ -9,9 +9,10 @@ from linnet.predict.answer import Source
 from linnet.predict.frame import Frame
 from linnet.predict.network.chain import Chain
 from linnet.predict.network.end import End, NetworkEnd
-from linnet.predict.optimiser import Optimiser
+from linnet.predict.optimiser import NOT_FITTED, Optimiser
 from linnet.theory.optimisers import largest_batch_lr
 
+MOMENTS = "the problem keeps only the second moments of its samples"
 _ENTRIES = 2e7  # of the derivative of A in all weights
 _OPERATIONS = 1e8  # of a product with all samples' Hessians
 
@@ -43,12 +44,12 @@ def bearable(
 
 def _unknown(chain: Chain, frame: Frame, end: End, optimiser: Optimiser, fits: bool) -> str:
     """Why no formula says it, nothing where one does."""
-    if not fits or optimiser.decay:
-        return "no formula covers a minimum that does not fit every sample"
-    if optimiser.nesterov and optimiser.beta:
-        return "no formula covers Nesterov's form"
+    if not fits:
+        return NOT_FITTED
+    if optimiser.beyond_batches:
+        return optimiser.beyond_batches
     if frame.units is None:
-        return "the problem keeps only the second moments of its samples"
+        return MOMENTS
     if end.kind is not NetworkEnd.REACHED or end.weights is None:
         return "nobody knows where this start ends"
     directions = min(chain.limit.size, chain.start.size)

@@ -78,12 +78,12 @@ def coursed(
 def _trained(
     chain: Chain, modes: Modes, edges: Edges, end: End, asked: float | str, optimiser: Optimiser, *, follow: bool
 ) -> Course:
-    """With momentum: other limits, and nothing but the steps themselves for what happens on the way. With decay alone:
-    descent on another loss, whose minimum is known.
+    """With momentum: other limits, and the steps themselves for what happens on the way, then the flow that they follow
+    where they have become calm. With decay alone: descent on another loss, whose minimum is known.
     """
     lr = edges.step(asked, optimiser)
     if optimiser.beta:
-        way = trained(chain, modes, lr, optimiser, count=EXACT if follow else 0)
+        way = trained(chain, modes, lr, optimiser, lr < optimiser.largest(edges.end), count=EXACT if follow else 0)
     else:
         way = descended(chain, modes, lr, lr < optimiser.largest(max(edges.start, edges.end)))
     if way.arrived and not chain.decay:

@@ -12,7 +12,7 @@ from linnet.curves import crossing
 from linnet.predict.answer import When
 from linnet.predict.network.chain import Chain, Flat
 from linnet.predict.network.modes import HALF, Curve, Modes, squares
-from linnet.predict.optimiser import Optimiser
+from linnet.predict.optimiser import Optimiser, Pace
 
 EXACT = 4096  # steps of descent that are made one by one
 _OPERATIONS = 5e9  # multiplications that a part of the way may cost
@@ -21,6 +21,7 @@ STIFF = 800  # weights up to which implicit steps are cheap
 SOLVER_STEPS = 20_000
 _INSIDE = np.array([0.25, 0.5, 0.75, 1.0])  # where a step of the solver is looked at
 _ARRIVED = 1e-6  # of the way is left
+_CALM = 1e-2  # of a step: so far from the flow's it may be where the flow takes over
 _LOST = 1e6  # times the size of start and end: descent has left for good
 _TOLERANCE = 1e-8
 OFTEN = 16  # steps of the solver between two looks at the sharpness
@@ -42,7 +43,10 @@ class Way(NamedTuple):
     exact: int  # steps that were made one by one
     arrived: bool
     lost: bool = False  # descent left for good
-    peak: float = 0.0  # the largest sharpness that was seen where the flow stands for descent
+    peak: float = 0.0  # the largest sharpness that was seen where a flow stands for steps, or could not
+    steep: float = 0.0  # the largest curvature in which that flow moves, |H s|/|s|
+    strays: float = 0.0  # by how much, at most and relatively, it is too fast or too slow
+    before: Flat | None = None  # the weights before the last exact step
 
     def cut(self) -> "Way":
         """Its exact steps alone, where the flow does not stand for descent."""
@@ -60,39 +64,67 @@ def flowed(chain: Chain, modes: Modes) -> Way:
     if len(chain.shapes) == 1:  # whatever the start
         start = _look(chain, modes)(chain.start)
         return Way(np.zeros(1), start[None], np.ravel(chain.limit), 0, True)
-    return _integrated(chain, modes, lambda weights: -chain.slope(weights), 0.0, chain.start, 0.0)
+    return _integrated(chain, modes, Pace(), chain.start, 0.0)
 
 
-def trained(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, count: int = EXACT) -> Way:
-    """Steps with momentum, one by one: no flow stands for those that come later.
+def trained(
+    chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, settles: bool = False, count: int = EXACT
+) -> Way:
+    """Steps with momentum, one by one; if they settle, from there on the flow that they follow, `Optimiser.pace`.
 
-    Distance and excess loss are the largest that are still to come, since momentum passes its aim and comes back.
+    It stands for them where what oscillates has come to rest, and nothing moves that would (see `_followed`). Distance
+    and excess loss are the largest that are still to come, since momentum passes its aim and comes back.
     """
     way = _stepped(chain, modes, lr, optimiser, count)
+    if settles and not (way.arrived or way.lost):
+        way = _followed(chain, modes, lr, optimiser, way)
     later = np.maximum.accumulate(way.seen[::-1, -2:], axis=0)[::-1]
     later[0] = way.seen[0, -2:]  # what shares are of
     return way._replace(seen=np.concatenate([way.seen[:, :-2], later], axis=1))
 
 
+def _followed(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, way: Way) -> Way:
+    """Steps with momentum and the flow after them; the steps alone where the flow does not stand for what follows.
+
+    It does if the last step was one along it, if the whole way is stable, and if it moves only in curvatures in which
+    steps do not oscillate: sharper directions may be there, but they are at rest.
+    """
+    pace = optimiser.pace(lr)
+    off = _off(chain, pace, way)
+    if not off <= _CALM:
+        return way
+    then = _integrated(chain, modes, pace, way.end, way.steps[-1])
+    strays = off + optimiser.strays(lr, then.steep)
+    if math.isfinite(strays) and lr < optimiser.largest(max(then.peak, chain.sharpness(then.end))):
+        return _joined(way, then._replace(strays=strays))
+    return way._replace(peak=then.peak)
+
+
+def _off(chain: Chain, pace: Pace, way: Way) -> float:
+    """How far the last step was from one of the flow, relatively; the flow is that of its middle."""
+    if way.before is None:
+        return math.inf
+    along = _velocity(chain, pace, (way.before + way.end) / 2)
+    return float(np.linalg.norm(way.end - way.before - along) / max(float(np.linalg.norm(along)), 1e-300))
+
+
 def descended(chain: Chain, modes: Modes, lr: float, settles: bool) -> Way:
     """Gradient descent: step by step, and if it settles, from there on the flow that it follows to second order in lr.
 
-    That is dtheta/dt = -(g + lr/2 H g), where g - lr/2 H g is the gradient half a step further; of the loss with decay
-    in it, which is the same descent.
+    That is dtheta/dt = -(g + lr/2 H g), of the loss with decay in it, which is the same descent.
     """
     if len(chain.shapes) == 1:
         return _one_layer(chain, modes, lr)
     first = _stepped(chain, modes, lr)
     if first.arrived or first.lost or not settles:
         return first
+    return _joined(first, _integrated(chain, modes, Optimiser().pace(lr), first.end, first.steps[-1]))
 
-    def velocity(weights: Flat) -> Flat:
-        here = chain.slope(weights)
-        return lr * (chain.slope(weights - lr / 2 * here) - 2 * here)
 
-    then = _integrated(chain, modes, velocity, lr, first.end, first.steps[-1])
+def _joined(first: Way, then: Way) -> Way:
+    """Exact steps, and the flow from their end on."""
     steps, seen = (np.concatenate(both) for both in ((first.steps, then.steps[1:]), (first.seen, then.seen[1:])))
-    return Way(steps, seen, then.end, first.exact, then.arrived, peak=then.peak)
+    return then._replace(steps=steps, seen=seen, exact=first.exact)
 
 
 def _look(chain: Chain, modes: Modes) -> Look:
@@ -133,11 +165,12 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
     look, speed = _look(chain, modes), np.zeros_like(chain.start)
     count = min(count, int(_OPERATIONS / chain.operations))
     most = _LOST * max(float(np.max(np.abs(chain.start))), float(np.max(modes.value)))
-    weights, seen = chain.start, [look(chain.start)]
+    weights, before, seen = chain.start, None, [look(chain.start)]
     near = _ARRIVED * seen[0][-2]
     looks = 1 if optimiser is None else 2  # with momentum it may fly past its end
     with np.errstate(over="ignore", invalid="ignore"):
         while len(seen) <= count and max(row[-2] for row in seen[-looks:]) > near:
+            before = weights
             if optimiser is None:
                 weights = weights - lr * chain.slope(weights)
             else:
@@ -147,31 +180,30 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
                 break
     lost = not np.max(np.abs(weights)) <= most
     arrived = all(row[-2] <= near for row in seen[-looks:])
-    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost)
+    return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost, before=before)
 
 
-def _integrated(
-    chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float
-) -> Way:
-    """The flow of a field from these weights on until it arrives; not at all where numbers leave all bounds."""
+def _integrated(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
+    """A flow from these weights on until it arrives; not at all where numbers leave all bounds."""
     try:
         with np.errstate(all="ignore"):
-            return _marched(chain, modes, field, lr, weights, begin)
+            return _marched(chain, modes, pace, weights, begin)
     except (ValueError, np.linalg.LinAlgError):  # infinite entries of a matrix, in the words of SciPy
         return Way(np.array([begin]), _look(chain, modes)(weights)[None], weights, 0, False)
 
 
-def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float) -> Way:
+def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
     """The steps of the solver."""
     look = _look(chain, modes)
-    solver = solving(chain, field, lr, weights, begin, float(np.max(modes.value)))
+    solver = solving(chain, pace, weights, begin, float(np.max(modes.value)))
     near = _ARRIVED * look(chain.start)[-2]
-    steps, seen, peak = [begin], [look(weights)], 0.0
+    steps, seen, peak, steep = [begin], [look(weights)], 0.0, 0.0
     for index in range(SOLVER_STEPS):
         if seen[-1][-2] <= near or tired(solver, chain):
             break
-        if lr and index % OFTEN == 0:
-            peak = max(peak, chain.sharpness(weights + solver.y))
+        if pace.bend and index % OFTEN == 0:
+            here = weights + solver.y
+            peak, steep = max(peak, chain.sharpness(here)), max(steep, _steepness(chain, here))
         before = solver.t
         solver.step()
         if solver.status == "failed":
@@ -180,26 +212,36 @@ def _marched(chain: Chain, modes: Modes, field: Callable[[Flat], Flat], lr: floa
         moments = before + _INSIDE * (solver.t - before)
         steps.extend(moments)
         seen.extend(look(weights + inside(moments).T))
-    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, bool(seen[-1][-2] <= near), peak=peak)
+    arrived = bool(seen[-1][-2] <= near)
+    return Way(np.array(steps), np.array(seen), weights + solver.y, 0, arrived, peak=peak, steep=steep)
 
 
-def solving(
-    chain: Chain, field: Callable[[Flat], Flat], lr: float, weights: Flat, begin: float, goal: float
-) -> "scipy.integrate.OdeSolver":
-    """A solver of what these weights move by, since large ones move by little; `goal` is the size of what is learned.
+def _steepness(chain: Chain, weights: Flat) -> float:
+    """|H s|/|s|: the curvature in which the flow moves."""
+    slope = chain.slope(weights)
+    return float(np.linalg.norm(chain.curve(weights, slope)) / max(float(np.linalg.norm(slope)), 1e-300))
 
-    The field is minus the slope, or with a step size that of the flow which descent follows.
-    """
-    unit = lr or 1.0
+
+def _velocity(chain: Chain, pace: Pace, weights: Flat) -> Flat:
+    """The flow's; H s is the difference from the slope that lies `bend` times it further."""
+    here = chain.slope(weights)
+    if not pace.bend:
+        return -pace.rate * here
+    return pace.rate * (chain.slope(weights - pace.bend * here) - (2 + pace.shift) * here)
+
+
+def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) -> "scipy.integrate.OdeSolver":
+    """A solver of what weights move by, since large ones move by little; `goal` is the size of what is learned."""
+    rate, bend, shift = pace
     size = float(np.max(np.abs(chain.start)))
-    far = begin + 1e15 / (unit * float(np.max(chain.gram)) * max(size, 1e-3))
+    far = begin + 1e15 / (rate * float(np.max(chain.gram)) * max(size, 1e-3))
 
     def turn(_: float, moved: Flat) -> Float[np.ndarray, "weights weights"]:
         hessian = chain.hessian(weights + moved)
-        return -unit * (hessian + lr / 2 * hessian @ hessian)
+        return -rate * ((1 + shift) * hessian + bend * hessian @ hessian)
 
     def velocity(_: float, moved: Flat) -> Flat:
-        return field(weights + moved)
+        return _velocity(chain, pace, weights + moved)
 
     still, limits = np.zeros_like(weights), _tolerances(chain, goal)
     stiff = weights.size <= STIFF
@@ -263,11 +305,14 @@ class Path(NamedTuple):
         return self.when(self.reached(i, HALF))
 
     def when(self, time: float) -> When:
-        """A moment on the way, and how sure it is: it is read off between steps."""
+        """A moment on the way, and how sure it is: it is read off between steps, or off the flow that they follow."""
         step = time / self.lr
         if math.isnan(step):
             return When(step, step, not_before=float(self.lr * self.way.steps[-1]))
-        return When(time, step, max(_READING, _BETWEEN / step) if step > 0 else 0.0)
+        if step <= 0:
+            return When(time, step, 0.0)
+        flowed = self.way.strays * max(step - self.way.exact, 0.0) / step
+        return When(time, step, max(_READING, _BETWEEN / step) + flowed)
 
     @property
     def last(self) -> float:

@@ -65,7 +65,7 @@ def framed(situation: Situation, problem: Regression | OwnSamples | None) -> tup
     else:
         table = data.model_dump(exclude={"file", "spectrum", "loss"})
         asked = read_regression(data.file, **table, average=data.loss == "mean")
-    problem = given.regression(asked)
+    problem = given.regression(asked, samples=None if situation.training.batch is None else True)
     problem = replace(problem, output_scale=c * problem.output_scale)
     return of_samples(problem), given.normalisation(problem), given.prepared(asked)
 

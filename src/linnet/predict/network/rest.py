@@ -6,6 +6,7 @@ import scipy  # its parts load when they are first used
 from linnet._check import InputError
 from linnet.predict.network.chain import Chain, Flat
 from linnet.predict.network.path import OFTEN, SOLVER_STEPS, STIFF, feasible, solving, tired
+from linnet.predict.optimiser import Pace
 
 _NEAR, _AT_REST = 1e-4, 1e-12  # slopes, in sharpness times weights: Newton's method may be tried, has arrived
 _FURTHER = 1e-2  # of the weights: what lies further away is not where this flow ends
@@ -40,7 +41,7 @@ def _followed(chain: Chain, goal: float) -> Flat | None:
     small = _NOTHING * goal ** (1 / len(chain.shapes))
     try:
         with np.errstate(all="ignore"):
-            solver = solving(chain, lambda weights: -chain.slope(weights), 0.0, chain.start, 0.0, goal)
+            solver = solving(chain, Pace(), chain.start, 0.0, goal)
             for index in range(SOLVER_STEPS):
                 if tired(solver, chain):
                     return None

@@ -11,6 +11,7 @@ from linnet._check import InputError
 from linnet.predict import answer
 from linnet.predict.answer import Loss, Measured, Prediction, Progress, Source, When
 from linnet.predict.frame import Frame
+from linnet.predict.network.batch import MOMENTS
 from linnet.predict.network.clock import Clock
 from linnet.predict.network.end import NetworkEnd
 from linnet.predict.network.path import Path
@@ -145,11 +146,11 @@ class NetworkPrediction(Prediction):
         return times / self.lr, values
 
     def measure(self, *, progress: Progress | None = None) -> "NetworkMeasured":
-        """The exact training of the network itself beside the prediction."""
+        """The exact training of the network itself beside the prediction; on batches, if there are any."""
         from linnet.predict.network.run import measured
 
-        if self.batch is not None:
-            raise InputError(f"run is not allowed with batch = {self.batch}: the exact run sees all samples.")
+        if self.batch is not None and self.frame.units is None:
+            raise InputError(f"run is not allowed with batch = {self.batch}: {MOMENTS}; build it with samples=True.")
         rank = self.frame.scales.size
         if rank > _LARGEST_RUN:
             raise InputError(f"data of rank {rank} cannot be measured: exact runs need a rank <= {_LARGEST_RUN}.")
@@ -184,13 +185,16 @@ class MeasuredMode:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkMeasured(Measured):
-    """Exact gradient descent on the network itself, with its momentum and decay, beside what was predicted."""
+    """Exact gradient descent on the network itself, with its momentum and decay, beside what was predicted.
+
+    With batches a step sees fresh ones, drawn by the seed of the start; losses are those of all samples.
+    """
 
     prediction: NetworkPrediction = answer.hidden()
     status: str  # converged (to 1e-12 of the excess loss), horizon or diverged
     steps: int
     modes: tuple[MeasuredMode, ...]
-    fit: When  # 1 % of the excess loss is left; with momentum for good, as in the prediction
+    fit: When  # 1 % of the excess loss is left; with momentum for good, as in the prediction, unless there are batches
     learned: When  # |A - A_end| is 1 % of what it was
     excess_loss_left: float  # in the end, over that of the start
     predictor_error: float  # |A - predicted| / |predicted| in the end

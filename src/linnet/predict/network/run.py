@@ -4,13 +4,14 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from linnet import observe
 from linnet.curves import crossing
-from linnet.motion import loss_below
+from linnet.motion import MiniBatch, loss_below
 from linnet.predict.answer import Progress, When
 from linnet.predict.network.modes import HALF, Modes, layer_values, squares
 from linnet.predict.network.path import Path
@@ -37,9 +38,8 @@ def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasu
     begin = max(begin - floor, 1e-300)
     steps, goal = _horizon(said), floor + 1e-12 * begin
     how: dict[str, Any] = {
-        "problem": said.problem,
         "state": said.state,
-        "motion": said.optimiser.motion(lr),
+        **_seeing(said),
         "observe": {"loss": observe.loss, "matrix": observe.matrix} | ({"weights": _weights} if mu else {}),
     }
     stop = _Below(jnp.asarray(goal), jnp.asarray(mu)) if mu else loss_below(goal)
@@ -75,6 +75,14 @@ def measured(said: NetworkPrediction, progress: Progress | None) -> NetworkMeasu
     )
 
 
+def _seeing(said: NetworkPrediction) -> dict[str, Any]:
+    """What a step sees: all samples by their moments, or a fresh batch of them, of which theory speaks."""
+    if said.batch is None:
+        return {"problem": said.problem, "motion": said.optimiser.motion(said.lr)}
+    motion = said.optimiser.motion(said.lr, batch=MiniBatch(said.batch, draw="subset"))
+    return {"problem": said.frame.sampled, "motion": motion, "key": jax.random.key(said.start.seed)}
+
+
 def _along(modes: Modes, matrices: Float[np.ndarray, "records d_out rank"]) -> Float[np.ndarray, "records modes"]:
     return np.einsum("oi,toj,ji->ti", modes.left, matrices, modes.right, optimize=True)
 
@@ -97,8 +105,8 @@ class _Below(eqx.Module):
 def _down(
     said: NetworkPrediction, clock: Float[np.ndarray, " records"], left: Float[np.ndarray, " records"], share: float
 ) -> float:
-    """The step at which a share is left; with momentum, which comes back, the last one."""
-    if said.beta:
+    """The step at which a share is left; with momentum, which comes back, the last one, but batches bring back all."""
+    if said.beta and said.batch is None:
         left = np.append(left[:1], np.maximum.accumulate(left[:0:-1])[::-1])
     return crossing(clock, -np.log(np.maximum(left, 1e-300)), -math.log(share), "line")
 
@@ -113,7 +121,8 @@ def _horizon(said: NetworkPrediction) -> int:
     known = said.settles and not (said.beta and isinstance(clock, Path) and not clock.way.arrived)
     far = 1.5 * clock.last if known else math.nan
     mu = said.optimiser.mu
-    far += _FADED / (said.lr * said.optimiser.speed * mu) if mu else 0.0
+    # on batches nothing comes to rest with decay
+    far += _FADED / (said.lr * said.optimiser.speed * mu) if mu and said.batch is None else 0.0
     return int(min(max(far, 2000), _MOST_STEPS)) if not math.isnan(far) else _unknown(said)
 
 
@@ -132,7 +141,8 @@ def _moments(said: NetworkPrediction, steps: int) -> list[int]:
     moments = [x for x in (*halves, said.fit.step, said.learned.step) if x is not None and math.isfinite(x)]
     near = [moment * np.linspace(0.7, 1.5, count // 5) for moment in moments]
     if said.beta:  # to and fro, so that each step counts
-        near.append(np.arange(min(said.clock.last, _ENTRIES / entries) + 1))
+        assert isinstance(said.clock, Path)
+        near.append(np.arange(min(said.clock.way.exact, _ENTRIES / entries) + 1))
     every_one = np.unique(np.rint(np.concatenate([[0], np.geomspace(1, steps, count), *near])))
     return [int(step) for step in every_one if step <= steps]
 

@@ -124,7 +124,7 @@ def pushed(modes: Modes, edges: Edges, lr: float, way: Way, optimiser: Optimiser
     if way.lost:
         text = f"it leaves at step {way.exact:,}"
         return Verdict(NetworkOutcome.DIVERGES, text, [Outcome(Fate.DIVERGES)] * count, [*nowhere])
-    if lr * way.peak >= 2:
+    if lr * way.peak >= 2 and not optimiser.beta:
         text = f"lr times the sharpness comes to {lr * way.peak:.3g} on the way, above 2"
         return Verdict(NetworkOutcome.ELSEWHERE, text, open_, [*nowhere])
     if way.arrived:
@@ -133,7 +133,7 @@ def pushed(modes: Modes, edges: Edges, lr: float, way: Way, optimiser: Optimiser
     if share >= 1:
         text = f"lr is {share:.3g} of the largest stable one where the flow ends"
         return Verdict(NetworkOutcome.ELSEWHERE, text, open_, [*nowhere])
-    top = max(edges.start, edges.end)
+    top = max(edges.start, edges.end, way.peak)
     if lr < (optimiser.short(top) if optimiser.beta else optimiser.largest(top)):
         text = f"lr is {share:.3g} of the largest stable one where it ends, and too short to overshoot"
         return Verdict(NetworkOutcome.CONVERGES, text, calm, [*nowhere])

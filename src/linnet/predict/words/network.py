@@ -210,17 +210,19 @@ def _moment(when: When) -> str:
 
 
 def _run(said: NetworkPrediction, seen: NetworkMeasured) -> str:
-    far = ""
+    far, name = "", "Exact descent" if said.batch is None else f"Descent on batches of {said.batch}"
     if said.settles and seen.status == "horizon":
+        if said.batch is not None:
+            return f"{name}: {seen.steps:,} steps, and {seen.excess_loss_left:.1e} of the excess loss is left."
         way = max(0.0, 1 - math.sqrt(seen.excess_loss_left))
-        return f"Exact descent: stopped at the horizon of {seen.steps:,} steps, {way:.1%} of the way."
+        return f"{name}: stopped at the horizon of {seen.steps:,} steps, {way:.1%} of the way."
     if said.settles:
         far = f"; relative distance from the predicted end: predictor {seen.predictor_error:.1e}"
         far += "" if seen.layer_error is None else f", layers {seen.layer_error:.1e}"
     ranges = [mode.between for mode in seen.modes[:_SHOWN] if mode.between is not None]
     if ranges:
         far = f"; modes in its last {LATE} steps: " + ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
-    return f"Exact descent: {seen.status} after {seen.steps:,} steps{far}."
+    return f"{name}: {seen.status} after {seen.steps:,} steps{far}."
 
 
 def _growth(factor: float) -> str:

@@ -22,6 +22,7 @@ def words(said: StabilityPrediction, seen: StabilityMeasured | None = None) -> R
         "[bold]Thresholds:[/]",
         _thresholds(said),
         f"[bold]Largest stable lr[/] at the balanced minimum: {said.largest_stable_lr:.6g}{_of_flow(said)}.",
+        *_batches(said),
         *_mixing(said),
         *_balance(said),
         *said.notes,
@@ -40,6 +41,24 @@ def _step(said: StabilityPrediction) -> str:
 def _of_flow(said: StabilityPrediction) -> str:
     lr = said.largest_stable_lr_at_flow_end
     return "" if lr is None else f"; at the minimum that gradient flow finds from this start: {lr:.6g}"
+
+
+def _batches(said: StabilityPrediction) -> list[str]:
+    most = said.largest_stable_lr_with_batches
+    if most is None:
+        return []
+    told = f"{most:.6g}, {'above' if most > said.lr else 'below'} this lr"
+    if math.isnan(most):
+        told = f"unknown, {said.optimiser.beyond_batches}"
+    return [f"[bold]With batches[/] of {_fresh(said)}: {told}; all else is told of training on the loss itself."]
+
+
+def _on(said: StabilityPrediction) -> str:
+    return "" if said.batch is None else f", {_fresh(said)} a step"
+
+
+def _fresh(said: StabilityPrediction) -> str:
+    return "" if said.batch is None else plural(said.batch, "fresh Gaussian sample")
 
 
 def _fate(mode: StabilityMode) -> str:
@@ -166,7 +185,7 @@ def _balance(said: StabilityPrediction) -> list[str]:
 
 
 def _run(said: StabilityPrediction, seen: StabilityMeasured) -> list[RenderableType]:
-    begin = f"[bold]Exact run[/] of {said.d} x {said.d} matrices with random singular vectors: "
+    begin = f"[bold]Exact run[/] of {said.d} x {said.d} matrices with random singular vectors{_on(said)}: "
     if seen.status == "diverged":
         return [f"{begin}diverged at step {seen.steps}."]
     cross = "no cross components" if seen.cross is None else f"cross components up to {seen.cross.largest:.1e} of s_1"
