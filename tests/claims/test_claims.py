@@ -23,8 +23,16 @@ def test_entry_behaves_as_stated_and_can_fail(entry):
     assert verdict.holds == entry.expected, verdict
     assert -1 <= verdict.margin <= 1
     assert verdict.holds == (verdict.margin >= 0)
-    broken = entry.verify("quick", **entry.broken)
+    broken = entry.judge(frame.Measured(list(until_it_shows(entry)), 0.0))
     assert broken.holds != entry.expected, broken
+
+
+def until_it_shows(entry):
+    """The findings of a sabotaged check, no further than to the first that fails where all ought to hold."""
+    for finding in entry.check("quick", **entry.broken):
+        yield finding
+        if entry.expected and not finding.printed and not finding.holds:
+            return
 
 
 @pytest.mark.slow
