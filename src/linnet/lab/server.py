@@ -1,6 +1,7 @@
 """The laboratory's server: one page a room, what can be taken away, theory and claims; nothing from elsewhere."""
 
 import socket
+import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,13 @@ from linnet.lab.page import Stand
 from linnet.lab.pages import PAGES, style, top
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
+from linnet.lab.socket import install
 from linnet.lab.take import Away
 from linnet.report.formulas import mathml
 
 _HERE = Path(__file__).parent
 _ALL = ("", "0.0.0.0")
+_TURN = 5e-4  # seconds after which a thread that computes lets the loop go on, ten times as often as Python would
 FILES = {
     "nc": "Data (netCDF)",
     "svg": "Picture (SVG)",
@@ -76,6 +79,7 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
             f"{address}:{port} cannot be served at ({str(error).rstrip('.')}): give an address of this machine and "
             "another port, or 0 for a free one."
         ) from None
+    install()
     names = ["*"] if address in _ALL else ["127.0.0.1", "localhost", address]
     return pn.io.server.get_server(
         {room.name: page(room) for room in ROOMS},
@@ -98,6 +102,7 @@ def run(*, address: str, port: int, browser: bool, path: str) -> None:
     from rich.console import Console
 
     server = served(address=address, port=port)
+    sys.setswitchinterval(_TURN)
     place = f"http://{'127.0.0.1' if address in _ALL else address}:{server.port}/{path}"
     Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
     server.start()
