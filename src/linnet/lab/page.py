@@ -21,6 +21,7 @@ from linnet._check import InputError
 from linnet._files import placed
 from linnet.lab.control import Values
 from linnet.lab.dress import dress
+from linnet.lab.programs import held
 from linnet.lab.room import Plate, Room, Sight, Sources
 
 _HERE = Path(__file__).parent
@@ -217,6 +218,9 @@ class Stand(pn.viewable.Viewer):
         except Exception as error:  # whatever it is, the page lives and says it
             said = f"This could not be computed ({type(error).__name__}: {error}); other values may work."
             self._later(number, lambda: self._trouble(said))
+        finally:
+            if self._loop is not None:  # a notebook's programs are its own
+                held().bound()
 
     def _later(self, number: int, what: Callable[[], None]) -> None:
         self._queue.append((number, what))

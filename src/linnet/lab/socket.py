@@ -3,10 +3,10 @@
 from collections.abc import Awaitable
 from typing import Any
 
-import panel.io.server  # which puts its own connection in place of Bokeh's
-from bokeh.server.urls import per_app_patterns
+from panel.io.server import per_app_patterns  # Bokeh's, with Panel's own connection among them
 
-_PLACE, _BASE = next((i, handler) for i, (path, handler, *_) in enumerate(per_app_patterns) if path == "/ws")
+_PLACE = next(i for i, (path, *_) in enumerate(per_app_patterns) if path == "/ws")
+_BASE: Any = per_app_patterns[_PLACE][1]
 
 
 class Socket(_BASE):
@@ -32,7 +32,7 @@ class Socket(_BASE):
             self._patch = message
         else:
             self._patch.content["events"] += message.content["events"]
-            self._patch.add_buffers(*message._buffers)
+            self._patch.add_buffers(*message.buffers)
         return self._flush()
 
     async def _flush(self) -> None:

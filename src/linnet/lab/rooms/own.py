@@ -254,8 +254,8 @@ class Own(Room):
         colours, count = list(COLOURS), min(len(said.modes), _MODES)
         steps, ends = _horizon(said), [mode.value for mode in said.modes[:count]]
         curves = [_shown(*until(*said.curve(i), float(steps)), ends[i]) for i in range(count)]
-        lines = {"step": [x for x, _ in curves], "value": [y for _, y in curves], "colour": colours[:count]}
-        yield Sight({"said": lines, **_kernels(said)}, sentence=ended(None, said), numbers=_numbers(said))
+        line = {"step": [x for x, _ in curves], "value": [y for _, y in curves], "colour": colours[:count]}
+        yield Sight({"said": line, **_kernels(said)}, sentence=ended(None, said), numbers=_numbers(said))
         run = simulate(
             said.problem,
             said.state,
@@ -330,7 +330,8 @@ figure = run.plot(log="x")
 
     def _estimate(self, values: Values) -> predict.NetworkPrediction:
         """What is known at once: regimes and step sizes, but no times."""
-        situation = predict.Situation(**self._tables(values))
+        tables: dict[str, Any] = self._tables(values)
+        situation = predict.Situation(**tables)
         return estimated(situation, problem=_samples(str(_given(values["file"]).path), self._reading(values)))
 
     def _prediction(self, values: Values) -> predict.NetworkPrediction:
