@@ -1,6 +1,7 @@
 """What a server of many does: changes that are one message, and programs that are let go."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
 import jax
@@ -44,7 +45,8 @@ def test_changes_that_wait_are_one_message_in_their_order():
             await one
 
     socket.write_lock = Lock()
-    asyncio.run(sent())
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests has a loop in this thread
+        pool.submit(asyncio.run, sent()).result()
     header, _, content, *buffers = socket.sent
     assert '"num_buffers": 3' in header
     places = [content.index(f'"{source.id}"') for source in sources]
