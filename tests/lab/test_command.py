@@ -1,5 +1,9 @@
 """`linnet lab`: which page it opens, and what it refuses in a sentence."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from linnet._check import InputError
@@ -36,3 +40,27 @@ def test_refusals(text, room, port, told, tmp_path):
         file.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="(?s)" + told):
         run(file, room, "127.0.0.1", port, browser=False)
+
+
+_DROPPED = """
+from linnet.lab.rooms.own import _KEPT
+from linnet.lab.server import run
+
+_KEPT.keep(b"a,b\\n1,2\\n3,5\\n4,4\\n", ".csv", "mine.csv")
+run(address="127.0.0.1", port=0, browser=False, path="")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that a process could answer")
+def test_what_was_dropped_goes_with_a_server_that_is_told_to_end(tmp_path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", _DROPPED]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
+        assert "http://127.0.0.1:" in server.stdout.readline()
+        assert len(list(tmp_path.glob("linnet-lab-*/*.csv"))) == 1
+        server.terminate()
+        _, errors = server.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert not list(tmp_path.glob("linnet-lab-*"))

@@ -370,3 +370,12 @@ def test_a_page_takes_a_file(houses):
     other = Stand(Own())
     wait(lambda: not other.words.busy)
     assert other.values["file"] == ""
+
+
+def test_what_closed_forms_know_comes_first_and_stays():
+    room = Own()
+    rough, said, _ = room.look(room.first())
+    np.testing.assert_allclose(rough.columns["growth"]["growth"], said.columns["growth"]["growth"], rtol=0.05)
+    assert rough.numbers["step size"] == said.numbers["step size"]
+    assert rough.numbers["99 % learned at step"] == "not told" != said.numbers["99 % learned at step"]
+    assert len(list(room.look(room.first() | {"depth": 1}))) == 2  # one layer has nothing to be followed

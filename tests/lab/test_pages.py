@@ -143,3 +143,13 @@ def test_data_of_a_dropped_file_are_taken_away(tmp_path):
         assert data["modes"].sizes["mode"] == 1
     assert gone == (400, b"mine.csv is not kept here any more: drop the file again.")
     assert odd == (400, b"outputs = ['9'] is not allowed: give one or more of 1, 2, 3.")
+
+
+def test_a_file_that_cannot_be_made_is_a_sentence(monkeypatch):
+    def broken(room, values, path):
+        raise ValueError("no\nink")
+
+    monkeypatch.setattr(take, "write", broken)
+    assert fetch("/take/edge.png") == [
+        (500, b"edge.png could not be made (ValueError: no ink); other values may work.")
+    ]

@@ -10,19 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import panel as pn
 import param
 from bokeh.events import RangesUpdate, Reset, Tap
 from panel.custom import JSComponent
+from tornado.ioloop import IOLoop
 
 from linnet._check import InputError
 from linnet._files import placed
 from linnet.lab.control import Values
 from linnet.lab.dress import dress
+from linnet.lab.programs import held
 from linnet.lab.room import Plate, Room, Sight, Sources
 
 _HERE = Path(__file__).parent
 _STYLE = [(_HERE / "inside.css").read_text(encoding="utf-8")]
+_SHORT = 32  # numbers
 _POOL = ThreadPoolExecutor(max_workers=4, thread_name_prefix="linnet-lab")
 
 
@@ -80,6 +84,7 @@ class Stand(pn.viewable.Viewer):
         self._shown: dict[str, Any] = {}  # the columns that each source has, the very objects
         self._queue: deque[tuple[int, Callable[[], None]]] = deque()  # what is to be shown, in its order
         self._opened = self._document is None or self._document.session_context is None
+        self._loop = None if self._opened else IOLoop.current()
         self.plates = room.draw(self._sources)
         first = room.checked({} if values is None else values)
         presets = {name: dict(moved) for name, moved in room.presets.items()}
@@ -213,13 +218,21 @@ class Stand(pn.viewable.Viewer):
         except Exception as error:  # whatever it is, the page lives and says it
             said = f"This could not be computed ({type(error).__name__}: {error}); other values may work."
             self._later(number, lambda: self._trouble(said))
+        finally:
+            if self._loop is not None:  # a notebook's programs are its own
+                held().bound()
 
     def _later(self, number: int, what: Callable[[], None]) -> None:
         self._queue.append((number, what))
-        if self._document is not None and self._document.session_context is not None:
-            self._document.add_next_tick_callback(self._drain)
-        else:
+        if self._loop is None:
             self._drain()
+        else:
+            self._loop.add_callback(self._wake, number)
+
+    def _wake(self, number: int) -> None:
+        """Asks for the document from the loop: from a thread, Bokeh may lose it while it sends what it held."""
+        if number == self._asked:
+            self._document.add_next_tick_callback(self._drain)
 
     def _open(self) -> None:
         """The page is there. Before, changes would be put off and end after newer ones."""
@@ -228,16 +241,16 @@ class Stand(pn.viewable.Viewer):
 
     def _drain(self) -> None:
         """Shows what waits, one after the other: callbacks of the next tick have no order among themselves."""
-        while self._opened and self._queue:
-            number, what = self._queue.popleft()
-            if number == self._asked:
-                with _held(self._document):
+        with _held(self._document):
+            while self._opened and self._queue:
+                number, what = self._queue.popleft()
+                if number == self._asked:
                     what()
 
     def _show(self, sight: Sight, drawn: int) -> None:
         for name, columns in sight.columns.items():
             if self._shown.get(name) is not columns:
-                self._sources[name].data = dict(columns)
+                self._sources[name].data = {column: _sent(values) for column, values in columns.items()}
                 self._shown[name] = columns
         for plate in self.plates:
             if plate.name in sight.windows:
@@ -269,6 +282,13 @@ def _held(document: Any) -> Iterator[None]:
         yield
     finally:
         document.unhold()
+
+
+def _sent(values: Any) -> Any:
+    """Short arrays as lists: every array travels by itself, and a few numbers are quicker among the others."""
+    if isinstance(values, np.ndarray):
+        return values.tolist() if values.size <= _SHORT else values
+    return [_sent(part) for part in values] if isinstance(values, list) else values
 
 
 def _frame(plate: Plate, window: tuple[float, float, float, float]) -> None:

@@ -1,6 +1,9 @@
 """The laboratory's server: one page a room, what can be taken away, theory and claims; nothing from elsewhere."""
 
+import signal
 import socket
+import sys
+import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +15,16 @@ from tornado.web import RedirectHandler
 from linnet._check import InputError
 from linnet.lab.page import Stand
 from linnet.lab.pages import PAGES, style, top
+from linnet.lab.programs import held
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
+from linnet.lab.socket import install
 from linnet.lab.take import Away
 from linnet.report.formulas import mathml
 
 _HERE = Path(__file__).parent
 _ALL = ("", "0.0.0.0")
+_TURN = 5e-4  # seconds after which a thread that computes lets the loop go on, ten times as often as Python would
 FILES = {
     "nc": "Data (netCDF)",
     "svg": "Picture (SVG)",
@@ -76,6 +82,8 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
             f"{address}:{port} cannot be served at ({str(error).rstrip('.')}): give an address of this machine and "
             "another port, or 0 for a free one."
         ) from None
+    install()
+    held()  # counts from now on
     names = ["*"] if address in _ALL else ["127.0.0.1", "localhost", address]
     return pn.io.server.get_server(
         {room.name: page(room) for room in ROOMS},
@@ -94,16 +102,19 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
 
 
 def run(*, address: str, port: int, browser: bool, path: str) -> None:
-    """Serves until it is interrupted; says where, and opens a browser there."""
+    """Serves until it is interrupted or told to end; says where, and opens a browser there."""
     from rich.console import Console
 
     server = served(address=address, port=port)
+    sys.setswitchinterval(_TURN)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what visitors dropped is removed
     place = f"http://{'127.0.0.1' if address in _ALL else address}:{server.port}/{path}"
-    Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
-    server.start()
-    if browser:
-        webbrowser.open(place)
     try:
+        Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
+        server.start()
+        if browser:
+            webbrowser.open(place)
         server.io_loop.start()
     except KeyboardInterrupt:
         server.stop()

@@ -60,10 +60,17 @@ class Away(RequestHandler):
                 await asyncio.to_thread(write, rooms[name], values, path)
                 content = path.read_bytes()
         except InputError as error:
-            self.set_status(400)
-            self.set_header("Content-Type", "text/plain; charset=utf-8")
-            self.finish(str(error))
+            self._refuse(400, str(error))
+            return
+        except Exception as error:  # whatever it is, a sentence
+            said = f"{type(error).__name__}: {error}".replace("\n", " ")
+            self._refuse(500, f"{name}.{end} could not be made ({said}); other values may work.")
             return
         self.set_header("Content-Type", _KINDS[end])
         self.set_header("Content-Disposition", f'attachment; filename="linnet-{name}.{end}"')
         self.finish(content)
+
+    def _refuse(self, status: int, sentence: str) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(sentence)

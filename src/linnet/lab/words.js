@@ -33,12 +33,13 @@ export function render({ model, el }) {
   model.on("busy", busy);
   // a frame and a task later the browser has painted; a page that nobody sees is not painted at all
   const painted = (name) => {
+    const number = model[name];
     let marked = false;
     const mark = () => {
       if (marked) return;
       marked = true;
-      performance.mark(`${name} ${model[name]}`);
-      document.documentElement.dataset[name] = model[name];
+      performance.mark(`${name} ${number}`);
+      document.documentElement.dataset[name] = number;
     };
     requestAnimationFrame(() => setTimeout(mark));
     setTimeout(mark, 1000);

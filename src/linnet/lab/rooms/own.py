@@ -21,6 +21,7 @@ from linnet.lab.kept import Kept, called
 from linnet.lab.room import Plate, Room, Sight, Sources
 from linnet.lab.rooms.network import STARTS, WIDTHS, as_toml, built, ended, told, two_ways, until
 from linnet.motion import GradientDescent
+from linnet.predict.network import estimated
 from linnet.predict.table import SUFFIXES, read_pair, read_table
 from linnet.record import logarithmic
 from linnet.simulation import simulate
@@ -246,28 +247,15 @@ class Own(Room):
         ]
 
     def look(self, values: Values) -> Iterator[Sight]:
+        if values["depth"] > 1:  # to follow more than one layer takes longer than a blink
+            rough = self._estimate(values)
+            yield Sight(_kernels(rough), numbers=_numbers(rough))
         said = self._prediction(values)
         colours, count = list(COLOURS), min(len(said.modes), _MODES)
         steps, ends = _horizon(said), [mode.value for mode in said.modes[:count]]
         curves = [_shown(*until(*said.curve(i), float(steps)), ends[i]) for i in range(count)]
-        growth = np.array([mode.kernel_growth for mode in said.modes[:count]])
-        yield Sight(
-            {
-                "said": {"step": [x for x, _ in curves], "value": [y for _, y in curves], "colour": colours[:count]},
-                "growth": {
-                    "mode": np.arange(1, count + 1),
-                    "growth": np.where((growth > 0) & np.isfinite(growth), growth, np.nan),
-                    "colour": colours[:count],
-                },
-                "levels": {
-                    "mode": np.array([0.5, count + 0.5]),
-                    "lazy below": np.full(2, LAZY_BELOW),
-                    "rich above": np.full(2, RICH_ABOVE),
-                },
-            },
-            sentence=ended(None, said),
-            numbers=_numbers(said),
-        )
+        line = {"step": [x for x, _ in curves], "value": [y for _, y in curves], "colour": colours[:count]}
+        yield Sight({"said": line, **_kernels(said)}, sentence=ended(None, said), numbers=_numbers(said))
         run = simulate(
             said.problem,
             said.state,
@@ -340,6 +328,12 @@ figure = run.plot(log="x")
             inputs = _samples(str(given.path), self._reading(values)).inputs.shape[1]
         return {**built(values, inputs), "training": {"lr": "auto" if values["auto"] else values["lr"]}}
 
+    def _estimate(self, values: Values) -> predict.NetworkPrediction:
+        """What is known at once: regimes and step sizes, but no times."""
+        tables: dict[str, Any] = self._tables(values)
+        situation = predict.Situation(**tables)
+        return estimated(situation, problem=_samples(str(_given(values["file"]).path), self._reading(values)))
+
     def _prediction(self, values: Values) -> predict.NetworkPrediction:
         tables = json.dumps(self._tables(values))  # what is wrong with the file is said here
         return _said(str(_given(values["file"]).path), self._reading(values), tables)
@@ -351,6 +345,24 @@ def _horizon(said: predict.NetworkPrediction) -> int:
     if enough is None or not math.isfinite(enough):
         enough = 2000.0
     return int(np.clip(1.3 * enough, *_STEPS))
+
+
+def _kernels(said: predict.NetworkPrediction) -> dict[str, dict[str, Any]]:
+    """How much each mode's kernel grows, and where lazy ends and rich begins."""
+    count = min(len(said.modes), _MODES)
+    growth = np.array([mode.kernel_growth for mode in said.modes[:count]])
+    return {
+        "growth": {
+            "mode": np.arange(1, count + 1),
+            "growth": np.where((growth > 0) & np.isfinite(growth), growth, np.nan),
+            "colour": list(COLOURS[:count]),
+        },
+        "levels": {
+            "mode": np.array([0.5, count + 0.5]),
+            "lazy below": np.full(2, LAZY_BELOW),
+            "rich above": np.full(2, RICH_ABOVE),
+        },
+    }
 
 
 def _shown(steps: np.ndarray, values: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray]:

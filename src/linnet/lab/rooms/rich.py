@@ -268,7 +268,7 @@ def _network(values: Values) -> dict[str, Any]:
     return {name: values[name] for name in ("start", *used, "seed", "samples", "inputs")}
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _setting(
     *,
     start: str,
@@ -298,7 +298,7 @@ def _setting(
     return _Setting(problem, state, neurons, light, heavy, number, lr)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _film(**asked: Any) -> _Film:
     setting = _setting(**asked)
     problem, start = setting.problem, setting.start

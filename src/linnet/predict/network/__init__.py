@@ -118,6 +118,15 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     `problem` is a regression in place of the situation's data: `ln.regression(inputs, labels)`, or samples that
     `read_regression` read.
     """
+    return _told(situation, problem, follow=True)
+
+
+def estimated(situation: Situation, *, problem: Regression | OwnSamples | None = None) -> NetworkPrediction:
+    """The same by closed forms alone, at once: where they are not exact, times are unknown and the end is estimated."""
+    return _told(situation, problem, follow=False)
+
+
+def _told(situation: Situation, problem: Regression | OwnSamples | None, *, follow: bool) -> NetworkPrediction:
     frame, normalisation, prepared, hidden, bottleneck, best, floor, u, s, vt, kept, plan, state = _begun(
         situation, problem
     )
@@ -135,7 +144,7 @@ def network(situation: Situation, *, problem: Regression | OwnSamples | None = N
     if signal is not None and signal > kept:
         raise InputError(f"training.signal = {signal} is not allowed: there are {kept} modes to learn.")
     modes = modes_of(frame, state, u[:, :kept], s[:kept], vt[:kept].T)
-    course = coursed(frame, state, chain, modes, plan, training.lr, optimiser, rest)
+    course = coursed(frame, state, chain, modes, plan, training.lr, optimiser, rest, follow=follow)
     lr, verdict, clock, end = course.lr, course.verdict, course.clock, course.end
     settles = verdict.outcome is NetworkOutcome.CONVERGES
     told = _modes(course)

@@ -38,10 +38,12 @@ def coursed(
     asked: float | str,
     optimiser: Optimiser,
     rest: Flat | None,
+    *,
+    follow: bool,
 ) -> Course:
     """By closed forms where they are exact; else the network itself is followed, as long as that costs little.
 
-    `rest` is where it ends with decay.
+    `rest` is where it ends with decay. Without `follow` there are closed forms alone, but for decay.
     """
     if rest is not None:
         end = reached(chain, modes, rest)
@@ -49,7 +51,7 @@ def coursed(
         alike = plan.depth == 1 or (plan.depth == 2 and min(plan.hidden) >= min(frame.limit.shape))
         edges = Edges(chain.sharpness(chain.start), end.sharpness, end.sharpness if alike else math.nan)
         return _trained(chain, modes, edges, end, asked, optimiser, follow=True)
-    follow = feasible(chain)
+    follow = follow and feasible(chain)
     exact = plan.aligned and bool(modes.alone.all())
     end = expected(frame, chain, state, modes, plan)
     if follow and not exact:
