@@ -238,7 +238,6 @@ class _Film:
     kernels: Float[np.ndarray, "steps n n"]
     loss: Float[np.ndarray, " steps"]  # over its start
     slope: Float[np.ndarray, " steps"]
-    distance: Float[np.ndarray, " steps"]
     cosine: Float[np.ndarray, " steps"]  # of the kernel and of y y^T
     growth: Float[np.ndarray, " steps"]
     said_loss: Float[np.ndarray, " steps"]
@@ -247,6 +246,13 @@ class _Film:
     t1: float
     richness: float
     setting: _Setting
+
+    @cached_property
+    def distance(self) -> Float[np.ndarray, " steps"]:
+        """How far the kernel is from the aligned one: a norm at each step, which takes longer than all else."""
+        setting = self.setting
+        motion, look = GradientDescent(setting.lr), observe.target_distance
+        return np.asarray(simulate(setting.problem, setting.start, motion, steps=_STEPS, observe=[look])[look.name])
 
     @cached_property
     def whole(self) -> dict[str, dict[str, np.ndarray]]:
@@ -303,9 +309,9 @@ def _film(**asked: Any) -> _Film:
     setting = _setting(**asked)
     problem, start = setting.problem, setting.start
     looks: dict[str, Any] = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
-    looks |= {"kernel": observe.sample_kernel, "distance": observe.target_distance, "neurons": _neurons}
+    looks |= {"kernel": observe.sample_kernel, "neurons": _neurons}
     run = simulate(problem, start, GradientDescent(setting.lr), steps=_STEPS, observe=looks)
-    loss, slope, label, kernels, distance, neurons = (np.asarray(run[name]) for name in looks)
+    loss, slope, label, kernels, neurons = (np.asarray(run[name]) for name in looks)
     task = feature.task(problem)
     size = feature.amplitudes(start.layers[0], start.layers[1], task)
     told = feature.aligned_descent(size, task.step(setting.lr), task.vstar2, _STEPS)
@@ -317,7 +323,6 @@ def _film(**asked: Any) -> _Film:
         kernels=kernels[:, order][:, :, order],
         loss=loss / loss[0],
         slope=slope,
-        distance=distance,
         cosine=label / (float(task.square) * np.linalg.norm(kernels, axis=(1, 2))),
         growth=label / label[0],
         said_loss=np.asarray(told.loss(task)) / loss[0],

@@ -1,7 +1,9 @@
 """When modes are learned by closed forms, and how far those can be trusted."""
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +20,8 @@ _OVER = 0.01  # of the excess loss is left
 _SHARED = 0.5  # of a mode's kernel may be crosstalk
 
 
-class Clock(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Clock:
     """When each mode passes which value, in the time of gradient flow; NaN where no theory says.
 
     `growth` is what each mode's kernel grows by until the mode is learned, `kernel` the largest on its way.
@@ -86,6 +89,11 @@ class Clock(NamedTuple):
         values = np.concatenate([[begin], values])
         return values, np.concatenate([[0.0], self.times(i, values[1:])])
 
+    @cached_property
+    def curves(self) -> tuple[Curve, ...]:
+        """Those of all modes."""
+        return tuple(self.curve(i) for i in range(self.modes.value.size))
+
     def fit(self, share: float) -> float:
         """When the excess loss 1/2 sum k_i (s_i - a_i)^2 is down to a share of its start."""
         return self._down(self.modes.curvature, self.modes.rest, share)
@@ -98,7 +106,7 @@ class Clock(NamedTuple):
     def _down(self, weights: Float[np.ndarray, " modes"], rest: float, share: float) -> float:
         """When sum w_i (s_i - a_i)^2 is down to a share of its start; NaN where nobody knows."""
         modes = self.modes
-        curves = [self.curve(i) for i in range(modes.value.size)]
+        curves = self.curves
         if any(np.isnan(times).any() for _, times in curves):
             return math.nan
         moments = np.unique(np.concatenate([times[np.isfinite(times)] for _, times in curves]))
