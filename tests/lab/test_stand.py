@@ -31,3 +31,20 @@ def test_pictures_show_their_window_and_are_not_sent_twice():
     settle(stand)
     assert (y.start, y.end) == (-0.5, 10.5)
     assert sources["diagram"].data["dh"][0] == pytest.approx(11.0)
+
+
+def test_a_move_that_is_taken_back_at_once_is_answered_too():
+    """The page counts moves; where two of them come together, nothing may be left to compute."""
+    stand = Stand(Edge())
+    settle(stand)
+    there = stand.values
+    stand.controls.param.update(values=there, asked=3)
+    assert (stand.words.drawn, stand.words.whole, stand.words.busy) == (3, 3, False)
+    stand.controls.param.update(values=there | {"kappa": 2.2}, asked=4)
+    assert stand.words.busy
+    settle(stand)
+    assert (stand.words.drawn, stand.words.whole) == (4, 4)
+    stand.controls.values = there  # its number comes after it
+    stand.controls.asked = 5
+    settle(stand)
+    assert (stand.words.drawn, stand.words.whole) == (5, 5)

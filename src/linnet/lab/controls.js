@@ -41,13 +41,18 @@ function meant(field, place) {
 export function render({ model }) {
   let values = { ...model.values };
   const update = {}; // by name: puts a value into its input
+  // the number comes after what it counts: whoever has the number has the move
+  const count = (move) => {
+    const asked = model.asked + 1;
+    performance.mark(`asked ${asked}`);
+    document.documentElement.dataset.asked = asked;
+    move(asked);
+    model.asked = asked;
+  };
   const send = (changes) => {
     if (Object.entries(changes).every(([name, value]) => JSON.stringify(values[name]) === JSON.stringify(value))) return;
     values = { ...values, ...changes };
-    model.asked += 1;
-    performance.mark(`asked ${model.asked}`);
-    document.documentElement.dataset.asked = model.asked;
-    model.values = values;
+    count(() => (model.values = values));
     for (const name of Object.keys(changes)) update[name]?.(values[name]);
     remember();
   };
@@ -165,10 +170,8 @@ export function render({ model }) {
       const bytes = chosen.size <= field.most ? new Uint8Array(await chosen.arrayBuffer()) : null;
       let text = "";
       for (let i = 0; bytes && i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
-      model.asked += 1; // so that the same file may be dropped again
-      performance.mark(`asked ${model.asked}`);
-      document.documentElement.dataset.asked = model.asked;
-      model.dropped = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null, asked: model.asked };
+      // with its number, so that the same file may be dropped again
+      count((asked) => (model.dropped = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null, asked }));
     };
     input.addEventListener("change", () => take(input.files[0]));
     const shown = element("output", { for: id });

@@ -97,6 +97,7 @@ class Stand(pn.viewable.Viewer):
         self._dress(dark)
         self.controls.param.watch(lambda event: self._move(event.new), "values")
         self.controls.param.watch(lambda event: self._drop(event.new), "dropped")
+        self.controls.param.watch(lambda event: self._count(event.new), "asked")
         self.controls.param.watch(lambda event: self._dress(event.new), "dark")
         if not self._opened:
             self._document.on_session_destroyed(lambda _: self.leave())
@@ -190,7 +191,7 @@ class Stand(pn.viewable.Viewer):
         self._asked += 1
         if self.controls.asked > 1:
             self._warning = ""
-        number, drawn = self._asked, self.controls.asked
+        number = self._asked
         try:
             values = self.room.checked(given)
             if (fields := self._fields(values)) != self.controls.fields:
@@ -199,9 +200,14 @@ class Stand(pn.viewable.Viewer):
             self._trouble(str(error))
             return
         self.words.busy = True
-        _POOL.submit(self._work, number, drawn, values)
+        _POOL.submit(self._work, number, values)
 
-    def _work(self, number: int, drawn: int, values: Values) -> None:
+    def _count(self, asked: int) -> None:
+        """A move has its number after it is there; one that was taken back at once has nothing to compute."""
+        if not self.words.busy:
+            self.words.param.update(drawn=asked, whole=asked)
+
+    def _work(self, number: int, values: Values) -> None:
         """Computes in a thread, and hands over what there is to see as long as nobody has moved on."""
         if number != self._asked:
             return
@@ -209,9 +215,9 @@ class Stand(pn.viewable.Viewer):
             for sight in self.room.look(values):
                 if number != self._asked:
                     return
-                self._later(number, partial(self._show, sight, drawn))
+                self._later(number, partial(self._show, sight))
             taken = {"code": self.room.code(values), "toml": self.room.toml(values)}
-            self._later(number, lambda: self._done(taken, drawn))
+            self._later(number, lambda: self._done(taken))
         except InputError as error:
             said = str(error)
             self._later(number, lambda: self._trouble(said))
@@ -247,7 +253,7 @@ class Stand(pn.viewable.Viewer):
                 if number == self._asked:
                     what()
 
-    def _show(self, sight: Sight, drawn: int) -> None:
+    def _show(self, sight: Sight) -> None:
         for name, columns in sight.columns.items():
             if self._shown.get(name) is not columns:
                 self._sources[name].data = {column: _sent(values) for column, values in columns.items()}
@@ -260,11 +266,11 @@ class Stand(pn.viewable.Viewer):
             self.words.param.update(sentence=said, trouble=bool(self._warning))
         if sight.numbers is not None:
             self.words.numbers = dict(sight.numbers)
-        self.words.drawn = drawn
+        self.words.drawn = self.controls.asked
 
-    def _done(self, taken: Mapping[str, str], drawn: int) -> None:
+    def _done(self, taken: Mapping[str, str]) -> None:
         self.take.param.update(**taken)
-        self.words.param.update(busy=False, whole=drawn)
+        self.words.param.update(busy=False, whole=self.controls.asked)
 
     def _trouble(self, sentence: str) -> None:
         asked = self.controls.asked
