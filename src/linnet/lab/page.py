@@ -189,7 +189,7 @@ class Stand(pn.viewable.Viewer):
 
     def _move(self, given: Mapping[str, Any]) -> None:
         self._asked += 1
-        if self.controls.asked > 1:
+        if self._asked > 1:
             self._warning = ""
         number = self._asked
         try:
