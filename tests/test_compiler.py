@@ -22,8 +22,9 @@ def many(step):
     return lambda x: jax.lax.fori_loop(0, 16, lambda _, now: step(now), x)
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="kernels of CPUs")
 def test_little_arithmetic_is_one_kernel():
+    if "xla_cpu_use_fusion_emitters" not in hurried():
+        pytest.skip("XLA has no older kernels here")
     small, large = np.full((3, 3), 0.1), np.full((100, 100), 1e-3)
     assert MARK in text(many(lambda x: x - 0.1 * jnp.sum(x[:, None] * x.T[None], -1)), small)
     assert MARK not in text(many(lambda x: x - 0.1 * x), large), "it would not share its work among the cores"

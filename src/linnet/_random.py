@@ -34,10 +34,11 @@ class Memory:
         """The draw with this mark."""
         if mark not in self._draws:
             drawn = draw()
-            self._bytes += sum(x.nbytes for x in jax.tree.leaves(drawn))
-            if self._bytes > 1 << 27:
+            size = sum(x.nbytes for x in jax.tree.leaves(drawn))
+            if self._bytes + size > 1 << 27:
                 self._draws.clear()
                 self._bytes = 0
+            self._bytes += size
             self._draws[mark] = drawn
         found: _T = self._draws[mark]
         return found

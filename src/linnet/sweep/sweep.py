@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 _MOST = 512  # runs in one batch
+_FEW = 64  # runs in a batch are worth a program of their own
+_FULL = 4_000_000  # numbers in all states of a batch keep a GPU busy
 _BUSY = 4000  # a state with more numbers keeps a CPU busy on its own
 _SAMPLE = 16  # cells that are measured on a CPU to say how long all will take
 
@@ -374,8 +376,8 @@ def _compute(batches: list[Batch], tell: Callable[[int], None]) -> Results:
 
 def _together(cell: Cell) -> int:
     """How many such runs keep a device busy: more would wait for the longest of them."""
-    least = 64
-    return least if jax.default_backend() == "cpu" else int(np.clip(4_000_000 // _numbers(cell), least, _MOST))
+    wanted = 1 if jax.default_backend() == "cpu" else _FULL // _numbers(cell)
+    return int(np.clip(wanted, _FEW, _MOST))
 
 
 def _batch(cell: Cell, crew: Crew) -> int:
