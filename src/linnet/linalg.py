@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import jax
@@ -44,6 +45,36 @@ def below_and_above(
     for layer in reversed(layers[1:]):
         above.append(times(above[-1], layer))
     return below, above[::-1]
+
+
+def layers_hessian(
+    layers: Sequence[Float[np.ndarray, "rows columns"]],
+    force: Float[np.ndarray, "d_out d_in"],
+    gram: Float[np.ndarray, "d_in d_in"],
+) -> Float[np.ndarray, "parameters parameters"]:
+    """The dense Hessian of a cost of W_L ... W_1 in all layers, one after another, each by rows.
+
+    The cost has the gradient `force` in the product and turns it by D `gram` where the product moves by D. The block of
+    layers j > i is (A_j^T A_i) x (B_j gram B_i^T), and (A_j^T force B_i^T)_ad (W_{j-1} ... W_{i+1})_bc beside it, with
+    A the products above a layer and B those below.
+    """
+    below, above = below_and_above(layers, np.eye(layers[0].shape[1]), np.eye(layers[-1].shape[0]))
+    ends = np.cumsum([0, *(w.size for w in layers)])
+    parts = [slice(*pair) for pair in pairwise(ends)]
+    out = np.empty((ends[-1], ends[-1]))
+    for j, w in enumerate(layers):
+        stretched, between = below[j] @ gram, np.eye(w.shape[1])
+        for i in range(j, -1, -1):
+            a, b = above[j].T @ above[i], stretched @ below[i].T
+            block = a[:, None, :, None] * b[None, :, None, :]
+            if i < j:
+                side = above[j].T @ force @ below[i].T
+                block += side[:, None, None, :] * between[None, :, :, None]
+                between = between @ layers[i]
+            out[parts[j], parts[i]] = flat = block.reshape(w.size, -1)
+            if i < j:
+                out[parts[i], parts[j]] = flat.T
+    return out
 
 
 def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:

@@ -1,6 +1,7 @@
 """What a server of many does: changes that are one message, and programs that are let go."""
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
@@ -14,9 +15,10 @@ pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource
 from bokeh.protocol.messages.patch_doc import patch_doc
+from tornado.websocket import WebSocketClosedError
 
 from linnet.lab.programs import Held
-from linnet.lab.socket import Socket
+from linnet.lab.socket import Socket, complain
 
 
 class Recorded(Socket):
@@ -52,6 +54,22 @@ def test_changes_that_wait_are_one_message_in_their_order():
     places = [content.index(f'"{source.id}"') for source in sources]
     assert places == sorted(places)
     assert len(buffers) == 6
+
+
+def test_a_browser_that_leaves_is_no_error_and_others_are(caplog):
+    async def lost(error):
+        raise error
+
+    async def unheard():
+        asyncio.get_running_loop().set_exception_handler(complain)
+        for error in (WebSocketClosedError(), ValueError("of another kind")):
+            await asyncio.wait([asyncio.ensure_future(lost(error))])
+            gc.collect()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, unheard()).result()
+    (told,) = caplog.records
+    assert "of another kind" in str(told.exc_info[1])
 
 
 class Lock:

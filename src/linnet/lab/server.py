@@ -18,7 +18,7 @@ from linnet.lab.pages import PAGES, style, top
 from linnet.lab.programs import held
 from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
-from linnet.lab.socket import install
+from linnet.lab.socket import complain, install
 from linnet.lab.take import Away
 from linnet.report.formulas import mathml
 
@@ -85,7 +85,7 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
     install()
     held()  # counts from now on
     names = ["*"] if address in _ALL else ["127.0.0.1", "localhost", address]
-    return pn.io.server.get_server(
+    server = pn.io.server.get_server(
         {room.name: page(room) for room in ROOMS},
         port=port,
         address=address,
@@ -99,6 +99,8 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
         start=False,
         show=False,
     )
+    server.io_loop.asyncio_loop.set_exception_handler(complain)
+    return server
 
 
 def run(*, address: str, port: int, browser: bool, path: str) -> None:

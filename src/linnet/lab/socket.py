@@ -1,9 +1,11 @@
 """The connection to a browser: what changes at once is one message, and it leaves at once."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
 from panel.io.server import per_app_patterns  # Bokeh's, with Panel's own connection among them
+from tornado.websocket import WebSocketClosedError
 
 _PLACE = next(i for i, (path, *_) in enumerate(per_app_patterns) if path == "/ws")
 _BASE: Any = per_app_patterns[_PLACE][1]
@@ -44,3 +46,12 @@ class Socket(_BASE):
 def install() -> None:
     """Every server of Panel that is made from now on speaks so."""
     per_app_patterns[_PLACE] = ("/ws", Socket)
+
+
+def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a server's loop does with errors that nobody hears: all but that a browser has left while it was sent to.
+
+    Panel gives up what it was sending to a page that is closed, so that nobody hears how it ended.
+    """
+    if not isinstance(context.get("exception"), WebSocketClosedError):
+        loop.default_exception_handler(context)

@@ -2,7 +2,6 @@
 
 import enum
 import math
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import below_and_above
+from linnet.linalg import below_and_above, layers_hessian
 from linnet.observe.hessian import DENSE_HESSIAN, hessian_product
 from linnet.problems import Factorisation, Problem, Regression
 from linnet.states import State, Weights
@@ -134,22 +133,7 @@ class _Local:
 
     def hessian(self) -> Float[np.ndarray, "parameters parameters"]:
         """The dense Hessian; the layers one after another, each by rows."""
-        sizes = [w.size for w in self.layers]
-        ends = np.cumsum([0, *sizes])
-        parts = [slice(*pair) for pair in pairwise(ends)]
-        seen = [b @ self.data.root.T for b in self.below]
-        out = np.empty((ends[-1], ends[-1]))
-        for j in range(len(sizes)):
-            between = np.eye(self.layers[j].shape[1])  # W_{j-1} ... W_{i+1}
-            for i in range(j, -1, -1):
-                block = np.kron(self.above[j].T @ self.above[i], seen[j] @ seen[i].T)
-                if i < j:
-                    side = self.above[j].T @ self.force @ self.below[i].T
-                    block += np.einsum("ad,bc->abcd", side, between).reshape(block.shape)
-                    between = between @ self.layers[i]
-                out[parts[j], parts[i]] = block
-                out[parts[i], parts[j]] = block.T
-        return out
+        return layers_hessian(self.layers, self.force, self.data.root.T @ self.data.root)
 
     def smallest(self, problem: Problem) -> float:
         """The smallest eigenvalue of the Hessian."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from linnet.linalg import below_and_above
+from linnet.linalg import below_and_above, layers_hessian
 from linnet.predict.frame import Frame
 
 Flat = Float[np.ndarray, " weights"]
@@ -88,7 +88,11 @@ class Chain:
 
     def hessian(self, weights: Flat) -> Float[np.ndarray, "weights weights"]:
         """The whole Hessian."""
-        return self.curve(weights, np.eye(weights.size))
+        layers = self.layers(weights)
+        hessian = layers_hessian(layers, self.force(_products(layers)[-1]), np.diag(self.gram))
+        if self.decay:
+            hessian[np.diag_indices_from(hessian)] += self.decay
+        return hessian
 
     def sharpness(self, weights: Flat) -> float:
         """The largest eigenvalue of the whole Hessian."""

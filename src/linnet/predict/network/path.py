@@ -16,6 +16,7 @@ from linnet.predict.optimiser import Optimiser, Pace
 
 EXACT = 4096  # steps of descent that are made one by one
 _OPERATIONS = 5e9  # multiplications that a part of the way may cost
+_DENSE = 1 / 16  # of the time of others: multiplications in a system of equations
 _FEWEST = 64  # steps that must be possible at that price
 STIFF = 800  # weights up to which implicit steps are cheap
 SOLVER_STEPS = 20_000
@@ -29,6 +30,7 @@ _READING, _BETWEEN = 1e-3, 0.1  # relative, and in steps: what is read off betwe
 _MOMENTS = 2000  # at which the way of a single layer is told
 
 Look = Callable[[Float[np.ndarray, "*many weights"]], Float[np.ndarray, "*many seen"]]
+Stands = Callable[[float, float], bool]  # whether steps follow a flow, by the largest sharpness and steepness on it
 
 
 class Way(NamedTuple):
@@ -93,10 +95,13 @@ def _followed(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser, way: 
     off = _off(chain, pace, way)
     if not off <= _CALM:
         return way
-    then = _integrated(chain, modes, pace, way.end, way.steps[-1])
-    strays = off + optimiser.strays(lr, then.steep)
-    if math.isfinite(strays) and lr < optimiser.largest(max(then.peak, chain.sharpness(then.end))):
-        return _joined(way, then._replace(strays=strays))
+
+    def stands(peak: float, steep: float) -> bool:
+        return math.isfinite(optimiser.strays(lr, steep)) and bool(lr < optimiser.largest(peak))
+
+    then = _integrated(chain, modes, pace, way.end, way.steps[-1], stands)
+    if stands(max(then.peak, chain.sharpness(then.end)), then.steep):
+        return _joined(way, then._replace(strays=off + optimiser.strays(lr, then.steep)))
     return way._replace(peak=then.peak)
 
 
@@ -183,17 +188,21 @@ def _stepped(chain: Chain, modes: Modes, lr: float, optimiser: Optimiser | None 
     return Way(np.arange(float(len(seen))), np.array(seen), weights, len(seen) - 1, arrived, lost, before=before)
 
 
-def _integrated(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
-    """A flow from these weights on until it arrives; not at all where numbers leave all bounds."""
+def _integrated(
+    chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float, stands: Stands | None = None
+) -> Way:
+    """A flow from these weights on until it arrives, or stands for steps no more; not at all where numbers leave all
+    bounds.
+    """
     try:
         with np.errstate(all="ignore"):
-            return _marched(chain, modes, pace, weights, begin)
+            return _marched(chain, modes, pace, weights, begin, stands)
     except (ValueError, np.linalg.LinAlgError):  # infinite entries of a matrix, in the words of SciPy
         return Way(np.array([begin]), _look(chain, modes)(weights)[None], weights, 0, False)
 
 
-def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float) -> Way:
-    """The steps of the solver."""
+def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float, stands: Stands | None) -> Way:
+    """The steps of the solver. Where the bend outweighs the slope the flow would rest, and no step does."""
     look = _look(chain, modes)
     solver = solving(chain, pace, weights, begin, float(np.max(modes.value)))
     near = _ARRIVED * look(chain.start)[-2]
@@ -204,6 +213,8 @@ def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float
         if pace.bend and index % OFTEN == 0:
             here = weights + solver.y
             peak, steep = max(peak, chain.sharpness(here)), max(steep, _steepness(chain, here))
+            if stands is not None and not stands(peak, steep):
+                break
         before = solver.t
         solver.step()
         if solver.status == "failed":
@@ -250,8 +261,9 @@ def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) 
 
 
 def tired(solver: "scipy.integrate.OdeSolver", chain: Chain) -> bool:
-    """Whether it has come to its end or costs too much."""
-    return bool(solver.status != "running" or solver.nfev * chain.operations > _OPERATIONS)
+    """Whether it has come to its end or costs too much, by its gradients and by the systems of implicit steps."""
+    cost = solver.nfev * chain.operations + _DENSE * solver.nlu * chain.start.size**3 / 3
+    return bool(solver.status != "running" or cost > _OPERATIONS)
 
 
 def _tolerances(chain: Chain, goal: float) -> Flat:
