@@ -14,18 +14,22 @@ says, and the server's memory is told.
 """
 
 import argparse
+import contextlib
 import random
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, urlparse
 
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from linnet._check import InputError
 from linnet.lab.control import Bars, Choice, Control, Slider
+from linnet.lab.room import Room
 from linnet.lab.rooms import ROOMS
 
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -93,14 +97,34 @@ def crowd(chromium: Browser, address: str, server: int, count: int, seconds: flo
         if time.perf_counter() - told > seconds / 6:
             told = time.perf_counter()
             print(f"  {made} moves, {memory(server):.0f} MiB", flush=True)
-    right = 0
+    ended, right = time.perf_counter(), 0
     for room, page in visits:
         seen(page)
-        query = dict(parse_qsl(urlparse(page.url).query, keep_blank_values=True))
-        right += page.locator("pre[data-name=code]").text_content() == room.code(room.read(query))
+        right += faithful(room, page)
     print(
-        f"{made} moves, {right} of {count} show what their address says, {len(wrong)} errors, {memory(server):.0f} MiB"
+        f"{made} moves, all answered {time.perf_counter() - ended:.0f} s after the last, {right} of {count} pages show "
+        f"what their address says, {len(wrong)} errors, {memory(server):.0f} MiB"
     )
+
+
+def faithful(room: Room, page: Page) -> bool:
+    """Whether a page shows what its address says: the lines that make it, or why there is nothing to see."""
+    query = dict(parse_qsl(urlparse(page.url).query, keep_blank_values=True))
+    try:
+        code = room.code(room.read(query))
+    except InputError as error:
+        return page.locator("[role=status]").first.inner_text() == str(error)
+    return page.locator("pre[data-name=code]").text_content() == code
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[str, int]]:
+    """Where a laboratory serves, and its process; it ends with whoever asks."""
+    with subprocess.Popen(SERVER, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield server.stdout.readline().split()[4].rstrip("/"), server.pid
+        finally:
+            server.terminate()
 
 
 def memory(process: int) -> float:
@@ -118,13 +142,11 @@ def main() -> None:
     parser.add_argument("--start", default="", help="a query, such as inputs=50&steps=2000, to begin at")
     asked = parser.parse_args()
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with subprocess.Popen(SERVER, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
-        address = server.stdout.readline().split()[4].rstrip("/")
+    with serving() as (address, server), sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=QUIET)
         if asked.crowd:
-            crowd(chromium, address, server.pid, asked.crowd, asked.seconds)
+            crowd(chromium, address, server, asked.crowd, asked.seconds)
             chromium.close()
-            server.terminate()
             return
         heads = ("moves", "drawn", "95 %", "whole", "95 %", "paint")
         print(f"{'ms, medians':12}" + "".join(f"{head:>8}" for head in heads))
@@ -153,7 +175,6 @@ def main() -> None:
             print(f"{room.name:12}" + "".join(f"{x:8.0f}" for x in (len(times), a, b, c, d, paint)), flush=True)
             page.close()
         chromium.close()
-        server.terminate()
 
 
 if __name__ == "__main__":
