@@ -1,29 +1,14 @@
 """The figures of balance at toy size: they run, draw, and their acceptance can fail."""
 
 import pytest
+from toys import broken, passed
 
 import linnet as ln
 from linnet.experiments.balance import OneNeuron, Representations, Reversal
 
 
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, folder, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
-    findings = figure.accept(data)
-    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items() if not f.holds}
-    return figure, data
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
-
-
 def test_representations_over_lambda(tmp_path):
-    figure, data = run(Representations, tmp_path, lams=(-20.0, 0.0, 20.0), points=11)
+    figure, data = passed(Representations, tmp_path, lams=(-20.0, 0.0, 20.0), points=11)
     assert len(figure.draw(data).axes) == 9
     assert len(broken(figure, data.assign(closed=1.03 * data["closed"]))) == 2
     assert len(broken(figure, data.assign(drift=data["drift"].isel(lam=[1, 0, 2]).assign_coords(lam=data["lam"])))) == 3
@@ -32,7 +17,7 @@ def test_representations_over_lambda(tmp_path):
 
 
 def test_change_of_task_over_lambda(tmp_path):
-    figure, data = run(Reversal, tmp_path, lams=(0.0, 1.0, 10.0), grid=9, points=200)
+    figure, data = passed(Reversal, tmp_path, lams=(0.0, 1.0, 10.0), grid=9, points=200)
     assert len(figure.draw(data).axes) == 3
     assert len(broken(figure, data.assign(learned=1.2 * data["learned"]))) == 3
     assert len(broken(figure, data.assign(simulated=1.02 * data["simulated"]))) == 2
@@ -42,7 +27,7 @@ def test_change_of_task_over_lambda(tmp_path):
 
 
 def test_roads_of_one_neuron(tmp_path):
-    figure, data = run(OneNeuron, tmp_path, ratios=(0.25, 1.0), grid=8, roads=4)
+    figure, data = passed(OneNeuron, tmp_path, ratios=(0.25, 1.0), grid=8, roads=4)
     assert len(figure.draw(data).axes) == 6
     turned = data.assign(end=data["end"].isel(ratio=[1, 0]).assign_coords(ratio=data["ratio"]))
     assert len(broken(figure, turned)) == 3

@@ -1,23 +1,10 @@
 """The figures about non-local convergence at toy size: they run, draw, and their acceptance can fail."""
 
 import pytest
+from toys import all_hold, broken, run
 
 import linnet as ln
 from linnet.experiments.convergence import Fig1, Peeling, Rates
-
-
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, folder, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
-    return figure, data, figure.accept(data)
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
 
 
 def test_depth_near_and_far(tmp_path):
@@ -32,7 +19,7 @@ def test_depth_near_and_far(tmp_path):
 
 def test_rates_in_the_end(tmp_path):
     figure, data, findings = run(Rates, tmp_path)
-    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert len(figure.draw(data).axes) == 4
     turned = data.isel(depth=slice(None, None, -1)).assign_coords(depth=data["depth"].values)
     assert len(broken(figure, turned)) >= 3
@@ -41,7 +28,7 @@ def test_rates_in_the_end(tmp_path):
 
 def test_modes_one_after_another(tmp_path):
     figure, data, findings = run(Peeling, tmp_path, draws=1, starts=(1e-4, 1.0))
-    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert len(figure.draw(data).axes) == 4
     turned = data.isel(start=slice(None, None, -1)).assign_coords(start=data["start"].values)
     assert len(broken(figure, turned)) >= 3

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from pictures import idx, little
+from toys import all_hold, broken, quiet, run
 
 import linnet as ln
 from linnet import observe
@@ -14,20 +15,6 @@ from linnet.cli import reproduce
 from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase, _keeps_sides, _kernels
 from linnet.reproduction import work
 from linnet.theory import feature
-
-
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, out, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(out, quiet)
-    return figure, data, figure.accept(data)
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
 
 
 @pytest.fixture
@@ -41,7 +28,7 @@ def folder(tmp_path):
 
 def test_two_stages(tmp_path):
     figure, data, findings = run(Fig1, tmp_path, draws=4)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert len(figure.draw(data).axes) == 6
     # a network that never aligns, a loss that falls at once, a kernel that stays away
     assert "draws that never align" in broken(figure, data.assign(slope=0.5 * data["slope"]))
@@ -54,7 +41,7 @@ def test_two_stages(tmp_path):
 
 def test_phase_map(tmp_path):
     figure, data, findings = run(Phase, tmp_path, sizes=(1e-2, 0.3, 3.0), steps=1200)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert len(figure.draw(data).axes) == 6
     assert data["growth"].values[0, 0] > 1e3
     assert np.isnan(data["left"].values[2, 2])

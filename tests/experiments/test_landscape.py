@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from toys import all_hold
 
 import linnet as ln
 from linnet.experiments import find
@@ -27,7 +28,7 @@ def test_it_is_accepted_and_drawn(made):
     figure, data = made
     assert find(["nonlocal/landscape"]) == [Landscape]
     findings = figure.accept(data)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert data["loss"].shape == (2, 7)
     picture = figure.draw(data)
     assert [axes.get_title() for axes in picture.axes] == ["2 layers", "3 layers"]
@@ -55,7 +56,7 @@ def test_equal_modes_stand_for_each_other(tmp_path):
     figure = Landscape.of_size("quick", {**TOY, "spectrum": (2.0, 1.0, 1.0), "seed": 3})
     data, _ = figure.data(tmp_path, lambda done, total: None)
     findings = figure.accept(data)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert np.sum(data["label"].values[0] == list(Kind).index("global_min")) == 2
 
 

@@ -1,29 +1,14 @@
 """The figures of optimisers at quick size: they run, draw, and their acceptance can fail."""
 
 import pytest
+from toys import broken, passed
 
 import linnet as ln
 from linnet.experiments.optimisers import Decay, Edge, Noise
 
 
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, folder, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
-    findings = figure.accept(data)
-    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items() if not f.holds}
-    return figure, data
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
-
-
 def test_edge_of_each_optimiser(tmp_path):
-    figure, data = run(Edge, tmp_path)
+    figure, data = passed(Edge, tmp_path)
     assert len(figure.draw(data).axes) == 8
     # each by the limit of another: heavy ball by that of descent, Nesterov and descent by that of heavy ball
     for name, factor, words in (
@@ -40,7 +25,7 @@ def test_edge_of_each_optimiser(tmp_path):
 
 
 def test_spectrum_under_decay(tmp_path):
-    figure, data = run(Decay, tmp_path, depths=(2, 3), steps=4000)
+    figure, data = passed(Decay, tmp_path, depths=(2, 3), steps=4000)
     assert len(figure.draw(data).axes) == 2
     soft = (data["target"] - data["decay"]).clip(min=0)
     assert broken(figure, data.assign(large=soft.expand_dims(depth=data["depth"]))) == {
@@ -53,7 +38,7 @@ def test_spectrum_under_decay(tmp_path):
 
 
 def test_stable_steps_over_the_batch_size(tmp_path):
-    figure, data = run(Noise, tmp_path, batches=(1, 4))
+    figure, data = passed(Noise, tmp_path, batches=(1, 4))
     assert len(figure.draw(data).axes) == 2
     # with replacement is not without, and what passes bear is told by neither
     swapped = data["told"].isel(draw=[1, 0, 0]).assign_coords(draw=data["draw"])

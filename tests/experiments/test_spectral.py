@@ -4,29 +4,16 @@ import jax
 import numpy as np
 import pytest
 import xarray
+from toys import all_hold, broken, run
 
 import linnet as ln
 from linnet.experiments.spectral import Fig1a, Fig1b, Fig2, Fig3, Fig4, Fig5
 
 
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, folder, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
-    return figure, data, figure.accept(data)
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
-
-
 def test_flows_from_small_and_large_starts(tmp_path):
     toy = {"n": 3, "d_in": 5, "d_out": 2, "problems": 1, "shown": 20.0}
     figure, data, findings = run(Fig1a, tmp_path, **toy)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert [axes.get_title().split(":")[0] for axes in figure.draw(data).axes] == list(data["start"].values)
     swapped = data.assign_coords(start=data["start"].values[[1, 0, 3, 2]])
     assert len(broken(figure, swapped)) == 8
@@ -47,7 +34,7 @@ def test_flows_from_small_and_large_starts(tmp_path):
 
 def test_label_noise(tmp_path):
     figure, data, findings = run(Fig1b, tmp_path, runs=2)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert len(figure.draw(data).axes) == 2
     still = data.assign(noisy=data["noisy"] * 0 + data["descent"])
     assert {name.split(":")[0] for name in broken(figure, still)} == {"noise"}
@@ -55,7 +42,7 @@ def test_label_noise(tmp_path):
 
 def test_pure_noise(tmp_path):
     figure, data, findings = run(Fig3, tmp_path, paths=100)
-    assert all(finding.holds for finding in findings.values()), {n: str(f) for n, f in findings.items()}
+    all_hold(findings)
     assert data["time"][-1] == pytest.approx(19.85, abs=0.01)
     assert len(figure.draw(data).axes) == 3
     turned = data.assign(s=data["s"][:, :, ::-1])

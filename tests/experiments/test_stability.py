@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from toys import all_hold, broken, run
 
 import linnet as ln
 from linnet.experiments import experiments
@@ -10,24 +11,6 @@ from linnet.experiments.stability_cross import Fig5, Fig18
 from linnet.experiments.stability_orbits import Fig1, Fig6
 from linnet.experiments.stability_sharpness import Fig2, Fig7
 from linnet.experiments.stability_starts import Fig3
-
-
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, folder, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
-    return figure, data, figure.accept(data)
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
-
-
-def all_hold(findings):
-    assert all(f.holds for f in findings.values()), {n: str(f) for n, f in findings.items() if not f.holds}
 
 
 def test_they_are_listed_and_quick_is_not_paper():

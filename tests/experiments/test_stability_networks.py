@@ -4,19 +4,12 @@ import os
 
 import numpy as np
 import pytest
+from toys import broken, quiet
 
 import linnet as ln
 from linnet.experiments.stability_networks import CONTROL, SETTLED, Fig17, Fig19
 
 REAL = os.environ.get("LINNET_DATA")
-
-
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
 
 
 @pytest.fixture

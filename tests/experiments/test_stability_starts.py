@@ -1,26 +1,13 @@
 """Figures of the edge of stability about landscapes, starts and balance at toy size: they run, draw, and can fail."""
 
 import pytest
+from toys import broken, run
 
 import linnet as ln
 from linnet.experiments.stability_balance import Fig13, Fig22, Fig23
 from linnet.experiments.stability_landscape import Fig8, Fig10, Fig11
 from linnet.experiments.stability_orbits import SADDLE, Fig16
 from linnet.experiments.stability_starts import Fig12, Fig14, Fig15
-
-
-def quiet(done, total):
-    assert 0 <= done <= total
-
-
-def run(kind, folder, **changes):
-    figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
-    return figure, data, figure.accept(data)
-
-
-def broken(figure, data):
-    return {name for name, finding in figure.accept(data).items() if not finding.holds}
 
 
 def test_landscapes(tmp_path):
