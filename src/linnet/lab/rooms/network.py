@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from linnet import observe, predict
-from linnet.lab.control import Bars, Choice, Slider, Values
+from linnet.lab.control import Bars, Choice, Control, Slider, Values
 from linnet.lab.dress import COLOURS, SOFT, plain
 from linnet.lab.room import Plate, Room, Sight, Sources, written
 from linnet.linalg import below_and_above
@@ -29,9 +29,45 @@ _RECORDS = 201  # of what costs little
 _LOOKS, _FEW = 51, 21  # of what costs more
 _MANY = 2000  # weights from which on that is dear
 _BLINK = 3e8  # multiplications of a run that is not seen to take time
-WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
+_WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
 _OPTIMISERS = {"descent": "gradient descent", "momentum": "momentum 0.9", "nesterov": "Nesterov 0.9"}
-STARTS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
+_STARTS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
+
+
+def building(width: int) -> tuple[Control, ...]:
+    """Depth and width of a network, which begins this wide."""
+    return (
+        Slider(name="depth", label="Depth", value=2, low=1, high=6, whole=True, group="Network"),
+        Slider(
+            name="width",
+            label="Width",
+            value=width,
+            low=10,
+            high=10**7,
+            whole=True,
+            rungs=_WIDTHS,
+            unit="neurons",
+            group="Network",
+        ),
+    )
+
+
+def starting(scale: float, largest: float) -> tuple[Control, ...]:
+    """The start of a network: its kind, its size and its draw."""
+    return (
+        Choice(name="start", label="Start", value="gaussian", options=_STARTS, group="Start"),
+        Slider(
+            name="scale",
+            label="Size of the start",
+            value=scale,
+            low=1e-6,
+            high=largest,
+            log=True,
+            hint="Of a layer's typical singular value: a Gaussian entry has this over the root of the width.",
+            group="Start",
+        ),
+        Slider(name="seed", label="Draw", value=0, low=0, high=99, whole=True, group="Start"),
+    )
 
 
 class Network(Room):
@@ -50,18 +86,7 @@ class Network(Room):
     claims = ("mixed/C9", "spectral/C25", "stability/C1", "stability/C7")
     controls = (
         Bars(name="spectrum", label="Target: singular values", value=[3.0, 2.4, 1.8, 1.2, 0.6], low=0.1, high=4.0),
-        Slider(name="depth", label="Depth", value=2, low=1, high=6, whole=True, group="Network"),
-        Slider(
-            name="width",
-            label="Width",
-            value=1000,
-            low=10,
-            high=10**7,
-            whole=True,
-            rungs=WIDTHS,
-            unit="neurons",
-            group="Network",
-        ),
+        *building(width=1000),
         Slider(
             name="inputs",
             label="Inputs and outputs",
@@ -72,18 +97,7 @@ class Network(Room):
             rungs=(5, 10, 20, 50),
             group="Network",
         ),
-        Choice(name="start", label="Start", value="gaussian", options=STARTS, group="Start"),
-        Slider(
-            name="scale",
-            label="Size of the start",
-            value=0.01,
-            low=1e-6,
-            high=3.0,
-            log=True,
-            hint="Of a layer's typical singular value: a Gaussian entry has this over the root of the width.",
-            group="Start",
-        ),
-        Slider(name="seed", label="Draw", value=0, low=0, high=99, whole=True, group="Start"),
+        *starting(scale=0.01, largest=3.0),
         Choice(name="optimiser", label="Optimiser", value="descent", options=_OPTIMISERS, group="Training"),
         Slider(name="lr", label="Step size", value=0.05, low=1e-3, high=2.0, log=True, group="Training"),
         Slider(name="steps", label="Steps", value=300, low=50, high=2000, log=True, whole=True, group="Training"),
@@ -262,7 +276,7 @@ def two_ways(sources: Sources, **axes: Any) -> "figure":
 
 
 def built(values: Values, inputs: int) -> dict[str, dict[str, Any]]:
-    """The tables `network` and `start` of a situation: depth, width, start, scale and seed.
+    """The tables `network` and `start` of a situation, from what `building` and `starting` ask for.
 
     The scale is a layer's typical singular value; deep Gaussian layers are drawn in full, so that they are narrower.
     """

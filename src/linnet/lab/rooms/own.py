@@ -19,7 +19,7 @@ from linnet.lab.control import Choice, Control, File, Several, Slider, Switch, V
 from linnet.lab.dress import COLOURS, SOFT, plain
 from linnet.lab.kept import Kept, called
 from linnet.lab.room import Plate, Room, Sight, Sources
-from linnet.lab.rooms.network import STARTS, WIDTHS, as_toml, built, ended, told, two_ways, until
+from linnet.lab.rooms.network import as_toml, building, built, ended, starting, told, two_ways, until
 from linnet.motion import GradientDescent
 from linnet.predict.network import estimated
 from linnet.predict.table import SUFFIXES, read_pair, read_table
@@ -152,30 +152,8 @@ class Own(Room):
         Switch(name="standardise", label="Inputs to mean 0, variance 1", value=True, group="Data"),
         Switch(name="center", label="Subtract the means", value=True, group="Data"),
         Switch(name="intercept", label="An input that is always 1", value=False, group="Data"),
-        Slider(name="depth", label="Depth", value=2, low=1, high=6, whole=True, group="Network"),
-        Slider(
-            name="width",
-            label="Width",
-            value=100,
-            low=10,
-            high=10**7,
-            whole=True,
-            rungs=WIDTHS,
-            unit="neurons",
-            group="Network",
-        ),
-        Choice(name="start", label="Start", value="gaussian", options=STARTS, group="Start"),
-        Slider(
-            name="scale",
-            label="Size of the start",
-            value=0.03,
-            low=1e-6,
-            high=10.0,
-            log=True,
-            hint="Of a layer's typical singular value: a Gaussian entry has this over the root of the width.",
-            group="Start",
-        ),
-        Slider(name="seed", label="Draw", value=0, low=0, high=99, whole=True, group="Start"),
+        *building(width=100),
+        *starting(scale=0.03, largest=10.0),
         Switch(name="auto", label="Choose the step size for me", value=True, group="Training"),
         Slider(
             name="lr",
