@@ -61,9 +61,13 @@ def described(batch=4):
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_every_cell_is_the_run_that_it_says(tmp_path, batch):
-    spec = described(batch)
-    counts = sweep.run(spec, tmp_path / "s.zarr")
+    spec, paces = described(batch), []
+    counts = sweep.run(spec, tmp_path / "s.zarr", pace=paces.append)
     data = xarray.open_zarr(tmp_path / "s.zarr").load()
+    assert len(paces) == 12 / batch
+    assert [pace.steps for pace in paces] == sorted(pace.steps for pace in paces)
+    assert paces[-1].steps == counts["steps"] == int(data["ended"].sum())
+    assert all(pace.workers == 1 and pace.speed > 0 and 0 < pace.use <= 100 for pace in paces)
     assert dict(data.sizes) == {"variance": 3, "lr": 4, "values_index": 6}
     assert counts["cells"] == counts["computed"] == 12
     assert counts["diverged"] > 0

@@ -1,7 +1,7 @@
 """Progress bars, shown on terminals only."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,9 +16,24 @@ from rich.progress import (
 )
 
 
+class Shown:
+    """A bar that is shown: called with what is done and the whole; `say` changes its words."""
+
+    def __init__(self, progress: Progress, text: str):
+        self._progress, self._text = progress, text
+        self._task = progress.add_task(text, total=None)
+
+    def __call__(self, done: float, total: float) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+    def say(self, words: str) -> None:
+        """Says this behind the name of the work."""
+        self._progress.update(self._task, description=f"{self._text}: {words}")
+
+
 @contextmanager
-def bar(text: str, *, quiet: bool = False, share: bool = False) -> Iterator[Callable[[float, float], None]]:
-    """A bar on standard error for as long as the block runs; gives a function of (done, total).
+def bar(text: str, *, quiet: bool = False, share: bool = False) -> Iterator[Shown]:
+    """A bar on standard error for as long as the block runs.
 
     It counts, or shows the share of the whole. What the block prints meanwhile appears above it.
     """
@@ -36,6 +51,5 @@ def bar(text: str, *, quiet: bool = False, share: bool = False) -> Iterator[Call
         transient=True,
         redirect_stdout=sys.stdout.isatty(),  # a file that standard output was sent to gets all of it
         disable=quiet or not console.is_terminal,
-    ) as shown:
-        task = shown.add_task(text, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+    ) as progress:
+        yield Shown(progress, text)

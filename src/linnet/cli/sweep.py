@@ -17,7 +17,7 @@ from linnet.cli.cluster import client_of
 from linnet.sweep.sweep import place
 
 if TYPE_CHECKING:
-    from linnet.sweep import Sweep
+    from linnet.sweep import Pace, Sweep
 
 
 def chosen(
@@ -65,7 +65,11 @@ def run(spec: Path, out: str, part: str, cluster: str | None, *, quiet: bool) ->
     with client_of(cluster, console) as client:
         began = time.perf_counter()
         with bar("runs", quiet=quiet) as progress:
-            counts = sweep.run(described, out, progress, workers=cores(), part=share, client=client)
+
+            def pace(now: "Pace") -> None:
+                progress.say(f"{f'{now.speed:,.0f} steps a second, ' * bool(now.steps)}{now.use} % in use")
+
+            counts = sweep.run(described, out, progress, pace=pace, workers=cores(), part=share, client=client)
         seconds = time.perf_counter() - began
     ends = ", ".join(
         f"{counts[word]} {word}" for word in ("horizon", "converged", "diverged", "stalled") if counts[word]

@@ -3,7 +3,7 @@
 from linnet.sweep.cluster import connect
 from linnet.sweep.exchange import Merged, export, merge
 from linnet.sweep.spec import Call, Sweep, parse, read
-from linnet.sweep.sweep import Checked, Damage, Expected, check, expect, run
+from linnet.sweep.sweep import Checked, Damage, Expected, Pace, check, expect, run
 
 __all__ = [
     "Call",
@@ -11,6 +11,7 @@ __all__ = [
     "Damage",
     "Expected",
     "Merged",
+    "Pace",
     "Sweep",
     "check",
     "connect",

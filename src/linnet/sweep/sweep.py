@@ -71,11 +71,23 @@ class Crew(NamedTuple):
         return self.workers if self.pooled(cells, chunk) else 1
 
 
+class Pace(NamedTuple):
+    """How a sweep goes: the steps that its runs made so far (0 of flows), how many a second, on how many workers, and
+    the percentage of their time in which they computed.
+    """
+
+    steps: int
+    speed: float
+    workers: int
+    use: int
+
+
 def run(
     spec: Sweep,
     out: Path | str,
     progress: Progress | None = None,
     *,
+    pace: Callable[[Pace], None] | None = None,
     workers: int = 1,
     part: tuple[int, int] = (1, 1),
     client: "Client | None" = None,
@@ -83,7 +95,8 @@ def run(
     """Makes or completes the store `out`, a folder or a URL (`s3://`, `gs://`, `memory://`, `file://`); returns how
     many cells ended in which way, how many were computed now, and how many chunks were computed again because they
     were found damaged; and of this time the `steps` that were made (0 of flows), the number of `workers` and their
-    `use`, the percentage of their time in which they computed.
+    `use`, the percentage of their time in which they computed. `progress` is told the finished cells and all of them,
+    `pace` after every chunk how fast it goes.
 
     Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
     chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
@@ -97,7 +110,7 @@ def run(
     where, crew = located(out), Crew.of(workers, client)
     plan = None if where.exists() else _plan(spec, crew)  # mistakes show before anything is written
     with alone(where):
-        return _run(spec, where, plan, progress, crew, part)
+        return _run(spec, where, plan, progress, pace, crew, part)
 
 
 def _plan(spec: Sweep, crew: Crew) -> tuple[Any, ...]:
@@ -135,6 +148,7 @@ def _run(
     out: Place,
     plan: tuple[Any, ...] | None,
     progress: Progress | None,
+    pace: Callable[[Pace], None] | None,
     crew: Crew,
     part: tuple[int, int],
 ) -> dict[str, int]:
@@ -156,6 +170,11 @@ def _run(
 
     tell(0)
     began, busy, steps = time.perf_counter(), 0.0, 0.0
+
+    def paced() -> Pace:
+        count, seconds = crew.active(numbers.size, math.prod(store.chunks)), time.perf_counter() - began
+        return Pace(int(steps), steps / seconds, count, round(100 * busy / (count * seconds)))
+
     for block, (values, code, ended, seconds) in _results(spec, store, numbers, crew, tell):
         shape = numbers[block].shape
         store.write(
@@ -168,13 +187,13 @@ def _run(
         busy += seconds
         steps += 0 if spec.run.steps is None else float(ended.sum())
         tell(0)
-    count = crew.active(numbers.size, math.prod(store.chunks))
-    use = 100 * busy / (count * (time.perf_counter() - began))
+        if pace is not None:
+            pace(paced())
+    last = paced()
     ends = Counter(WORDS[code] for code in store.status.flat)
     counts = {"cells": numbers.size, "computed": done - before, "damaged": len(store.damaged)}
-    return (
-        counts | {word: ends[word] for word in WORDS[1:]} | {"steps": int(steps), "workers": count, "use": round(use)}
-    )
+    spent = {"steps": last.steps, "workers": last.workers, "use": last.use}
+    return counts | {word: ends[word] for word in WORDS[1:]} | spent
 
 
 class Damage(NamedTuple):
