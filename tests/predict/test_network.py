@@ -20,6 +20,7 @@ from linnet.predict.frame import whitened
 from linnet.predict.network import modes as room
 from linnet.predict.network.chain import Chain
 from linnet.predict.network.clock import Clock
+from linnet.predict.network.path import STIFF
 from linnet.predict.network.plan import Plan, begun
 from linnet.predict.optimiser import Optimiser
 from linnet.theory import optimisers
@@ -450,6 +451,19 @@ def test_what_costs_too_much_is_unknown():
     assert math.isnan(said.fit.step)
     assert said.end is predict.NetworkEnd.BALANCED
     assert said.modes[0].layers is None
+
+
+def test_many_weights_on_stiff_inputs_are_followed():
+    """1,840 weights on inputs of condition 400: the flow after the steps that are made, against all steps."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(30, 4)) * [1, 0.5, 0.2, 0.05]
+    problem = ln.regression(x, x @ rng.normal(size=(4, 2)), average=True)
+    run = ask(problem, network={"depth": 3, "width": 40}, start={"scale": 0.12}).measure()
+    said = run.prediction
+    assert said.clock.way.end.size > STIFF
+    assert said.learned.step > said.clock.way.exact == 4096
+    assert said.learned.step == pytest.approx(run.learned.step, rel=1e-4)
+    assert said.fit.step == pytest.approx(run.fit.step, rel=1e-4)
 
 
 def test_the_fit_counts_what_the_start_has_beside_the_modes():

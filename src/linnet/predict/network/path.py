@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # its parts load when they are first used
@@ -15,10 +15,11 @@ from linnet.predict.network.modes import HALF, Curve, Modes, squares
 from linnet.predict.optimiser import Optimiser, Pace
 
 EXACT = 4096  # steps of descent that are made one by one
-_OPERATIONS = 5e9  # multiplications that a part of the way may cost
-_DENSE = 1 / 16  # of the time of others: multiplications in a system of equations
+_OPERATIONS = 4e10  # multiplications that a part of the way may cost: two or three seconds
+_DENSE = 0.5  # of the time of others: multiplications in a system of equations
 _FEWEST = 64  # steps that must be possible at that price
-STIFF = 800  # weights up to which implicit steps are cheap
+STIFF = 800  # weights up to which systems of so many equations are cheap
+_FEW = 100  # directions up to which a curvature has few
 SOLVER_STEPS = 20_000
 _INSIDE = np.array([0.25, 0.5, 0.75, 1.0])  # where a step of the solver is looked at
 _ARRIVED = 1e-6  # of the way is left
@@ -208,7 +209,7 @@ def _marched(chain: Chain, modes: Modes, pace: Pace, weights: Flat, begin: float
     near = _ARRIVED * look(chain.start)[-2]
     steps, seen, peak, steep = [begin], [look(weights)], 0.0, 0.0
     for index in range(SOLVER_STEPS):
-        if seen[-1][-2] <= near or tired(solver, chain):
+        if seen[-1][-2] <= near or tired(solver, chain, pace):
             break
         if pace.bend and index % OFTEN == 0:
             here = weights + solver.y
@@ -242,7 +243,10 @@ def _velocity(chain: Chain, pace: Pace, weights: Flat) -> Flat:
 
 
 def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) -> "scipy.integrate.OdeSolver":
-    """A solver of what weights move by, since large ones move by little; `goal` is the size of what is learned."""
+    """A solver of what weights move by, since large ones move by little; `goal` is the size of what is learned.
+
+    Implicit, with the whole Hessian of few weights and the curvature of the fit of many, unless even that is large.
+    """
     rate, bend, shift = pace
     size = float(np.max(np.abs(chain.start)))
     far = begin + 1e15 / (rate * float(np.max(chain.gram)) * max(size, 1e-3))
@@ -254,16 +258,21 @@ def solving(chain: Chain, pace: Pace, weights: Flat, begin: float, goal: float) 
     def velocity(_: float, moved: Flat) -> Flat:
         return _velocity(chain, pace, weights + moved)
 
-    still, limits = np.zeros_like(weights), _tolerances(chain, goal)
-    stiff = weights.size <= STIFF
-    kinds: dict[str, Any] = {"rtol": _TOLERANCE, "atol": limits, **({"jac": turn} if stiff else {})}
-    return (scipy.integrate.BDF if stiff else scipy.integrate.DOP853)(velocity, begin, still, far, **kinds)
+    still, how = np.zeros_like(weights), {"rtol": _TOLERANCE, "atol": _tolerances(chain, goal)}
+    if weights.size <= STIFF:
+        return scipy.integrate.BDF(velocity, begin, still, far, jac=turn, **how)
+    if chain.limit.size <= _FEW:
+        from linnet.predict.network.implicit import FewDirections  # SciPy's part is slow to load
+
+        return FewDirections(velocity, chain, pace, weights, begin, t_bound=far, **how)
+    return scipy.integrate.DOP853(velocity, begin, still, far, **how)
 
 
-def tired(solver: "scipy.integrate.OdeSolver", chain: Chain) -> bool:
+def tired(solver: "scipy.integrate.OdeSolver", chain: Chain, pace: Pace) -> bool:
     """Whether it has come to its end or costs too much, by its gradients and by the systems of implicit steps."""
-    cost = solver.nfev * chain.operations + _DENSE * solver.nlu * chain.start.size**3 / 3
-    return bool(solver.status != "running" or cost > _OPERATIONS)
+    gradients = solver.nfev * (2 if pace.bend else 1)
+    systems = getattr(solver, "multiplications", solver.nlu * chain.start.size**3 / 3)
+    return bool(solver.status != "running" or gradients * chain.operations + _DENSE * systems > _OPERATIONS)
 
 
 def _tolerances(chain: Chain, goal: float) -> Flat:

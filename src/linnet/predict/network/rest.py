@@ -41,9 +41,10 @@ def _followed(chain: Chain, goal: float) -> Flat | None:
     small = _NOTHING * goal ** (1 / len(chain.shapes))
     try:
         with np.errstate(all="ignore"):
-            solver = solving(chain, Pace(), chain.start, 0.0, goal)
+            pace = Pace()
+            solver = solving(chain, pace, chain.start, 0.0, goal)
             for index in range(SOLVER_STEPS):
-                if tired(solver, chain):
+                if tired(solver, chain, pace):
                     return None
                 solver.step()
                 weights = chain.start + solver.y
