@@ -5,16 +5,16 @@ def quiet(done, total):
     assert 0 <= done <= total
 
 
-def run(kind, folder, **changes):
+def run(kind, out, /, **changes):
     """The figure, its data and what is found in them."""
     figure = kind.of_size("quick", changes)
-    data, _ = figure.data(folder, quiet)
+    data, _ = figure.data(out, quiet)
     return figure, data, figure.accept(data)
 
 
-def passed(kind, folder, **changes):
+def passed(kind, out, /, **changes):
     """The figure and its data, in which all is found that should be."""
-    figure, data, findings = run(kind, folder, **changes)
+    figure, data, findings = run(kind, out, **changes)
     all_hold(findings)
     return figure, data
 
