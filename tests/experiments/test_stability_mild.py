@@ -20,7 +20,7 @@ TOY = {
     "lr": 0.1,
     "steps": 120,
     "picture_steps": 200,
-    "calm_steps": 100,
+    "calm_steps": 200,  # as many as of pictures: one program
     "draws": 1,
 }
 

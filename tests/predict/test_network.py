@@ -2,7 +2,7 @@
 
 import math
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 
 import jax
 import numpy as np
@@ -46,6 +46,15 @@ def within(run):
     if fit.error is not None:
         assert abs(fit.step / run.fit.step - 1) <= fit.error + 1e-3
     assert said
+
+
+def crossed(*axes):
+    """Every value of every axis, each with some of the others; all with all with --slow."""
+    names, values = zip(*axes, strict=True)
+    longest = max(map(len, values))
+    few = [tuple(axis[k % len(axis)] for axis in values) for k in range(longest)]
+    rest = [cell for cell in product(*values) if cell not in few]
+    return pytest.mark.parametrize(names, [*few, *(pytest.param(*cell, marks=pytest.mark.slow) for cell in rest)])
 
 
 def random_regression(n=12, d_in=5, d_out=3, average=False):
@@ -750,25 +759,27 @@ def correlated():
     return {"problem": ln.regression(x, x @ rng.normal(size=(4, 3)), average=True)}
 
 
-@pytest.mark.parametrize(
-    "training",
-    [
-        {"beta": 0.5, "lr": 1e-3},
-        {"beta": 0.9, "lr": 2e-4},
-        {"beta": 0.9, "lr": 2e-4, "nesterov": True},
-        {"beta": 0.8, "lr": 2e-3, "averaged": True},
-        {"beta": 0.8, "lr": 4e-4, "decay": 0.01},
-        {"beta": 0.8, "lr": 4e-4, "decay": 0.03, "decoupled": True},
-        {"beta": 0.8, "lr": 2e-3, "decay": 0.03, "decoupled": True, "nesterov": True, "averaged": True},
-    ],
-)
-@pytest.mark.parametrize(
-    "tables",
-    [
-        {**correlated(), "network": {"depth": 1}, "start": {"scale": 0.1}},
-        {**correlated(), "network": {"width": 5}, "start": {"scale": 0.05}},
-        {"data": {"spectrum": [1.2, 0.6]}, "network": {"depth": 3, "width": 4}, "start": {"scale": 0.3}},
-    ],
+@crossed(
+    (
+        "training",
+        [
+            {"beta": 0.5, "lr": 1e-3},
+            {"beta": 0.9, "lr": 2e-4},
+            {"beta": 0.9, "lr": 2e-4, "nesterov": True},
+            {"beta": 0.8, "lr": 2e-3, "averaged": True},
+            {"beta": 0.8, "lr": 4e-4, "decay": 0.01},
+            {"beta": 0.8, "lr": 4e-4, "decay": 0.03, "decoupled": True},
+            {"beta": 0.8, "lr": 2e-3, "decay": 0.03, "decoupled": True, "nesterov": True, "averaged": True},
+        ],
+    ),
+    (
+        "tables",
+        [
+            {**correlated(), "network": {"depth": 1}, "start": {"scale": 0.1}},
+            {**correlated(), "network": {"width": 5}, "start": {"scale": 0.05}},
+            {"data": {"spectrum": [1.2, 0.6]}, "network": {"depth": 3, "width": 4}, "start": {"scale": 0.3}},
+        ],
+    ),
 )
 def test_momentum_is_told_beyond_the_steps_that_are_made(tables, training):
     """The flow that takes over after 4096 steps, against all steps of the run: far closer than its error says."""
@@ -1069,11 +1080,11 @@ def test_batches_without_a_formula_are_unknown():
         said.measure()
 
 
-@pytest.mark.parametrize("network", [{"depth": 1}, {"width": 5}, {"depth": 3, "width": 3}])
-@pytest.mark.parametrize(
-    "training", [{}, {"beta": 0.5}, {"beta": 0.5, "nesterov": True, "decay": 0.02}, {"decay": 0.02, "lr": 0.01}]
+@crossed(
+    ("network", [{"depth": 1}, {"width": 5}, {"depth": 3, "width": 3}]),
+    ("training", [{}, {"beta": 0.5}, {"beta": 0.5, "nesterov": True, "decay": 0.02}, {"decay": 0.02, "lr": 0.01}]),
+    ("noise", [0.0, 0.5]),
 )
-@pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_a_run_on_batches_is_that_of_the_samples_as_they_are(network, training, noise):
     """The same batches of the samples as they were given: with all inputs, and labels that may not be fitted."""
     rng = np.random.default_rng(3)
