@@ -57,27 +57,27 @@ def exactness() -> list[tuple[str, float]]:
         state = ln.Weights(layers)
         # in the middle of learning: at the end every coordinate would sit at the same minimum
         for steps in (100, 2000):
-            run = ln.simulate(ln.factorisation(target), state.compress(), ln.GradientDescent(0.05), steps=steps)
+            run = ln.simulate(ln.factorization(target), state.compress(), ln.optim.SGD(0.05), steps=steps)
             out.append(
                 (f"{name}, {steps} steps", relative(run.final.matrix, numpy_descent(target, layers, 0.05, steps)))
             )
     s, values = np.array([2.0, 1.0, 0.3]), rng.uniform(0.3, 1.0, size=(3, 3))
-    problem = ln.factorisation(np.diag(s))
-    weights = ln.simulate(problem, ln.aligned(problem, values), ln.GradientDescent(0.05), steps=2000, observe=["modes"])
-    modes = ln.simulate(problem.aligned(), ln.Modes(values), ln.GradientDescent(0.05), steps=2000, observe=["modes"])
+    problem = ln.factorization(np.diag(s))
+    weights = ln.simulate(problem, ln.init.aligned(problem, values), ln.optim.SGD(0.05), steps=2000, observe=["modes"])
+    modes = ln.simulate(problem.aligned(), ln.Modes(values), ln.optim.SGD(0.05), steps=2000, observe=["modes"])
     out.append(("modes and matrices", relative(modes["modes"], weights["modes"])))
     a0, c = 0.2 * rng.normal(size=(3, 5)), 0.3
-    target = ln.factorisation(rng.normal(size=(3, 5)))
+    target = ln.factorization(rng.normal(size=(3, 5)))
     flows = [
-        ln.simulate(target, s, ln.GradientFlow(rtol=1e-12), time=5.0).final.matrix
-        for s in (ln.EndToEnd(a0, ln.Mixed(c)), ln.mixed_manifold(a0, c))
+        ln.simulate(target, s, ln.optim.GradientFlow(rtol=1e-12), time=5.0).final.matrix
+        for s in (ln.EndToEnd(a0, ln.states.Mixed(c)), ln.init.mixed_manifold(a0, c))
     ]
     out.append(("mixed flow on its manifold", relative(*flows)))
     keys = jax.random.split(jax.random.key(0), 8)
-    one = [ln.simulate(target, ln.gaussian(k, target, 50, 0.01), ln.GradientDescent(0.1), steps=500) for k in keys]
-    many = jax.vmap(
-        lambda k: ln.simulate(target, ln.gaussian(k, target, 50, 0.01), ln.GradientDescent(0.1), steps=500)
-    )(keys)
+    one = [ln.simulate(target, ln.init.gaussian(k, target, 50, 0.01), ln.optim.SGD(0.1), steps=500) for k in keys]
+    many = jax.vmap(lambda k: ln.simulate(target, ln.init.gaussian(k, target, 50, 0.01), ln.optim.SGD(0.1), steps=500))(
+        keys
+    )
     out.append(("batch and single runs", max(relative(many["loss"][i], r["loss"]) for i, r in enumerate(one))))
     return out
 
@@ -87,13 +87,13 @@ def throughput(d: int, runs: int, steps: int) -> dict[str, Any]:
     problem = ln.low_rank_recovery(jax.random.key(0), d, min(5, d))
     lr = d**2 / (50 * float(jnp.linalg.norm(problem.truth, 2)))
     keys = jax.random.split(jax.random.key(1), runs)
-    starts = jax.vmap(lambda k: ln.gaussian(k, problem, d**2, d**-1.85))(keys)
+    starts = jax.vmap(lambda k: ln.init.gaussian(k, problem, d**2, d**-1.85))(keys)
     if runs == 1:
         single = jax.tree.map(lambda x: x[0], starts)
-        call = lambda: ln.simulate(problem, single, ln.GradientDescent(lr), steps=steps, record=ln.linear(2)).final  # noqa: E731
+        call = lambda: ln.simulate(problem, single, ln.optim.SGD(lr), steps=steps, record=ln.record.linear(2)).final  # noqa: E731
     else:
         many = jax.vmap(
-            lambda s: ln.simulate(problem, s, ln.GradientDescent(lr), steps=steps, record=ln.linear(2)).final
+            lambda s: ln.simulate(problem, s, ln.optim.SGD(lr), steps=steps, record=ln.record.linear(2)).final
         )
         call = lambda: many(starts)  # noqa: E731
     time = timed(call, repeats=2)

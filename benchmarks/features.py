@@ -72,17 +72,17 @@ def main() -> None:
         with_torch(x, y, first, v, lr, steps)
         there = min(there, time.perf_counter() - now)
 
-    def run(problem: ln.Regression, start: ln.Weights) -> ln.Trajectory:
-        return ln.simulate(problem, start, ln.GradientDescent(lr), steps=steps, observe=LOOKS)
+    def run(problem: ln.problems.Regression, start: ln.Weights) -> ln.Trajectory:
+        return ln.simulate(problem, start, ln.optim.SGD(lr), steps=steps, observe=LOOKS)
 
     full = ln.Weights((first, v[None]))
 
     def whole() -> ln.Weights:
-        projection = ln.mean_field_regression(x, y, width=w).project()
+        projection = ln.problems.mean_field_regression(x, y, width=w).project()
         seen = full.project(projection.basis)
         return run(projection.problem, seen.compress()).final.expand(seen).lift(projection.basis, full).layers
 
-    projection = ln.mean_field_regression(x, y, width=w).project()
+    projection = ln.problems.mean_field_regression(x, y, width=w).project()
     seen = full.project(projection.basis)
     small = seen.compress()
     found = run(projection.problem, small)
@@ -100,9 +100,9 @@ def main() -> None:
     @jax.jit
     @jax.vmap
     def draws(key: jax.Array) -> dict[str, jax.Array]:
-        inputs, labels = ln.gaussian_samples(key, n, d, noise2=noise2)
-        problem = ln.mean_field_regression(inputs, labels, width=w)
-        return run(problem, ln.readout(key, problem, w, sigma0=sigma0, v0=v0)).values
+        inputs, labels = ln.problems.gaussian_samples(key, n, d, noise2=noise2)
+        problem = ln.problems.mean_field_regression(inputs, labels, width=w)
+        return run(problem, ln.init.readout(key, problem, w, sigma0=sigma0, v0=v0)).values
 
     keys = jax.random.split(jax.random.key(0), given.draws)
     alone = timed(lambda: run(projection.problem, small).values, repeats=20)

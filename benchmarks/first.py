@@ -50,7 +50,7 @@ def predicted(*arguments: str) -> dict[str, float]:
 
     from linnet import cli
 
-    for room in ("linnet.cli.app", "linnet.predict"):
+    for room in ("linnet.cli.app", "linnet.prediction"):
         import_module(room)
     imports, spans = time.process_time(), []
 
@@ -84,7 +84,7 @@ def cpu(call: Callable[[], Any]) -> float:
     return time.process_time() - began
 
 
-def simulated(state: str, motion: str) -> dict[str, float]:
+def simulated(state: str, optimizer: str) -> dict[str, float]:
     """A first run, one of another length, and one with other numbers."""
     import jax
     import numpy as np
@@ -94,23 +94,23 @@ def simulated(state: str, motion: str) -> dict[str, float]:
     ln.cache_programs()
     jax.block_until_ready(jax.numpy.zeros(3) + 1)
     problem, start = {
-        "2 x 2": lambda: (p := ln.factorisation(np.diag([2.0, 1.0])), ln.i_gamma(p, 0.1)),
+        "2 x 2": lambda: (p := ln.factorization(np.diag([2.0, 1.0])), ln.init.i_gamma(p, 0.1)),
         "three layers": lambda: (
             ln.regression(np.eye(6, 4), np.ones((6, 3))),
             ln.Weights([np.full((5, 4), 0.1), np.full((4, 5), 0.2), np.full((3, 4), 0.1)]),
         ),
-        "modes": lambda: (ln.factorisation(np.array([3.0, 2.0, 1.0])), ln.Modes(np.full((3, 3), 0.5))),
+        "modes": lambda: (ln.factorization(np.array([3.0, 2.0, 1.0])), ln.Modes(np.full((3, 3), 0.5))),
     }[state]()
-    descends = motion == "GradientDescent"
+    descends = optimizer == "SGD"
     moved, unit, once, other = (
-        (ln.GradientDescent(0.01), "steps", 100, 101) if descends else (ln.GradientFlow(), "time", 1.0, 1.1)
+        (ln.optim.SGD(0.01), "steps", 100, 101) if descends else (ln.optim.GradientFlow(), "time", 1.0, 1.1)
     )
     first = cpu(lambda: ln.simulate(problem, start, moved, **{unit: once}).final)
     return {"first": first, "other": cpu(lambda: ln.simulate(problem, start, moved, **{unit: other}).final)}
 
 
 def called() -> dict[str, float]:
-    """Every public function of theory and initial, with the arguments that the tests know as good ones."""
+    """Every public function of theory and init, with the arguments that the tests know as good ones."""
     import diffrax  # noqa: F401
     import jax
     import scipy.integrate
@@ -122,11 +122,11 @@ def called() -> dict[str, float]:
 
     ln.cache_programs()
     sys.path.insert(0, str(ROOT / "tests" / "theory"))
-    told: Any = import_module("test_domains")
-    calls = _starts()
-    for name, row in told.TABLE.items():
-        room, *inside = name.split(".")
-        owner = told.SELF[inside[0]] if len(inside) > 1 else import_module(f"linnet.theory.{room}")
+    table: Any = import_module("test_domains")
+    calls = _initializers()
+    for name, row in table.TABLE.items():
+        module, *inside = name.split(".")
+        owner = table.SELF[inside[0]] if len(inside) > 1 else import_module(f"linnet.theory.{module}")
         calls[f"theory.{name}"] = (getattr(owner, inside[-1]), {n: argument.good for n, argument in row.items()})
     found = {}
     for name, (call, given) in calls.items():
@@ -135,15 +135,15 @@ def called() -> dict[str, float]:
     return found
 
 
-def _starts() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+def _initializers() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     import jax
     import numpy as np
 
     import linnet as ln
-    from linnet import initial
+    from linnet import init
 
     key, matrix = jax.random.key(0), np.array([[3.0, 0.5], [0.0, 2.0]])
-    problem, one = ln.factorisation(matrix), ln.mean_field_regression(np.eye(2, 3), np.ones(2), width=5)
+    problem, one = ln.factorization(matrix), ln.problems.mean_field_regression(np.eye(2, 3), np.ones(2), width=5)
     deep = {"problem": problem, "alpha": 0.1, "depth": 3}
     given: dict[str, dict[str, Any]] = {
         "gaussian": {"key": key, "problem": problem, "width": 7, "variance": 0.1},
@@ -152,7 +152,7 @@ def _starts() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "propagator": {"problem": problem},
         "balanced": {"matrix": matrix, "hidden": (3, 4), "key": key},
         "critical": {"problem": problem, "hidden": (3,), "kept": (1,), "key": key},
-        "gauge": {"key": key, "state": ln.balanced(matrix, (3,))},
+        "gauge": {"key": key, "state": ln.init.balanced(matrix, (3,))},
         "identity": deep,
         "one_zero": deep,
         "orthogonal": {"key": key, **deep},
@@ -162,9 +162,9 @@ def _starts() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "two_c_balanced": {"matrix": matrix, "c": 0.5},
         "lambda_balanced": {"key": key, "problem": problem, "lam": 0.5, "width": 2},
     }
-    there = {n for n, f in vars(initial).items() if n[0] != "_" and getattr(f, "__module__", "") == initial.__name__}
+    there = {n for n, f in vars(init).items() if n[0] != "_" and getattr(f, "__module__", "") == init.__name__}
     assert there == set(given), there ^ set(given)
-    return {f"initial.{name}": (getattr(initial, name), row) for name, row in given.items()}
+    return {f"init.{name}": (getattr(init, name), row) for name, row in given.items()}
 
 
 # What is made of it ---------------------------------------------------------------------------------------------------
@@ -209,16 +209,16 @@ def topics() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
 def runs() -> list[tuple[str, ...]]:
     """The lines of `simulate`."""
     lines = []
-    for motion, asked in (("GradientDescent", "0.5 / 0.1; 0.01"), ("GradientFlow", "1.3 / 0.3")):
+    for optimizer, asked in (("SGD", "0.5 / 0.1; 0.01"), ("GradientFlow", "1.3 / 0.3")):
         for state in STATES:
-            (first, _), (second, _) = twice("simulated", state, motion)
+            (first, _), (second, _) = twice("simulated", state, optimizer)
             what = f"{first['first']:.2f} / {second['first']:.2f}; {first['other']:.3f}"
-            lines.append((f"`simulate`, `{motion}`, {state}; another length", what, asked))
+            lines.append((f"`simulate`, `{optimizer}`, {state}; another length", what, asked))
     return lines
 
 
 def functions() -> list[tuple[str, ...]]:
-    """The lines of theory and initial: the worst ones, and how many take longer than asked."""
+    """The lines of theory and init: the worst ones, and how many take longer than asked."""
     (first, _), (second, _) = twice("called")
     slowest = sorted(first, key=lambda name: -first[name])
     slow = [sum(seconds > 0.3 for seconds in found.values()) for found in (first, second)]

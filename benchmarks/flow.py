@@ -38,7 +38,11 @@ def main() -> None:
     def ours() -> np.ndarray:
         small, basis = ln.regression(x, y).project()
         run = ln.simulate(
-            small, ln.i_gamma(small, gamma), ln.GradientFlow(rtol=rtol), time=horizon, record=ln.linear(2)
+            small,
+            ln.init.i_gamma(small, gamma),
+            ln.optim.GradientFlow(rtol=rtol),
+            time=horizon,
+            record=ln.record.linear(2),
         )
         return np.asarray(run.final.matrix) @ np.asarray(basis)
 
@@ -46,7 +50,7 @@ def main() -> None:
     right = ours()
     size = np.linalg.norm(right)
 
-    frame = np.asarray(ln.i_gamma(problem, gamma, width=w, key=jax.random.key(0)).layers[0])
+    frame = np.asarray(ln.init.i_gamma(problem, gamma, width=w, key=jax.random.key(0)).layers[0])
     lr = spectral.largest_lr(x, problem.target, gamma) / 4
     steps = int(np.ceil(horizon / lr))
     inputs, labels = torch.tensor(x), torch.tensor(y)

@@ -39,7 +39,7 @@ def main() -> None:
     widths = np.maximum(1, np.round(d**gamma_w))
     bases, sizes = [], []
     for w in widths:  # a start scales with the root of its variance
-        state = ln.gaussian(key, problem, w, 1.0)
+        state = ln.init.gaussian(key, problem, w, 1.0)
         sizes.append(float(jnp.linalg.norm(state.matrix, 2)))
         first, second = (np.asarray(layer) for layer in state.layers)
         missing = 2 * d - first.shape[0]
@@ -60,13 +60,13 @@ def main() -> None:
             done = ln.simulate(
                 problem,
                 state,
-                ln.GradientDescent(lr),
+                ln.optim.SGD(lr),
                 steps=steps,
-                record=ln.at(range(cap + 1)),
+                record=ln.record.at(range(cap + 1)),
                 observe=["test_error", "loss"],
-                keep=["lowest test_error"],
+                checkpoint=["lowest test_error"],
             )
-            best = done.kept["lowest test_error"]
+            best = done.checkpoints["lowest test_error"]
             return best.value, best.step, ln.observe.loss(done.final, problem), done.code
 
         return jax.jit(jax.vmap(one))

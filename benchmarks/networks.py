@@ -85,12 +85,12 @@ class Torch:
             torch.cuda.synchronize()
 
 
-def product_seconds(network: ln.Network, problem: ln.Problem, repeats: int) -> float:
+def product_seconds(network: ln.Network, problem: ln.problems.Problem, repeats: int) -> float:
     """Of one of many Hessian products at one point, as a Lanczos iteration makes them."""
     flat, back = ravel_pytree(network.trained())
 
     @eqx.filter_jit
-    def many(start: jax.Array, network: ln.Network, problem: ln.Problem) -> jax.Array:
+    def many(start: jax.Array, network: ln.Network, problem: ln.problems.Problem) -> jax.Array:
         force = jax.linearize(lambda v: eqx.combine(back(v), network).velocity(problem).trained(), flat)[1]
         return jax.lax.fori_loop(0, repeats, lambda _, v: ravel_pytree(force(v / jnp.linalg.norm(v)))[0], start)
 
@@ -109,16 +109,16 @@ def main() -> None:
     steps = asked.steps or steps
     deviation = 0.316 / np.sqrt(200) if asked.quick else 0.01
     x, y = (part.astype(np.float64 if asked.float64 else np.float32) for part in samples(n))
-    network = ln.mlp(jax.random.key(0), x, (width, width, 10), deviation=deviation)
+    network = ln.networks.mlp(jax.random.key(0), x, (width, width, 10), deviation=deviation)
     problem = ln.supervised(y)
 
     def run(looks: list[object], record: object = None) -> ln.Trajectory:
-        return ln.simulate(problem, network, ln.GradientDescent(lr), steps=steps, observe=looks, record=record)
+        return ln.simulate(problem, network, ln.optim.SGD(lr), steps=steps, observe=looks, record=record)
 
-    looks = ["loss", observe.path, observe.only(observe.curvature(), ln.pairs(EVERY))]
+    looks = ["loss", observe.path, observe.only(observe.curvature(), ln.record.pairs(EVERY))]
     whole = timed(lambda: run(looks), repeats=2)
     products = int(np.nansum(np.asarray(run(looks)["curvature_products"])))
-    step = timed(lambda: run(["loss"], ln.linear(2)), repeats=2).best / steps
+    step = timed(lambda: run(["loss"], ln.record.linear(2)), repeats=2).best / steps
     product = product_seconds(network, problem, 20)
     torch.backends.cuda.matmul.allow_tf32 = False
     there = Torch(network, y)

@@ -4,7 +4,7 @@
     PYTHONPATH=src python benchmarks/orbits.py [--parameters 4000] [--steps 20000] [--keep 500]
 
 NumPy and PyTorch step all parameters at once in a Python loop; all three are in double precision and watch for
-divergence at every step. The points are compared where the motion is not chaotic.
+divergence at every step. The points are compared where the optimizer is not chaotic.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from timing import table, timed
 
-from linnet import dynamics
+from linnet import maps
 
 
 def main() -> None:
@@ -24,10 +24,10 @@ def main() -> None:
     given = parser.parse_args()
     kappas = np.linspace(1.9, 3.66, given.parameters)
     skip, limit = given.steps - given.keep, 1e3
-    step = dynamics.balanced(3)
+    step = maps.balanced(3)
 
-    def ours() -> dynamics.Orbits:
-        return dynamics.orbits(step, 0.9, kappas, skip=skip, keep=given.keep, limit=limit)
+    def ours() -> maps.Orbits:
+        return maps.orbits(step, 0.9, kappas, skip=skip, keep=given.keep, limit=limit)
 
     def numpy_loop() -> np.ndarray:
         x, seen = np.full(given.parameters, 0.9), np.empty((given.keep, given.parameters))

@@ -1,10 +1,10 @@
-"""What a look of the probe costs in training steps, and other ways to a top eigenvalue, as ratios measured in one run.
+"""The time of a probe's measurement in training steps, and of other methods for a top eigenvalue, as ratios of one run.
 
     pip install -c constraints.txt '.[bench]' hessian-eigenthings
     python benchmarks/probe.py [--model FOLDER] [--train 40]
 
-A look has the top eigenvalue to a relative residual of 2e-3, five values, the layers' spectra and balance; one from
-cold, which also tells of pairs of factors, and one from where the look before has ended, after a step of training.
+A measurement has the top eigenvalue to a residual of 2e-3, five values, the layers' spectra and balance; one from
+cold, which also predicts pairs of factors, and one from where the measurement before ended, after a step of training.
 Beside it, at the same residual and from a random start: its top eigenvalue alone; power iteration with a double
 backward for each product, as pytorch-hessian-eigenthings makes it; and that package's Lanczos, told beforehand how many
 products it will need. Fused attention is switched off for them, since it has no second derivative. `--model`: a pre-
@@ -86,10 +86,10 @@ def seconds(call: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
 
 
 def eigenvalue(probe: Probe) -> Ends:
-    """What a look does for the top eigenvalue, from a random start as the others."""
+    """The measurement's search for the top eigenvalue, from a random vector as the others."""
     point = probe.surface.here()
     start = torch.randn(point.gradient.shape, generator=torch.Generator().manual_seed(0))
-    return ends(point.product, start, good=1, kept=1, matvecs=MOST, tol=TOL)
+    return ends(point.product, start, good=1, count=1, matvecs=MOST, tol=TOL)
 
 
 def power(model: nn.Module, batch: Any) -> tuple[float, float, int]:
@@ -132,14 +132,14 @@ def package(model: nn.Module, batch: Any, products: int) -> dict[str, tuple[floa
 
 
 def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[str, ...]]:
-    optimiser = torch.optim.SGD(model.parameters(), 0.01)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
     def step() -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         mse(model, batch).backward()
-        optimiser.step()
+        optimizer.step()
 
-    model.eval()  # without dropout, as it is looked at
+    model.eval()  # without dropout, as it is measured
     for _ in range(train):
         step()
     unit, _ = seconds(step)
@@ -148,20 +148,23 @@ def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[s
     def row(what: str, spent: float, value: float, residual: float, products: int) -> None:
         rows.append((name, what, f"{spent / unit:.1f}", f"{value:.4g}", f"{residual:.1e}", str(products)))
 
-    def look() -> dict[str, Any]:
+    def measure() -> dict[str, Any]:
         probe = Probe(model, mse, batch, every=2, tol=TOL, matvecs=MOST)
-        probe.look(0)
-        return probe.record.looks[0]
+        probe.update(0)
+        return probe.record.measurements[0]
 
     repeats = 2 if unit > 0.2 else 3
-    spent, cold = seconds(look, repeats)
+    spent, cold = seconds(measure, repeats)
     probe = Probe(model, mse, batch, every=2, tol=TOL, matvecs=MOST)
-    probe.look(0)
+    probe.update(0)
     step()
-    warm, _ = seconds(lambda: probe.look(1), 1)
+    warm, _ = seconds(lambda: probe.update(1), 1)
     alone, top = seconds(lambda: eigenvalue(probe), repeats)
     row("its top eigenvalue alone", alone, float(top.values[0]), float(top.residuals[0] / top.values[0]), top.products)
-    for what, time_, line in (("a look", spent, cold), ("a second look", warm, probe.record.looks[-1])):
+    for what, time_, line in (
+        ("a measurement", spent, cold),
+        ("a second measurement", warm, probe.record.measurements[-1]),
+    ):
         row(what, time_, line["sharpness"][0], line["residual"][0] / line["sharpness"][0], line["products"])
     with sdpa_kernel(SDPBackend.MATH):
         spent, found = seconds(lambda: power(model, batch), 1)
@@ -175,7 +178,7 @@ def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[s
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder with a pre-trained encoder")
-    parser.add_argument("--train", type=int, default=40, help="steps before the looks")
+    parser.add_argument("--train", type=int, default=40, help="steps before the measurements")
     given = parser.parse_args()
     rows = [row for name, case in cases(given.model).items() for row in compare(name, *case, given.train)]
     print(table(rows, ("model", "what", "training steps", "value", "relative residual", "products")))

@@ -26,9 +26,9 @@ def width_against_torch(d: int, width: int, ours: int, theirs: int) -> tuple[str
 
     key = jax.random.key(0)
     problem = ln.low_rank_recovery(key, d, 5)
-    start = ln.gaussian(key, problem, width, d**-1.85)
+    start = ln.init.gaussian(key, problem, width, d**-1.85)
     lr = d**2 / (50 * float(jnp.linalg.norm(problem.truth, 2)))
-    here = timed(lambda: ln.simulate(problem, start, ln.GradientDescent(lr), steps=ours, record=ln.linear(2)).final)
+    here = timed(lambda: ln.simulate(problem, start, ln.optim.SGD(lr), steps=ours, record=ln.record.linear(2)).final)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     target = torch.tensor(np.array(problem.target), device=device)
@@ -62,8 +62,8 @@ def small_against_numpy(d: int, width: int, steps: int) -> tuple[str, ...]:
     rng = np.random.default_rng(0)
     target = np.diag(np.linspace(2, 1, d))
     w1, w2 = 0.1 * rng.normal(size=(width, d)), 0.1 * rng.normal(size=(d, width))
-    problem, start = ln.factorisation(target), ln.Weights((w1, w2)).compress()
-    here = timed(lambda: ln.simulate(problem, start, ln.GradientDescent(0.01), steps=steps, record=ln.linear(2)).final)
+    problem, start = ln.factorization(target), ln.Weights((w1, w2)).compress()
+    here = timed(lambda: ln.simulate(problem, start, ln.optim.SGD(0.01), steps=steps, record=ln.record.linear(2)).final)
     began = time.perf_counter()
     sample = 20_000
     for _ in range(sample):
@@ -84,8 +84,8 @@ def modes_against_numpy(depth: int, modes: int, steps: int) -> tuple[str, ...]:
     """An aligned deep network, mode by mode."""
     target = np.linspace(2, 1, modes)
     values = np.full((depth, modes), 0.5)
-    problem, start = ln.factorisation(target), ln.Modes(values)
-    here = timed(lambda: ln.simulate(problem, start, ln.GradientDescent(0.01), steps=steps, record=ln.linear(2)).final)
+    problem, start = ln.factorization(target), ln.Modes(values)
+    here = timed(lambda: ln.simulate(problem, start, ln.optim.SGD(0.01), steps=steps, record=ln.record.linear(2)).final)
     began = time.perf_counter()
     sample = 5000
     for _ in range(sample):
@@ -105,11 +105,11 @@ def modes_against_numpy(depth: int, modes: int, steps: int) -> tuple[str, ...]:
 def batch_against_one(runs: int, d: int, steps: int) -> tuple[str, ...]:
     """Independent runs together against the same number of runs one by one."""
     problem = ln.low_rank_recovery(jax.random.key(0), d, 5)
-    starts = jax.vmap(lambda k: ln.gaussian(k, problem, 2500, d**-1.85))(jax.random.split(jax.random.key(1), runs))
+    starts = jax.vmap(lambda k: ln.init.gaussian(k, problem, 2500, d**-1.85))(jax.random.split(jax.random.key(1), runs))
     first = jax.tree.map(lambda x: x[0], starts)
 
-    def run(start: ln.State) -> ln.State:
-        return ln.simulate(problem, start, ln.GradientDescent(1.0), steps=steps, record=ln.linear(2)).final
+    def run(start: ln.states.State) -> ln.states.State:
+        return ln.simulate(problem, start, ln.optim.SGD(1.0), steps=steps, record=ln.record.linear(2)).final
 
     together, one = timed(lambda: jax.vmap(run)(starts)), timed(lambda: run(first))
     return (
@@ -131,8 +131,8 @@ def enormous(d: int, steps: int) -> tuple[str, ...]:
         f"d, key = {d}, jax.random.key(0)\n"
         "began = time.perf_counter()\n"
         "problem = ln.low_rank_recovery(key, d=d, rank=5)\n"
-        "state = ln.gaussian(key, problem, width=round(d**2.25), variance=d**-1.85)\n"
-        f"run = ln.simulate(problem, state, ln.GradientDescent(lr=20.5 * (d / 500)), steps={steps},\n"
+        "state = ln.init.gaussian(key, problem, width=round(d**2.25), variance=d**-1.85)\n"
+        f"run = ln.simulate(problem, state, ln.optim.SGD(lr=20.5 * (d / 500)), steps={steps},\n"
         "    observe={'s': ln.observe.singular_values, 'test': ln.observe.test_error})\n"
         "run['s'].block_until_ready()\n"
         "memory = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]\n"

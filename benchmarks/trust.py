@@ -16,8 +16,8 @@ import numpy as np
 from rich.progress import track
 
 import linnet as ln
-from linnet import predict
-from linnet.predict.network.chain import Chain
+from linnet import prediction
+from linnet.prediction.theories.network.objective import Objective
 
 HELD = 1 + 1e-9  # with one layer the stated error is what happens, to rounding
 LONGEST = 40_000  # steps of descent that are made to check a prediction; what is told to come later is not checked
@@ -26,8 +26,8 @@ LONGEST = 40_000  # steps of descent that are made to check a prediction; what i
 class Case(NamedTuple):
     """A situation, and what there is to say about it in a word each."""
 
-    situation: predict.Situation
-    problem: ln.Regression
+    situation: prediction.Situation
+    problem: ln.problems.Regression
     depth: int
     start: str
     condition: float
@@ -61,32 +61,32 @@ def drawn(rng: np.random.Generator, index: int) -> Case:
     size = float(np.linalg.svd(problem.optimum(min(rank, d_out)).matrix, compute_uv=False)[0])
     alpha = (10 ** rng.uniform(-2, 0.3) * size) ** (1 / depth) / (1 if kind == "balanced" else math.sqrt(width))
     scale = [alpha] * (depth - 1) + [0.0] if kind == "zero last layer" else alpha
-    start = {"kind": "balanced" if kind == "balanced" else "gaussian", "scale": scale, "seed": index}
+    init = {"kind": "balanced" if kind == "balanced" else "gaussian", "scale": scale, "seed": index}
     layers = {"depth": depth} if depth == 1 else {"depth": depth, "width": width}
     lr = {} if rng.random() < 0.7 else {"lr": "edge"}
-    asked = predict.Situation(network=layers, start=start)
+    asked = prediction.Situation(network=layers, init=init)
     if lr:  # near the largest that is said to be stable
-        said = predict.network(asked, problem=problem)
+        said = asked.predict(problem)
         most = min(said.largest_stable_lr, said.largest_stable_lr_at_start)
-        asked = predict.Situation(network=layers, start=start, training={"lr": rng.uniform(0.5, 0.98) * most})
+        asked = prediction.Situation(network=layers, init=init, training={"lr": rng.uniform(0.5, 0.98) * most})
     return Case(asked, problem, depth, kind, condition, depth > 1 and width < min(rank, d_out))
 
 
 def checked(case: Case) -> Outcome:
     """Its prediction beside exact descent of the network itself, in NumPy and at full length."""
-    said = predict.network(case.situation, problem=case.problem)
-    chain = Chain(said.frame, [np.asarray(w) for w in said.state.layers], said.hidden)
-    modes = said.clock.modes
+    said = case.situation.predict(case.problem)
+    objective = said.data["training"].objective
+    modes = said.data["analysis"].times.modes
     last = said.learned.step if said.learned.step is not None and math.isfinite(said.learned.step) else LONGEST
-    seen, weights, lost = followed(chain, modes, said.lr, int(min(LONGEST, max(2 * last, 3000))))
+    seen, weights, lost = followed(objective, modes, said.lr, int(min(LONGEST, max(2 * last, 3000))))
     settled = seen[-1][-1] <= 1e-3 * seen[0][-1]
     away = seen[:, -1] / max(seen[0][-1], 1e-300)
     moments = [(mode.half_learned, crossed(seen[:, i] / mode.value, 0.5)) for i, mode in enumerate(said.modes)]
     moments.append((said.learned, crossed(-np.log(np.maximum(away, 1e-300)), math.log(100))))
     known = [told for told, _ in moments if told.error is not None and math.isfinite(told.step)]
     times = [error for told, step in moments if (error := weighed(told, step, len(seen) - 1)) is not None]
-    step = abs(said.largest_stable_lr * chain.sharpness(weights) / 2 - 1) if settled else math.nan
-    return Outcome(case, step, times, len(moments) - len(known), said.settles and lost, said.settles)
+    step = abs(said.largest_stable_lr * objective.sharpness(weights) / 2 - 1) if settled else math.nan
+    return Outcome(case, step, times, len(moments) - len(known), said.converges and lost, said.converges)
 
 
 def weighed(told: Any, step: float, made: int) -> float | None:
@@ -100,18 +100,18 @@ def weighed(told: Any, step: float, made: int) -> float | None:
     return abs(told.step - step) / (step * told.error)
 
 
-def followed(chain: Chain, modes: Any, lr: float, steps: int) -> tuple[np.ndarray, np.ndarray, bool]:
+def followed(objective: Objective, modes: Any, lr: float, steps: int) -> tuple[np.ndarray, np.ndarray, bool]:
     """Exact descent: u_i^T A v_i and |A - A_end| at every step, the weights in the end, and whether it diverged."""
-    weights, seen, goal = chain.start, [], modes.matrix
+    weights, seen, goal = objective.start, [], modes.matrix
     for _ in range(steps + 1):
-        matrix = chain.matrix(weights)
+        matrix = objective.matrix(weights)
         away = float(np.linalg.norm(matrix - goal))
         seen.append([*np.einsum("oi,oj,ji->i", modes.left, matrix, modes.right), away])
         if not away < 1e8 * max(seen[0][-1], 1e-300):
             return np.array(seen), weights, True
         if away <= 1e-6 * seen[0][-1]:
             break
-        weights = weights - lr * chain.gradient(weights)
+        weights = weights - lr * objective.gradient(weights)
     return np.array(seen), weights, False
 
 
@@ -143,7 +143,7 @@ def table(outcomes: list[Outcome]) -> str:
         times = [time for one in some for time in one.times]
         worst = f"{100 * max(steps, default=0):.2g} %, {sum(x <= 0.02 for x in steps)} of {len(steps)}"
         held = f"{100 * np.mean(np.array(times) <= HELD):.1f} %" if times else "–"
-        said = f"{sum(one.settles for one in some)}, {sum(one.refuted for one in some)}"
+        said = f"{sum(one.converges for one in some)}, {sum(one.refuted for one in some)}"
         stated = f"{len(times)}, {sum(one.unknown for one in some)}"
         lines.append(f"| {name} | {len(some)} | {worst} | {stated} | {held} | {max(times, default=0):.2g} | {said} |")
     return "\n".join(lines)

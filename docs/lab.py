@@ -10,9 +10,9 @@ from playwright.sync_api import sync_playwright
 IMAGES = Path(__file__).parent / "images"
 SERVER = [sys.executable, "-c", "from linnet.cli import main; main()", "lab", "--no-browser"]
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-DONE = "document.documentElement.dataset.whole === document.documentElement.dataset.asked"
+DONE = "document.documentElement.dataset.complete === document.documentElement.dataset.requested"
 PICTURES = {  # an address, the page's height, and how it is lit
-    "network": ("network?depth=3&start=balanced&scale=0.05&lr=0.03&steps=1000", 1000, "light"),
+    "network": ("network?depth=3&init=balanced&scale=0.05&lr=0.03&steps=1000", 1000, "light"),
     "edge": ("edge?kappa=2.9", 1010, "light"),
     "rich": ("rich?time=57", 1010, "light"),
     "dark": ("phase", 880, "dark"),

@@ -34,7 +34,7 @@ BLOCK = re.compile(
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)
 PICTURE = re.compile(r"!\[[^\]]*\]\((?:\.\./)*images/([\w.-]+)\)")
 COMMANDS = {"demo.png": "linnet demo --d 500", "mixed-fig2.png": "linnet reproduce mixed/fig2 --size paper"}
-COMMANDS |= {f"lab-{room}.png": "python docs/lab.py" for room in ("network", "edge", "rich", "dark")}
+COMMANDS |= {f"lab-{page}.png": "python docs/lab.py" for page in ("network", "edge", "rich", "dark")}
 TERMINAL = {"COLUMNS": "96", "NO_COLOR": "1"}  # what the commands write to
 
 

@@ -45,7 +45,7 @@ def pytest_configure(config):
 
 
 def _compile_quickly():
-    """Compiling is most of the work of small tests: unoptimised it takes half the time and computes the same."""
+    """Compiling is most of the work of small tests: unoptimized it takes half the time and computes the same."""
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for commands that tests start
     if jax.__version_info__[:2] != (0, 10):

@@ -41,7 +41,7 @@ def publish(folder, monkeypatch):
     for part, word in (("train", "train"), ("test", "t10k")):
         little(folder, part=word)
         for name in (f"{word}-images-idx3-ubyte", f"{word}-labels-idx1-ubyte"):
-            path = files.seen(folder, name)
+            path = files.find(folder, name)
             content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
             contents[part][name] = hashlib.md5(content).hexdigest()
             packed[f"{name}.gz"] = gzip.compress(content, 3)

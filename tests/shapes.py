@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import operator
 import types
 import typing
 
@@ -21,6 +22,7 @@ import jaxtyping
 import numpy as np
 
 _TIMES = 8  # of a list beartype looks at one entry, drawn at random: a few looks see all kinds
+_EITHER = ("linnet.theory.", "linnet.problems", "linnet.states.", "linnet.linalg", "linnet.init", "linnet._random")
 _CONTAINERS = (tuple, list, dict, typing.Union, types.UnionType)
 
 
@@ -34,6 +36,11 @@ def carries_shapes(hint):
 
 def eased(hint, *, given):
     """The hint with numbers for arrays of no axis, and for arguments with NumPy's arrays beside JAX's."""
+    origin = typing.get_origin(hint)
+    if origin in _CONTAINERS:
+        parts = [eased(part, given=given) if carries_shapes(part) else part for part in typing.get_args(hint)]
+        union = origin in (typing.Union, types.UnionType)
+        return functools.reduce(operator.or_, parts) if union else origin[tuple(parts)]
     if not inspect.isclass(hint):
         return hint
     whole = hint.dtype[jax.Array | np.ndarray, hint.dim_str] if given and hint.array_type is jax.Array else hint
@@ -44,8 +51,10 @@ def eased(hint, *, given):
 
 def checked(function):
     """The function with its shapes checked, and nothing else."""
+    # what computes in NumPy where numbers are known returns NumPy's arrays or JAX's
+    either = function.__module__.startswith(_EITHER)
     hints = {
-        name: eased(hint, given=name != "return")
+        name: eased(hint, given=either or name != "return")
         for name, hint in function.__annotations__.items()
         if carries_shapes(hint)
     }

@@ -8,22 +8,22 @@ import pytest
 import linnet as ln
 
 KEY = jax.random.key(0)
-FIRST, SECOND = ln.factorisation(np.diag([2.0, 1.0])), ln.factorisation(np.diag([-2.0, 1.0]))
+FIRST, SECOND = ln.factorization(np.diag([2.0, 1.0])), ln.factorization(np.diag([-2.0, 1.0]))
 START = ln.Weights([0.3 * np.eye(2), 0.4 * np.eye(2)])
 
 
 @pytest.mark.parametrize(
-    ("motion", "horizon"),
-    [(ln.GradientDescent(0.05), {"steps": [60, 40]}), (ln.Momentum(0.02, 0.9), {"steps": 50}),
-     (ln.GradientFlow(1e-9), {"time": [3.0, 2.0]})],
+    ("optimizer", "horizon"),
+    [(ln.optim.SGD(0.05), {"steps": [60, 40]}), (ln.optim.SGD(0.02, 0.9), {"steps": 50}),
+     (ln.optim.GradientFlow(1e-9), {"time": [3.0, 2.0]})],
     ids=["descent", "momentum", "flow"],
 )  # fmt: skip
-def test_a_chain_is_its_runs_joined(motion, horizon):
-    run = ln.simulate([FIRST, SECOND], START, motion, **horizon, observe=["loss", "losses", "forgetting"])
+def test_a_chain_is_its_runs_joined(optimizer, horizon):
+    run = ln.simulate([FIRST, SECOND], START, optimizer, **horizon, observe=["loss", "losses", "forgetting"])
     ((word, given),) = horizon.items()
     each = given if isinstance(given, list) else [given, given]
-    one = ln.simulate(FIRST, START, motion, **{word: each[0]})
-    two = ln.simulate(SECOND, one.final, motion, **{word: each[1]})
+    one = ln.simulate(FIRST, START, optimizer, **{word: each[0]})
+    two = ln.simulate(SECOND, one.final, optimizer, **{word: each[1]})
     n = one.times.shape[0]
     np.testing.assert_array_equal(run["loss"], np.concatenate([one["loss"], two["loss"]]))
     np.testing.assert_array_equal(run["task"], np.repeat([0, 1], [n, two.times.shape[0]]))
@@ -41,21 +41,21 @@ def test_a_chain_is_its_runs_joined(motion, horizon):
 def test_a_balanced_network_cannot_be_reversed():
     """`balance/C10`: the flow on -Y ends at 0; with an imbalance it goes through."""
     goal = np.diag([2.0, 1.0])
-    tasks = [ln.factorisation(goal), ln.factorisation(-goal)]
+    tasks = [ln.factorization(goal), ln.factorization(-goal)]
     ends = {}
     for lam in (0.0, 1.0):
-        start = ln.lambda_balanced(KEY, tasks[0], lam, 2, scale=0.1, aligned=True)
-        run = ln.simulate(tasks, start, ln.GradientFlow(), time=[30.0, 10.0], observe=["matrix"])
+        start = ln.init.lambda_balanced(KEY, tasks[0], lam, 2, scale=0.1, aligned=True)
+        run = ln.simulate(tasks, start, ln.optim.GradientFlow(), time=[30.0, 10.0], observe=["matrix"])
         ends[lam] = np.asarray(run["matrix"][-1])
     np.testing.assert_allclose(ends[0.0], 0, atol=1e-3)
     np.testing.assert_allclose(ends[1.0], -goal, atol=1e-3)
 
 
 def test_chains_of_batches_of_runs_and_of_noise():
-    motion = ln.LabelNoiseDescent(0.05, 0.1)
+    optimizer = ln.optim.LabelNoiseSGD(0.05, 0.1)
 
     def end(key):
-        return ln.simulate([FIRST, SECOND], START, motion, steps=20, key=key, observe=["losses"])
+        return ln.simulate([FIRST, SECOND], START, optimizer, steps=20, key=key, observe=["losses"])
 
     keys = jax.random.split(KEY, 3)
     many = jax.vmap(end)(keys)
@@ -66,12 +66,10 @@ def test_chains_of_batches_of_runs_and_of_noise():
 
 
 def test_a_task_that_is_lost_ends_the_chain():
-    run = ln.simulate([FIRST, SECOND], START, ln.GradientDescent(5.0), steps=30, observe=["loss", "forgetting"])
+    run = ln.simulate([FIRST, SECOND], START, ln.optim.SGD(5.0), steps=30, observe=["loss", "forgetting"])
     assert run.status == "diverged"
     assert set(np.asarray(run["task"])) == {0}
-    told = jax.vmap(lambda lr: ln.simulate([FIRST, SECOND], START, ln.GradientDescent(lr), steps=30))(
-        jnp.array([5.0, 0.05])
-    )
+    told = jax.vmap(lambda lr: ln.simulate([FIRST, SECOND], START, ln.optim.SGD(lr), steps=30))(jnp.array([5.0, 0.05]))
     assert list(told.status) == ["diverged", "horizon"]
     assert int(told.ended[0]) == int(run.ended)
 
@@ -84,8 +82,8 @@ def test_another_chain_of_the_same_shapes_compiles_nothing():
         return problem.cost(state.matrix)
 
     for x in (1.0, 2.0):
-        tasks = [ln.factorisation(x * np.eye(2)), ln.factorisation(-x * np.eye(2))]
-        ln.simulate(tasks, START, ln.GradientDescent(0.1), steps=5, observe={"look": look, "losses": "losses"})
+        tasks = [ln.factorization(x * np.eye(2)), ln.factorization(-x * np.eye(2))]
+        ln.simulate(tasks, START, ln.optim.SGD(0.1), steps=5, observe={"look": look, "losses": "losses"})
         before = len(traced) if x == 1.0 else before
     assert traced
     assert len(traced) == before
@@ -93,24 +91,24 @@ def test_another_chain_of_the_same_shapes_compiles_nothing():
 
 def test_progress_counts_all_tasks():
     seen = []
-    ln.simulate([FIRST, SECOND], START, ln.GradientDescent(0.1), steps=[3, 5], progress=lambda *x: seen.append(x))
+    ln.simulate([FIRST, SECOND], START, ln.optim.SGD(0.1), steps=[3, 5], progress=lambda *x: seen.append(x))
     assert seen[-1] == (10, 10)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
 def test_chains_that_cannot_be_are_refused():
-    descent = ln.GradientDescent(0.1)
+    descent = ln.optim.SGD(0.1)
     for problems in ([], [FIRST, 3]):
         with pytest.raises(ln.InputError, match="a chain needs problems"):
             ln.simulate(problems, START, descent, steps=5)
     with pytest.raises(ln.InputError, match="steps has 3 numbers: it must be one, or one for each of 2 problems"):
         ln.simulate([FIRST, SECOND], START, descent, steps=[1, 2, 3])
-    with pytest.raises(ln.InputError, match="of a chain only keep='states'"):
-        ln.simulate([FIRST, SECOND], START, descent, steps=3, keep="lowest loss")
-    with pytest.raises(ln.InputError, match="a chain says by this name"):
+    with pytest.raises(ln.InputError, match="of a chain only checkpoint='states'"):
+        ln.simulate([FIRST, SECOND], START, descent, steps=3, checkpoint="lowest loss")
+    with pytest.raises(ln.InputError, match="a chain records the number of the problem by this name"):
         ln.simulate([FIRST, SECOND], START, descent, steps=3, observe={"task": "loss"})
-    with pytest.raises(ln.InputError, match=r"motion = 0\.1 is not allowed"):
+    with pytest.raises(ln.InputError, match=r"optimizer = 0\.1 is not allowed"):
         ln.simulate([FIRST, SECOND], START, 0.1, steps=3)
-    other = ln.factorisation(np.ones((2, 3)))
+    other = ln.factorization(np.ones((2, 3)))
     with pytest.raises(ln.InputError, match="it must have the problem's shape"):
         ln.simulate([FIRST, other], START, descent, steps=3)

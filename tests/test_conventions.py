@@ -65,7 +65,7 @@ def test_whitened_samples_keep_their_order():
 @pytest.mark.parametrize("shape", [shape for shape in SAMPLES if shape[3] == 1])
 def test_feature_learning_speaks_of_samples_in_their_order(shape):
     x, y = samples(*shape)
-    task = feature.task(ln.mean_field_regression(x, y[:, 0], width=11))
+    task = feature.task(ln.problems.mean_field_regression(x, y[:, 0], width=11))
     np.testing.assert_allclose(task.gram, x @ x.T, atol=1e-13 * np.sum(x**2))
     np.testing.assert_array_equal(task.labels, y[:, 0])
     # the end: f = X X^+ y, and the kernel of the weights that have it
@@ -84,8 +84,8 @@ def test_feature_learning_speaks_of_samples_in_their_order(shape):
 
 
 def test_batches_and_drawn_samples_keep_their_order(key):
-    drawn = ln.gaussian_samples(key, 6, [(1.0, 9), (0.5, 40)], teacher=[1.0, 0.5])
-    problem = ln.mean_field_regression(drawn.inputs, drawn.labels, width=3)
+    drawn = ln.problems.gaussian_samples(key, 6, [(1.0, 9), (0.5, 40)], teacher=[1.0, 0.5])
+    problem = ln.problems.mean_field_regression(drawn.inputs, drawn.labels, width=3)
     np.testing.assert_allclose(problem.sampled().inputs, drawn.inputs, atol=1e-13)
     x = np.random.default_rng(2).normal(size=(3, 5, 4))
     state = ln.Weights((np.ones((2, 4)), np.ones((1, 2))))
@@ -137,12 +137,12 @@ def test_the_imbalance_is_the_layer_below_less_the_layer_above():
     state = ln.Weights(layers)
     for below, above, found in zip(layers, layers[1:], state.imbalance(), strict=False):
         np.testing.assert_allclose(found, below @ below.T - above.T @ above, atol=1e-13)
-    problem = ln.factorisation(np.zeros((2, 3)))
+    problem = ln.factorization(np.zeros((2, 3)))
     np.testing.assert_allclose(
         observe.imbalance(state, problem), [np.linalg.norm(d) for d in state.imbalance()], rtol=1e-12
     )
     values = np.array([[3.0, 2.0], [1.0, 1.5]])
-    vector = ln.factorisation(np.ones(2))
+    vector = ln.factorization(np.ones(2))
     np.testing.assert_allclose(observe.layer_gaps(ln.Modes(values), vector), values[:1] ** 2 - values[1:] ** 2)
 
     heavy = ln.Weights((3 * rng.normal(size=(4, 3)), 0.1 * rng.normal(size=(2, 4))))
@@ -158,17 +158,17 @@ def test_the_imbalance_is_the_layer_below_less_the_layer_above():
     # the spectrum of Q J, a descent step, and the starts that are balanced up to a multiple of the identity
     np.testing.assert_allclose(feature.boost_spectrum(*heavy.layers).max(), top, rtol=1e-10)
     one = ln.Weights((rng.normal(size=(4, 3)), rng.normal(size=(1, 4))))
-    goal = ln.factorisation(np.ones((1, 3)))
+    goal = ln.factorization(np.ones((1, 3)))
     moved = one.descend(goal, 0.1).imbalance()[0] - one.imbalance()[0]
     force = -goal.gradient(one.matrix)
     np.testing.assert_allclose(feature.imbalance_step(*one.layers, force, 0.1), moved, atol=1e-12)
     for sign in (1, -1):
-        (d,) = ln.two_c_balanced(rng.normal(size=(2, 3)), 0.4, sign=sign).imbalance()
+        (d,) = ln.init.two_c_balanced(rng.normal(size=(2, 3)), 0.4, sign=sign).imbalance()
         np.testing.assert_allclose(d, sign * 0.8 * np.eye(len(d)), atol=1e-13)
-    (d,) = ln.i_gamma(problem, 0.7).imbalance()
+    (d,) = ln.init.i_gamma(problem, 0.7).imbalance()
     np.testing.assert_allclose(d, 1.4 * np.eye(3), atol=1e-13)
     # `NoisyFlow` keeps it in its geometric scheme
-    noise = ln.NoisyFlow(0.01, 0.0, scheme="geometric")
+    noise = ln.optim.NoisyFlow(0.01, 0.0, scheme="geometric")
     end = ln.simulate(goal, one, noise, steps=20, key=jax.random.key(0)).final
     np.testing.assert_allclose(end.imbalance()[0], one.imbalance()[0], atol=1e-12)
 
@@ -178,7 +178,7 @@ def test_the_imbalance_is_the_layer_below_less_the_layer_above():
 ROWS = 3  # modes, neurons, rows and columns: as many as there are times in two of the shapes below
 A0, GOAL = (np.random.default_rng(seed).normal(size=(ROWS, ROWS)) for seed in (4, 5))
 MODES = np.array([0.5, 1.0, 2.5])
-LAYERS = ln.two_c_balanced(A0, 0.3)
+LAYERS = ln.init.two_c_balanced(A0, 0.3)
 START = convergence.coordinates(0.4, A0[0], A0[1], GOAL)[0]
 SIZES = feature.Amplitudes(jnp.asarray(0.3), jnp.asarray(0.2))
 RATES = convergence.Envelope(jnp.asarray(2.0), jnp.asarray(0.5), jnp.asarray(1.0), True)
@@ -196,7 +196,7 @@ TIMED = {
     "spectral.commutator_mean": lambda t: spectral.commutator_mean(t, A0, MODES, MODES),
     "spectral.commutator_moments": lambda t: spectral.commutator_moments(t, MODES, MODES),
     "balance.flow": lambda t: balance.flow(t, LAYERS, GOAL),
-    "balance.neuron": lambda t: balance.neuron(t, ln.Weights((A0[:1], A0[:, :1])), GOAL, rates=(2.0, 0.5)),
+    "balance.neuron": lambda t: balance.neuron(t, ln.Weights((A0[:1], A0[:, :1])), GOAL, lr_multipliers=(2.0, 0.5)),
     "balance.mode": lambda t: balance.mode(t, 0.1 * MODES, MODES, 0.3, 2.0),
     "balance.lazy": lambda t: balance.lazy(t, LAYERS, GOAL),
     "convergence.modes": lambda t: convergence.modes(t, START, 3),
@@ -220,7 +220,7 @@ STEPPED = {
     "feature.mean_field": lambda steps: feature.mean_field(MODES, MODES[::-1], TASK, 0.1, steps),
     "feature.pair_map": lambda steps: feature.pair_map(MODES, MODES[::-1], TASK, 0.1, steps),
 }
-TASK = feature.task(ln.mean_field_regression(A0, MODES, width=5))
+TASK = feature.task(ln.problems.mean_field_regression(A0, MODES, width=5))
 
 
 @pytest.mark.parametrize("name", TIMED)
@@ -273,12 +273,12 @@ def test_costs_are_those_of_the_page(call, formula, key):
         "Y": rng.normal(size=(5, 1 if "mean_field" in call else 3)),
         "y": rng.normal(size=5),
         "n": 5,
-        "seen": rng.integers(0, 2, size=(3, 4)),
+        "observed": rng.integers(0, 2, size=(3, 4)),
         "signs": rng.choice([-1.0, 1.0], size=(3, 4)),
         "classes": np.array([0, 2, 1, 2, 2]),
         "key": key,
     }
-    problem = eval(call, {**vars(ln), **{name: getattr(ln, name) for name in ln.__all__}, **names})
+    problem = eval(call, {**vars(ln.problems), **names})
     matrix = rng.normal(size=problem.shape)
     known = {name: getattr(np, name) for name in ("sum", "log", "exp", "sqrt")}
     right = eval(formula, {**known, **names, "A": matrix, "b": matrix, "problem": problem})
@@ -287,9 +287,7 @@ def test_costs_are_those_of_the_page(call, formula, key):
 
 def test_every_public_problem_is_on_the_page():
     named = {call.split("(")[0] for call, _ in COSTS}
-    makers = {
-        name for name in ln.__all__ if inspect.isfunction(getattr(ln, name)) and makes_problems(getattr(ln, name))
-    }
+    makers = {name for name, thing in vars(ln.problems).items() if not name.startswith("_") and makes_problems(thing)}
     assert named == makers
 
 
@@ -302,15 +300,15 @@ def makes_problems(thing):
 
 
 def test_shapes_are_outputs_then_inputs_and_widths_go_with_the_data(key):
-    problem = ln.factorisation(np.random.default_rng(7).normal(size=(2, 5)))  # two outputs, five inputs
+    problem = ln.factorization(np.random.default_rng(7).normal(size=(2, 5)))  # two outputs, five inputs
     assert problem.shape == (2, 5)
     assert ln.low_rank_recovery(key, (2, 5), 1).shape == ln.custom(jnp.sum, (2, 5)).shape == (2, 5)
     assert ln.regression(np.ones((7, 5)), np.ones((7, 2))).shape == (2, 5)
     for state, hidden in (
-        (ln.gaussian(key, problem, (3, 4), 1.0), (3, 4)),
-        (ln.balanced(problem.target, (3, 4)), (3, 4)),
-        (ln.critical(problem, (3, 4), (1,)), (3, 4)),
-        (ln.i_gamma(problem, 0.1), (5,)),
+        (ln.init.gaussian(key, problem, (3, 4), 1.0), (3, 4)),
+        (ln.init.balanced(problem.target, (3, 4)), (3, 4)),
+        (ln.init.critical(problem, (3, 4), (1,)), (3, 4)),
+        (ln.init.i_gamma(problem, 0.1), (5,)),
     ):
         widths = (5, *hidden, 2)
         assert state.widths == widths
@@ -318,7 +316,7 @@ def test_shapes_are_outputs_then_inputs_and_widths_go_with_the_data(key):
         assert state.matrix.shape == (2, 5)
     # widths of the landscape: as many parameters as the network has, and the Hessian of that network
     values = np.linalg.svd(problem.target, compute_uv=False)
-    network = ln.critical(problem, (3, 4), (1, 2))
+    network = ln.init.critical(problem, (3, 4), (1, 2))
     spectrum = landscape.spectrum(values, network.widths, (1, 2)).all()
     np.testing.assert_allclose(observe.hessian_spectrum(network, problem), spectrum, atol=1e-10)
     assert len(convergence.near_rates(values, problem.shape, 3, rank=2)) == 2 * (5 + 2 - 2)
@@ -333,13 +331,13 @@ def test_shapes_are_outputs_then_inputs_and_widths_go_with_the_data(key):
 def spectra():
     """Every public function that returns a spectrum."""
     rng = np.random.default_rng(8)
-    problem = ln.factorisation(rng.normal(size=(3, 4)))
+    problem = ln.factorization(rng.normal(size=(3, 4)))
     state = ln.Weights((rng.normal(size=(5, 4)), rng.normal(size=(3, 5))))
     deep = ln.Weights([rng.normal(size=(4, 4)) for _ in range(3)])
     modes = ln.Modes(rng.normal(size=(3, 4)))
-    vector = ln.factorisation(rng.normal(size=4))
+    vector = ln.factorization(rng.normal(size=4))
     z = np.array([3.0, 2.0, 0.5])
-    task = feature.task(ln.mean_field_regression(rng.normal(size=(6, 4)), rng.normal(size=6), width=5))
+    task = feature.task(ln.problems.mean_field_regression(rng.normal(size=(6, 4)), rng.normal(size=6), width=5))
     regression = ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 3)))
     return {
         "linalg.singular_values": linalg.singular_values(state.matrix),
@@ -351,9 +349,9 @@ def spectra():
         "observe.hessian_spectrum": observe.hessian_spectrum(state, problem),
         "observe.top_hessian": observe.top_hessian(4)(state, problem),
         "observe.aligned_spectrum": observe.aligned_spectrum(modes, vector),
-        "Factorisation.fit": problem.fit().values,
+        "Factorization.fit": problem.fit().values,
         "Regression.fit": regression.fit().values,
-        "Factorisation.aligned": problem.aligned().target,
+        "Factorization.aligned": problem.aligned().target,
         "spectral.layer_values, first": spectral.layer_values(z, 0.1, 5).first,
         "spectral.layer_values, second": spectral.layer_values(z, 0.1, 5).second,
         "spectral.lyapunov": spectral.lyapunov(4),
@@ -368,7 +366,7 @@ def spectra():
         "stability.minimum_spectrum": np.array([x.value for x in stability.minimum_spectrum(z, 3, 5, 0.1)]),
         "stability.cross_multipliers": np.abs(stability.cross_multipliers(0.8, 3, 2.2)),
         "stability.cross_multipliers_two_layers": np.abs(stability.cross_multipliers_two_layers(1.1, 0.9)),
-        "dynamics.floquet": np.abs(ln.dynamics.floquet(rng.normal(size=(2, 4, 4)))),
+        "dynamics.floquet": np.abs(ln.maps.floquet(rng.normal(size=(2, 4, 4)))),
     }
 
 
@@ -386,24 +384,31 @@ def core():
     """Problems, starts, states, observables and a flow, once each."""
     rng, key = np.random.default_rng(9), jax.random.key(0)
     matrix = rng.normal(size=(3, 4))
-    problem, data = ln.factorisation(matrix), ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 3)))
+    problem, data = ln.factorization(matrix), ln.regression(rng.normal(size=(6, 4)), rng.normal(size=(6, 3)))
     state = ln.Weights((rng.normal(size=(5, 4)), rng.normal(size=(3, 5))))
-    masked = ln.masked(matrix, rng.integers(0, 2, size=(3, 4)))
+    masked = ln.problems.masked(matrix, rng.integers(0, 2, size=(3, 4)))
     classes = ln.classification(rng.normal(size=(6, 4)), [0, 1, 2, 2, 1, 0])
-    for cost in (problem, data, classes, masked, ln.logistic(np.sign(matrix)), ln.pseudo_huber(matrix)):
+    for cost in (
+        problem,
+        data,
+        classes,
+        masked,
+        ln.problems.logistic(np.sign(matrix)),
+        ln.problems.pseudo_huber(matrix),
+    ):
         cost.cost(state.matrix)
         state.descend(cost, 0.1)
     for start in (
-        ln.gaussian(key, problem, 100, 0.1),
-        ln.gaussian(key, problem, (5, 5), 0.1),
-        ln.balanced(matrix, (4, 4)),
-        ln.two_c_balanced(matrix, 0.3),
-        ln.mixed_manifold(matrix, 0.3),
-        ln.lambda_balanced(key, problem, 0.3, 2),
-        ln.i_gamma(problem, 0.3),
-        ln.critical(problem, (3,), (1,)),
-        ln.EndToEnd(matrix, ln.Mixed(0.3)),
-        ln.EndToEnd(matrix, ln.Balanced(3)),
+        ln.init.gaussian(key, problem, 100, 0.1),
+        ln.init.gaussian(key, problem, (5, 5), 0.1),
+        ln.init.balanced(matrix, (4, 4)),
+        ln.init.two_c_balanced(matrix, 0.3),
+        ln.init.mixed_manifold(matrix, 0.3),
+        ln.init.lambda_balanced(key, problem, 0.3, 2),
+        ln.init.i_gamma(problem, 0.3),
+        ln.init.critical(problem, (3,), (1,)),
+        ln.EndToEnd(matrix, ln.states.Mixed(0.3)),
+        ln.EndToEnd(matrix, ln.states.Balanced(3)),
         ln.RankOne.balanced(0.1, np.ones(3), np.ones(4), 3),
     ):
         start.velocity(problem)
@@ -428,20 +433,28 @@ def core():
     data.fresh(key, 3)
     observe.sample_kernel(state, data)
     data.fit(), data.project(), data.whiten(), data.target
-    ln.simulate(problem, state, ln.GradientFlow(), time=0.1, record=ln.linear(2))
-    motions = (
-        ln.GradientDescent(0.01),
-        ln.Momentum(lambda k: 0.01 / (1.0 + k.astype(np.float64)), nesterov=True, decay=0.1, rates=(1, 0.5)),
-        ln.Adam(0.01),
-        ln.AdamW(0.01),
-        ln.Sign(0.01),
-        ln.Muon(0.01),
-        ln.Muon(0.01, iterations=3, adjust="original"),
-        ln.LabelNoiseDescent(0.01, 0.1),
-        ln.NoisyFlow(0.01, power=0.5, decay=0.1),
+    ln.simulate(problem, state, ln.optim.GradientFlow(), time=0.1, record=ln.record.linear(2))
+    optimizers = (
+        ln.optim.SGD(0.01),
+        ln.optim.SGD(
+            lambda k: 0.01 / (1.0 + k.astype(np.float64)),
+            momentum=0.9,
+            nesterov=True,
+            weight_decay=0.1,
+            lr_multipliers=(1, 0.5),
+        ),
+        ln.optim.Adam(0.01),
+        ln.optim.AdamW(0.01),
+        ln.optim.SignSGD(0.01),
+        ln.optim.Muon(0.01, weight_decay=0.0, ns_steps=None, adjust_lr_fn="none"),
+        ln.optim.Muon(0.01, ns_steps=3, adjust_lr_fn="original", weight_decay=0.0),
+        ln.optim.LabelNoiseSGD(0.01, 0.1),
+        ln.optim.NoisyFlow(0.01, power=0.5, weight_decay=0.1),
     )
-    for motion in motions:
-        ln.simulate(data, ln.gaussian(jax.random.key(0), data, (5,), 0.1), motion, steps=40, key=jax.random.key(1))
+    for optimizer in optimizers:
+        ln.simulate(
+            data, ln.init.gaussian(jax.random.key(0), data, (5,), 0.1), optimizer, steps=40, key=jax.random.key(1)
+        )
 
 
 @pytest.mark.parametrize("name", ["core", "spectra", *TIMED, *STEPPED])
@@ -460,7 +473,7 @@ def test_annotations_are_executed():
     with pytest.raises(TypeCheckError, match="product"):
         linalg.product(jnp.ones((2, 3)), jnp.ones((4, 5)))
     with pytest.raises(TypeCheckError, match="force"):
-        state.change(jnp.ones(3))
+        state.vjp(jnp.ones(3))
 
 
 def test_annotations_are_executed_whenever_shapes_change():
@@ -482,31 +495,31 @@ def test_annotations_are_executed_whenever_shapes_change():
             first(many=3, values=wrong)
 
 
-# Optimisers ----------------------------------------------------------------------------------------------------------
+# Optimizers ----------------------------------------------------------------------------------------------------------
 
 
-def test_momentum_averages_only_if_asked_and_times_are_those_of_the_flow():
+def test_momentum_is_dampened_only_if_asked_and_times_are_those_of_the_flow():
     """At small steps all of them are the flow at the times that they say."""
-    problem, state = ln.factorisation(np.diag([2.0, 1.0])), ln.Weights([0.5 * np.eye(2), 0.4 * np.eye(2)])
-    for motion in (
-        ln.GradientDescent(1e-3),
-        ln.Momentum(1e-4, 0.9),
-        ln.Momentum(1e-4, 0.9, nesterov=True),
-        ln.Momentum(1e-3, 0.9, average=True),
+    problem, state = ln.factorization(np.diag([2.0, 1.0])), ln.Weights([0.5 * np.eye(2), 0.4 * np.eye(2)])
+    for optimizer in (
+        ln.optim.SGD(1e-3),
+        ln.optim.SGD(1e-4, 0.9),
+        ln.optim.SGD(1e-4, 0.9, nesterov=True),
+        ln.optim.SGD(1e-3, 0.9, 0.9),
     ):
-        run = ln.simulate(problem, state, motion, steps=1000)
-        flow = ln.simulate(problem, state, ln.GradientFlow(), time=float(run.times[-1]))
+        run = ln.simulate(problem, state, optimizer, steps=1000)
+        flow = ln.simulate(problem, state, ln.optim.GradientFlow(), time=float(run.times[-1]))
         np.testing.assert_allclose(run.times[-1], 1.0)
         np.testing.assert_allclose(run.final.matrix, flow.final.matrix, atol=0.02)
         assert np.abs(state.matrix - flow.final.matrix).max() > 0.5
 
 
 def test_both_kinds_of_decay_are_one_without_momentum_and_two_with_it():
-    problem, state = ln.factorisation(np.diag([2.0, 1.0])), ln.Weights([0.5 * np.eye(2), 0.4 * np.eye(2)])
+    problem, state = ln.factorization(np.diag([2.0, 1.0])), ln.Weights([0.5 * np.eye(2), 0.4 * np.eye(2)])
 
     def end(beta, decoupled):
-        motion = ln.Momentum(0.01, beta, decay=0.3, decoupled=decoupled)
-        return ln.simulate(problem, state, motion, steps=5000).final.matrix
+        optimizer = ln.optim.SGD(0.01, beta, weight_decay=0.3, decoupled=decoupled)
+        return ln.simulate(problem, state, optimizer, steps=5000).final.matrix
 
     np.testing.assert_allclose(end(0.0, True), end(0.0, False), rtol=1e-12)
     np.testing.assert_allclose(np.diagonal(end(0.9, False)), [1.7, 0.7], rtol=1e-9)  # s - mu

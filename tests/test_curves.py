@@ -49,47 +49,47 @@ def test_the_clocks_of_a_curve():
 
 def test_the_share_of_rises():
     loss = [4.0, 3.0, 3.5, 3.5, 2.0, 2.5, np.nan, 1.0, 2.0]
-    np.testing.assert_allclose(ln.rises(loss, last=3), [np.nan, 0, 1 / 2, 1 / 3, 1 / 3, 1 / 3, 1 / 2, 1, 1])
+    np.testing.assert_allclose(ln.curves.rises(loss, last=3), [np.nan, 0, 1 / 2, 1 / 3, 1 / 3, 1 / 3, 1 / 2, 1, 1])
     rng = np.random.default_rng(0)
     curves = rng.normal(size=(2, 60))
     for k in (1, 7, 100):
-        shares = ln.rises(curves, last=k)
+        shares = ln.curves.rises(curves, last=k)
         for t in range(1, 60):
             up = np.diff(curves, axis=-1)[:, max(t - k, 0) : t] > 0
             np.testing.assert_allclose(shares[:, t], up.mean(axis=-1))
-    assert ln.rises([1.0, math.inf])[1] == 1
+    assert ln.curves.rises([1.0, math.inf])[1] == 1
 
 
 def test_a_catapult_has_two_signs():
     t = np.arange(100.0)
     sharpness = 10 + 5 * np.exp(-(((t - 50) / 6) ** 2))
     loss = np.exp(-t / 50) * (1 + 0.2 * (np.abs(t - 52) <= 1))
-    seen = ln.catapults(loss, sharpness)
+    seen = ln.curves.catapults(loss, sharpness)
     assert list(np.flatnonzero(seen.falls)) == [50]
     assert list(np.flatnonzero(seen.jumps)) == [51, 52, 53]
     assert list(seen.events) == [50]
     # the second sign alone
-    smooth = ln.catapults(np.exp(-t / 50), sharpness)
+    smooth = ln.curves.catapults(np.exp(-t / 50), sharpness)
     assert smooth.falls[50]
     assert not smooth.jumps.any()
     assert smooth.events.size == 0
     # neither a fall from the start nor a peak that stays, and looks may be rare
-    assert not ln.catapults(loss, 10 + 5 * np.exp(-t / 10)).falls.any()
-    assert not ln.catapults(loss, 10 + np.tanh(t / 10)).falls.any()
+    assert not ln.curves.catapults(loss, 10 + 5 * np.exp(-t / 10)).falls.any()
+    assert not ln.curves.catapults(loss, 10 + np.tanh(t / 10)).falls.any()
     rare = np.where(t % 25 == 0, sharpness, np.nan)
-    assert list(ln.catapults(loss, rare).events) == [50]
-    assert not ln.catapults(loss, sharpness, fall=0.4).falls.any()
-    assert not ln.catapults(loss, sharpness, rise=0.3).jumps.any()
+    assert list(ln.curves.catapults(loss, rare).events) == [50]
+    assert not ln.curves.catapults(loss, sharpness, fall=0.4).falls.any()
+    assert not ln.curves.catapults(loss, sharpness, rise=0.3).jumps.any()
 
 
 def test_curves_are_checked():
     with pytest.raises(ln.InputError, match="sharpness has 3 records: it must have 2, as loss has"):
-        ln.catapults([1.0, 2.0], [1.0, 2.0, 3.0])
+        ln.curves.catapults([1.0, 2.0], [1.0, 2.0, 3.0])
     with pytest.raises(ln.InputError, match="loss = 'abc' is not allowed: it must be recorded numbers"):
-        ln.rises("abc")
+        ln.curves.rises("abc")
     with pytest.raises(ln.InputError, match=r"loss has shape \(\): it must be a curve"):
-        ln.rises(1.0)
+        ln.curves.rises(1.0)
     with pytest.raises(ln.InputError, match="last = 0"):
-        ln.rises([1.0, 2.0], last=0)
+        ln.curves.rises([1.0, 2.0], last=0)
     with pytest.raises(ln.InputError, match="fall = 1"):
-        ln.catapults([1.0, 2.0], [1.0, 2.0], fall=1.0)
+        ln.curves.catapults([1.0, 2.0], [1.0, 2.0], fall=1.0)

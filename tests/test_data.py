@@ -1,4 +1,4 @@
-"""Sets of images: their formats, where they are looked for, what was published, and the way here."""
+"""Sets of images: their formats, where they are searched, what was published, and fetching."""
 
 import gzip
 import os
@@ -55,11 +55,11 @@ def test_pixels_and_classes_for_a_network():
     pixels = np.array([[0, 7, 255], [51, 7, 0], [102, 7, 51]], dtype=np.uint8)
     images = ln.data.Images(pixels, np.array([9, 0, 9], dtype=np.uint8), (1, 3))
     np.testing.assert_allclose(images.scaled(), [[0, 7 / 255, 1], [0.2, 7 / 255, 0], [0.4, 7 / 255, 0.2]], rtol=1e-15)
-    x = images.standardised()
+    x = images.standardized()
     np.testing.assert_allclose(x[:, 0], np.sqrt(1.5) * np.array([-1, 0, 1]), atol=1e-15)
     np.testing.assert_array_equal(x[:, 1], 0)  # the same in all images
     np.testing.assert_allclose([x[:, 2].mean(), x[:, 2].var()], [0, 1], atol=1e-15)
-    test = ln.data.Images(np.array([[153, 8, 0]], dtype=np.uint8), np.array([1]), (1, 3)).standardised(over=images)
+    test = ln.data.Images(np.array([[153, 8, 0]], dtype=np.uint8), np.array([1]), (1, 3)).standardized(over=images)
     np.testing.assert_allclose(test[0, :2], [2 * np.sqrt(1.5), 0], rtol=1e-14)
     hot = images.one_hot()
     assert hot.shape == (3, 10)
@@ -89,7 +89,7 @@ def test_pairs_of_classes(folder):
         (lambda images: images.subset(2, seed=-1), "seed = -1 is not allowed"),
         (lambda images: ln.data.Images(images.pixels, images.classes, (5, 4)), "of 20 pixels (5 x 4)"),
         (
-            lambda images: images.standardised(ln.data.Images(images.pixels, images.classes, (25,))),
+            lambda images: images.standardized(ln.data.Images(images.pixels, images.classes, (25,))),
             "over has images of shape (25,): they must be of shape (5, 5)",
         ),
         (lambda images: images.pair((0, 3), 4, None), "class 3 is not known: the images have 0, 1, 7"),
@@ -231,7 +231,7 @@ def made(tmp_path, monkeypatch):
 
 def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, monkeypatch):
     base = tmp_path / "cache" / "data"
-    words = f"looked for in {str(base)!r}: linnet data fetch mnist gets it, or LINNET_DATA=FOLDER names a folder that"
+    words = f"searched in {str(base)!r}: linnet data fetch mnist gets it, or LINNET_DATA=FOLDER names a folder that"
     assert words in ln.data.missing("mnist")
     assert words in sentence(lambda: ln.data.load("mnist"))
     assert "mnist, cifar10 are not on this machine" in ln.data.missing("mnist", "cifar10")
@@ -245,7 +245,7 @@ def test_the_folder_of_the_environment_comes_before_the_cache(made, tmp_path, mo
     assert "t10k-images-idx3-ubyte' is missing: linnet data fetch mnist gets it" in told.trouble
     monkeypatch.setenv("LINNET_DATA", str(tmp_path / "own"))
     assert ln.data.status("mnist").folder == str(tmp_path / "cache" / "data" / "mnist")
-    assert f"looked for in {str(tmp_path / 'own')!r} and {str(base)!r}: " in ln.data.missing("mnist", part="test")
+    assert f"searched in {str(tmp_path / 'own')!r} and {str(base)!r}: " in ln.data.missing("mnist", part="test")
     assert ln.data.missing("mnist", "cifar10").startswith("cifar10 is not")
     little(tmp_path / "own" / "mnist")
     little(tmp_path / "own" / "mnist", part="t10k")
@@ -275,7 +275,7 @@ def test_by_its_name_a_set_is_the_published_one(made, tmp_path, monkeypatch):
 
 def test_no_home(monkeypatch):
     monkeypatch.setattr(ln.data.sets, "cache_folder", lambda: None)
-    assert "looked for in no folder" in ln.data.missing("mnist")
+    assert "searched in no folder" in ln.data.missing("mnist")
     assert "name a folder with LINNET_DATA=FOLDER" in sentence(lambda: ln.data.fetch("mnist"))
 
 
@@ -386,7 +386,7 @@ def test_published_sets(name, monkeypatch):
             np.testing.assert_array_equal(counts, count // 10)
     few = images.subset(500, seed=1)
     assert 0 <= few.scaled().min() < few.scaled().max() <= 1
-    variances = few.standardised().var(axis=0)
+    variances = few.standardized().var(axis=0)
     assert np.all(np.isclose(variances, 1, atol=1e-10) | (variances == 0))
 
 
@@ -396,7 +396,7 @@ def test_published_sets(name, monkeypatch):
 def test_pairs_of_sentences(tmp_path, monkeypatch):
     folder = tmp_path / "stsb"
     folder.mkdir()
-    lines = ['a\tb\tc\t1\t5.000\tA "plane.\tAn air plane.', "a\tb\tc\t2\t0.25\tOne\tTwo \tlicence\tx"]
+    lines = ['a\tb\tc\t1\t5.000\tA "plane.\tAn air plane.', "a\tb\tc\t2\t0.25\tOne\tTwo \tlicense\tx"]
     (folder / "sts-train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     found = ln.data.pairs(folder=folder)
     assert (found.first, found.second) == (('A "plane.', "One"), ("An air plane.", "Two"))

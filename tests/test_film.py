@@ -16,12 +16,12 @@ from linnet import _check
 from linnet.plot.animation import film
 from linnet.plot.style import CROWDED, canvas
 
-PROBLEM = ln.factorisation([[3.0, 0.0], [0.0, 1.0]])
-START = ln.i_gamma(PROBLEM, gamma=0.01)
+PROBLEM = ln.factorization([[3.0, 0.0], [0.0, 1.0]])
+START = ln.init.i_gamma(PROBLEM, gamma=0.01)
 
 
 def trained(steps=30, lr=0.1, **how):
-    return ln.simulate(PROBLEM, START, ln.GradientDescent(lr), steps=steps, observe=["loss", "modes"], **how)
+    return ln.simulate(PROBLEM, START, ln.optim.SGD(lr), steps=steps, observe=["loss", "modes"], **how)
 
 
 RUN = trained()
@@ -73,7 +73,7 @@ def test_a_frame_shows_what_was_recorded_until_then(tmp_path):
 
 
 def test_the_last_frame_is_the_picture_and_the_axes_stand(tmp_path):
-    """Pixel by pixel, up to the colours that a GIF has, but for the clock above and the points at the ends."""
+    """Pixel by pixel, up to the colors that a GIF has, but for the clock above and the points at the ends."""
     RUN.animate(tmp_path / "x.gif", "loss", frames=4)
     frames, _ = pictures(tmp_path / "x.gif")
     figure = RUN.plot("loss")
@@ -101,7 +101,7 @@ def test_batches_have_a_clock_each_and_runs_that_have_ended_one_frame_for_it(tmp
     many = jax.vmap(lambda lr: trained(5, lr))(jnp.array([0.1, 0.05]))
     many.animate(tmp_path / "x.gif", "loss", time=True, dpi=40)
     assert len(pictures(tmp_path / "x.gif")[0]) == len(np.unique(many.times)) > 6
-    ended = trained(200, stop=ln.loss_below(1e-3))
+    ended = trained(200, stop=ln.optim.loss_below(1e-3))
     ended.animate(tmp_path / "x.gif", "loss", frames=1000, seconds=600, dpi=40)
     assert len(pictures(tmp_path / "x.gif")[0]) == int(ended.ended) + 1 < 200
 
@@ -158,7 +158,7 @@ def test_what_is_no_film_is_refused(given, words, tmp_path, monkeypatch):
 def test_nothing_to_animate(tmp_path, monkeypatch):
     for run, words in (
         (RUN.first(1), "there is nothing to animate: the run has one record, and a film needs two or more."),
-        (ln.simulate(PROBLEM, START, ln.GradientDescent(0.1), steps=3, observe=[]), "there is nothing to draw"),
+        (ln.simulate(PROBLEM, START, ln.optim.SGD(0.1), steps=3, observe=[]), "there is nothing to draw"),
     ):
         with pytest.raises(ln.InputError, match=words):
             run.animate(tmp_path / "x.gif")

@@ -12,21 +12,21 @@ import linnet as ln
 from linnet import _check, sweep
 
 KEY = jax.random.key(0)
-PROBLEM, STATE = ln.factorisation(np.eye(3)), ln.Weights([0.1 * np.eye(3)] * 2)
+PROBLEM, STATE = ln.factorization(np.eye(3)), ln.Weights([0.1 * np.eye(3)] * 2)
 LONG = np.zeros((1, 10**6))
-WIDE = ln.factorisation(LONG)
+WIDE = ln.factorization(LONG)
 GRID = """
 [axes]
 a = { start = 0.0, stop = 1.0, count = 1000000 }
 b = { start = 0.0, stop = 1.0, count = 1000000 }
 [problem]
-kind = "factorisation"
+kind = "factorization"
 target = [[1.0]]
-[start]
+[init]
 kind = "i_gamma"
 gamma = 0.1
-[motion]
-kind = "GradientDescent"
+[optimizer]
+kind = "SGD"
 lr = 0.1
 [run]
 steps = 5
@@ -36,7 +36,7 @@ loss = "loss at end"
 
 
 def run(**more):
-    return ln.simulate(PROBLEM, STATE, more.pop("motion", ln.GradientDescent(0.1)), **more)
+    return ln.simulate(PROBLEM, STATE, more.pop("optimizer", ln.optim.SGD(0.1)), **more)
 
 
 @pytest.mark.parametrize(
@@ -45,24 +45,24 @@ def run(**more):
         (lambda: ln.low_rank_recovery(KEY, 200_000, 5), "d = 200000"),
         (lambda: ln.low_rank_recovery(KEY, (10**12, 3), 2), r"d = \(1000000000000, 3\)"),
         (lambda: ln.classification(LONG, [0], classes=10**12), "classes = 1000000000000"),
-        (lambda: ln.gaussian_samples(KEY, 10**6, 10**7), "samples = 1000000"),
-        (lambda: ln.gaussian(KEY, PROBLEM, [10**7, 10**7], 1.0), r"width = \[10000000, 10000000\]"),
-        (lambda: ln.gaussian(KEY, WIDE, 10**9, 1.0), "width = 1000000000"),
-        (lambda: ln.readout(KEY, WIDE, [10**9], sigma0=1.0, v0=1.0), r"width = \[1000000000\]"),
-        (lambda: ln.readout(KEY, WIDE, 10**9, sigma0=1.0, v0=1.0), "width = 1000000000"),
-        (lambda: ln.i_gamma(WIDE, 0.1), "width = 1000000"),
-        (lambda: ln.i_gamma(PROBLEM, 0.1, width=10**12, key=KEY), "width = 1000000000000"),
-        (lambda: ln.propagator(WIDE), "d_in"),
-        (lambda: ln.balanced(np.eye(3), [10**6, 10**6]), "width"),
-        (lambda: ln.critical(PROBLEM, [10**6, 10**6], [1]), "width"),
-        (lambda: ln.one_zero(PROBLEM, 0.1, 10**12), "depth = 1000000000000"),
-        (lambda: ln.mixed_manifold(LONG, 1.0), r"matrix = an array of shape \(1, 1000000\)"),
-        (lambda: ln.two_c_balanced(LONG, 1.0), "matrix"),
-        (lambda: run(steps=10**12, record=ln.every(1)), "interval = 1.0"),
-        (lambda: run(steps=10**12, record=ln.logarithmic(10**12)), "count = 1000000000000"),
-        (lambda: run(motion=ln.GradientFlow(), time=1.0, record=ln.linear(10**12)), "count"),
-        (lambda: ln.dynamics.orbits(lambda x, m: m * x, 0.3, [2.0, 3.0], skip=1, keep=10**12), "keep"),
-        (lambda: ln.predict.phase(d=10**9, gamma_w=1.0, gamma_sigma2=-1.0, rank=10**9), "rank"),
+        (lambda: ln.problems.gaussian_samples(KEY, 10**6, 10**7), "samples = 1000000"),
+        (lambda: ln.init.gaussian(KEY, PROBLEM, [10**7, 10**7], 1.0), r"width = \[10000000, 10000000\]"),
+        (lambda: ln.init.gaussian(KEY, WIDE, 10**9, 1.0), "width = 1000000000"),
+        (lambda: ln.init.readout(KEY, WIDE, [10**9], sigma0=1.0, v0=1.0), r"width = \[1000000000\]"),
+        (lambda: ln.init.readout(KEY, WIDE, 10**9, sigma0=1.0, v0=1.0), "width = 1000000000"),
+        (lambda: ln.init.i_gamma(WIDE, 0.1), "width = 1000000"),
+        (lambda: ln.init.i_gamma(PROBLEM, 0.1, width=10**12, key=KEY), "width = 1000000000000"),
+        (lambda: ln.init.propagator(WIDE), "d_in"),
+        (lambda: ln.init.balanced(np.eye(3), [10**6, 10**6]), "width"),
+        (lambda: ln.init.critical(PROBLEM, [10**6, 10**6], [1]), "width"),
+        (lambda: ln.init.one_zero(PROBLEM, 0.1, 10**12), "depth = 1000000000000"),
+        (lambda: ln.init.mixed_manifold(LONG, 1.0), r"matrix = an array of shape \(1, 1000000\)"),
+        (lambda: ln.init.two_c_balanced(LONG, 1.0), "matrix"),
+        (lambda: run(steps=10**12, record=ln.record.every(1)), "interval = 1.0"),
+        (lambda: run(steps=10**12, record=ln.record.logarithmic(10**12)), "count = 1000000000000"),
+        (lambda: run(optimizer=ln.optim.GradientFlow(), time=1.0, record=ln.record.linear(10**12)), "count"),
+        (lambda: ln.maps.orbits(lambda x, m: m * x, 0.3, [2.0, 3.0], skip=1, keep=10**12), "keep"),
+        (lambda: ln.prediction.phase(d=10**9, gamma_w=1.0, gamma_sigma2=-1.0, rank=10**9), "rank"),
         (lambda: sweep.run(sweep.parse(GRID), Path("none.zarr")), "axes"),
     ],
 )
@@ -76,11 +76,11 @@ def test_what_does_not_fit_is_refused_with_its_size(ask, words, monkeypatch):
 
 def test_records_and_states_count(monkeypatch):
     monkeypatch.setattr(_check, "memory", lambda: 10**5)
-    assert run(steps=1000, record=ln.every(1))["loss"].shape == (1001,)
+    assert run(steps=1000, record=ln.record.every(1))["loss"].shape == (1001,)
     with pytest.raises(ln.InputError, match="1,001 records of 152 bytes with their states"):
-        run(steps=1000, record=ln.every(1), keep="states")
+        run(steps=1000, record=ln.record.every(1), checkpoint="states")
     with pytest.raises(ln.InputError, match="1,001 records of 80 bytes would"):
-        run(steps=1000, record=ln.every(1), observe=["loss", "matrix"])
+        run(steps=1000, record=ln.record.every(1), observe=["loss", "matrix"])
 
 
 def test_the_memory_of_this_machine():

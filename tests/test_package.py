@@ -18,35 +18,34 @@ CORE = (
     "data",
     "problems",
     "states",
-    "initial",
-    "motion",
+    "init",
+    "optim",
     "outcome",
     "record",
     "curves",
     "simulation",
     "trajectory",
     "observe",
-    "dynamics",
+    "maps",
     "theory",
 )
+_INSIDE_OTHERS = {"claims", "cli", "experiments", "lab", "plot", "prediction", "probe", "report", "reproduction"}
 ALLOWED = {"numpy", "scipy", "jax", "equinox", "diffrax", "optimistix", "jaxtyping", "linnet"}
-PICTURE = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+MAP = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def floors():
-    """The rooms of each floor of the house, the top one first, as the documentation draws them."""
-    (drawn,) = re.findall(r"┌.*?└", PICTURE, flags=re.DOTALL)
-    return [
-        re.findall(r"\w+", "".join(re.findall(r"^│([^│]*)│", part, flags=re.MULTILINE))) for part in drawn.split("├")
-    ]
+def layers():
+    """The packages of each layer, the top one first, as the block in the documentation lists them."""
+    (block,) = re.findall(r"```text\n(cli .*?)```", MAP, flags=re.DOTALL)
+    return [re.split(r"  +", line)[:-1] for line in block.splitlines()]
 
 
 def python(code):
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
-def files(room):
-    path = SOURCE / room
+def files(package):
+    path = SOURCE / package
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
@@ -60,12 +59,12 @@ def imports(tree, *, nested):
             yield from (f"linnet.{a.name}" for a in node.names) if module == "linnet" else [module]
 
 
-def through_the_door(tree):
-    """What functions called `plot`, `animate` and `report` import from the room they open: the ways to floors above."""
-    rooms = {"plot": "plot", "animate": "plot", "report": "report"}
-    doors = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in rooms]
-    inside = [(rooms[node.name], name) for node in doors for name in imports(node, nested=True)]
-    return Counter(name for room, name in inside if name.split(".")[:2] == ["linnet", room])
+def lazy_imports(tree):
+    """What methods called `plot`, `animate`, and `report` import from the packages above that they are named for."""
+    packages = {"plot": "plot", "animate": "plot", "report": "report"}
+    methods = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in packages]
+    inside = [(packages[node.name], name) for node in methods for name in imports(node, nested=True)]
+    return Counter(name for package, name in inside if name.split(".")[:2] == ["linnet", package])
 
 
 def test_import_is_light():
@@ -74,16 +73,16 @@ def test_import_is_light():
         assert heavy not in loaded
     assert not {"pooch", "requests", "sklearn"} & {*python("import sys, linnet.data; print(*sys.modules)").split()}
     used = python(
-        "import sys, linnet as ln; ln.simulate, ln.gaussian, ln.observe; print(' '.join(sys.modules))"
+        "import sys, linnet as ln; ln.simulate, ln.init.gaussian, ln.observe; print(' '.join(sys.modules))"
     ).split()
     for heavy in ("matplotlib", "xarray", "zarr", "typer", "rich", "torch", "pandas", "matfree"):
         assert heavy not in used
 
 
 def test_what_a_prediction_does_not_need_loads_when_it_is_used():
-    code = "import sys, linnet.predict, linnet as ln; ln.GradientDescent; print(*sys.modules)"
+    code = "import sys, linnet.prediction, linnet as ln; ln.optim.SGD; print(*sys.modules)"
     loaded = python(code).split()
-    assert "linnet.predict.phase" in loaded
+    assert "linnet.prediction.theories.phase" in loaded
     for heavy in ("diffrax", "optimistix", "lineax", "matplotlib", "xarray", "pandas", "rich.table"):
         assert heavy not in loaded
     parts = ("integrate", "interpolate", "linalg", "optimize", "sparse", "special", "stats")
@@ -106,29 +105,42 @@ def test_sixty_four_bits_before_or_after_jax():
 
 
 def test_the_core_imports_only_what_a_bare_device_has():
-    for room in CORE:
-        for file in files(room):
+    for package in CORE:
+        for file in files(package):
             for name in imports(ast.parse(file.read_text()), nested=False):
                 top = name.split(".")[0]
                 assert top in ALLOWED or top in sys.stdlib_module_names, f"{file.name} imports {name}"
 
 
-def test_the_core_works_without_the_libraries_of_the_outer_rooms():
+def test_the_core_works_without_the_libraries_of_other_packages():
     readme = (SOURCE.parents[1] / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^pip install --no-deps \. && pip install (.*)$", readme, flags=re.MULTILINE)
     assert {*line.split(), "linnet"} == ALLOWED
-    rooms = ", ".join(f"linnet.{room}" for room in CORE)
+    packages = ", ".join(f"linnet.{package}" for package in CORE)
     code = f"""
 import sys
 blocked = "matplotlib rich typer pydantic xarray zarr jinja2 matfree pandas sklearn".split()
 sys.modules.update(dict.fromkeys(blocked))  # None: importing them is an ImportError
-import {rooms}
+import {packages}
 import linnet as ln
-problem = ln.factorisation([[2.0, 0.0], [0.0, 1.0]])
-run = ln.simulate(problem, ln.i_gamma(problem, gamma=0.1), ln.GradientFlow(), time=1.0, observe=["loss", "modes"])
+problem = ln.factorization([[2.0, 0.0], [0.0, 1.0]])
+state = ln.init.i_gamma(problem, gamma=0.1)
+run = ln.simulate(problem, state, ln.optim.GradientFlow(), time=1.0, observe=["loss", "modes"])
 print(run.status, run["loss"].shape[0] > 1)
 """
     assert python(code).split() == ["horizon", "True"]
+
+
+def test_one_figure_imports_no_claims_and_no_figures_of_other_papers():
+    code = "import sys; from linnet import reproduction; from linnet.experiments import find; find(['feature/fig1'])"
+    loaded = python(f"{code}; print(*sys.modules)").split()
+    parts = [name.split(".") for name in loaded if name.startswith(("linnet.experiments.", "linnet.claims."))]
+    assert sorted(parts) == [
+        ["linnet", "claims", "claim"],
+        ["linnet", "claims", "papers"],
+        ["linnet", "experiments", "experiment"],
+        ["linnet", "experiments", "feature"],
+    ]
 
 
 def test_pytorch_is_the_probes_alone():
@@ -136,8 +148,9 @@ def test_pytorch_is_the_probes_alone():
         if file.parent != SOURCE / "probe":
             names = imports(ast.parse(file.read_text()), nested=True)
             assert not [name for name in names if name.split(".")[0] == "torch"], f"{file} imports torch"
-    rooms = [*(room for floor in floors()[:8] for room in floor), "cli.app", "cli.probe", "probe.record"]
-    code = "import sys, " + ", ".join(f"linnet.{room}" for room in rooms) + "; print(*sys.modules)"
+    above = [package for layer in layers()[:8] for package in layer]
+    names = ", ".join(f"linnet.{name}" for name in (*above, "cli.app", "cli.probe", "probe.record"))
+    code = f"import sys, {names}; print(*sys.modules)"
     assert "torch" not in python(code).split()
 
 
@@ -159,25 +172,48 @@ def test_the_version_is_one():
     assert f"\nversion: {ln.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
 
 
-def test_the_house_has_all_rooms():
+def test_the_map_lists_every_package():
     there = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert sorted(room for floor in floors() for room in floor) == sorted(
-        there - {"__init__", "__main__", "__pycache__"}
-    )
+    listed = sorted(package for layer in layers() for package in layer)
+    assert listed == sorted(there - {"__init__", "__main__", "__pycache__"})
 
 
-def test_rooms_stand_on_the_floors_below():
-    house = floors()
-    assert len(house) == 14
-    for level, rooms in enumerate(house):
-        below = {room for floor in house[level + 1 :] for room in floor}
-        for room in rooms:
-            for file in files(room):
+def test_packages_import_only_from_the_layers_below():
+    order = layers()
+    assert len(order) > 10
+    for level, packages in enumerate(order):
+        below = {package for layer in order[level + 1 :] for package in layer}
+        for package in packages:
+            for file in files(package):
                 tree = ast.parse(file.read_text())
-                for name in Counter(imports(tree, nested=True)) - through_the_door(tree):
+                for name in Counter(imports(tree, nested=True)) - lazy_imports(tree):
                     parts = name.split(".")
                     if parts[0] == "linnet" and len(parts) > 1:
-                        assert parts[1] in below | {room}, f"{file} of floor {level} imports {name}"
+                        assert parts[1] in below | {package}, f"{file} of layer {level} imports {name}"
+
+
+def test_packages_import_public_names_of_others():
+    """From `linnet.package`, not from one of its modules, except in the packages that do not yet."""
+    for package in sorted({package for layer in layers() for package in layer} - _INSIDE_OTHERS):
+        for file in files(package):
+            tree = ast.parse(file.read_text())
+            for name in Counter(imports(tree, nested=True)) - lazy_imports(tree):
+                first, *parts = name.split(".")
+                inside = first == "linnet" and len(parts) > 1 and (SOURCE / parts[0]).is_dir()
+                assert not inside or parts[0] == package, f"{file} imports {name}, a module of another package"
+
+
+def test_no_submodule_is_hidden_by_a_name_of_its_package():
+    code = """
+import importlib, pkgutil, types, linnet
+for info in pkgutil.walk_packages(linnet.__path__, "linnet."):
+    parent, _, name = info.name.rpartition(".")
+    if "torch" in info.name or info.name.startswith(("linnet.probe.", "linnet.lab.", "linnet.__main__")): continue
+    package = importlib.import_module(parent)
+    importlib.import_module(info.name)
+    if not isinstance(getattr(package, name), types.ModuleType): print(info.name)
+"""
+    assert python(code).split() == []
 
 
 def test_every_public_name_exists_and_is_documented():
@@ -203,11 +239,18 @@ def test_the_reference_lists_every_public_name():
             "__version__",
             "claims",
             "data",
-            "dynamics",
+            "init",
+            "maps",
+            "networks",
+            "optim",
+            "problems",
+            "record",
+            "states",
+            "curves",
             "experiments",
             "lab",
             "observe",
-            "predict",
+            "prediction",
             "probe",
             "reproduction",
             "sweep",
@@ -226,22 +269,22 @@ def test_the_reference_lists_every_public_name():
         assert f"::: linnet.lab.{name}\n" in text
     for name in ln.probe.__all__:
         assert f"::: linnet.probe.{name}\n" in text
-    for name in ln.dynamics.__all__:
-        if callable(getattr(ln.dynamics, name)) and name != "Map":
-            assert f"::: linnet.dynamics.{name}\n" in text
+    for name in ln.maps.__all__:
+        if callable(getattr(ln.maps, name)) and name != "Map":
+            assert f"::: linnet.maps.{name}\n" in text
 
 
 def test_the_reference_lists_every_prediction():
     text = (SOURCE.parents[1] / "docs" / "reference.md").read_text()
-    for name in ln.predict.__all__:
+    for name in ln.prediction.__all__:
         assert f".{name}\n" in text, f"{name} is missing in docs/reference.md"
 
 
 def test_functions_and_files_stay_short():
     for file in sorted(SOURCE.rglob("*.py")):
-        room = file.relative_to(SOURCE).parts[0]
+        package = file.relative_to(SOURCE).parts[0]
         text = file.read_text()
-        assert room != "predict" or text.count("\n") <= 350, f"{file} has {text.count(chr(10))} lines"
-        for node in ast.walk(ast.parse(text)) if room not in ("claims", "experiments") else ():
+        assert package != "prediction" or text.count("\n") <= 350, f"{file} has {text.count(chr(10))} lines"
+        for node in ast.walk(ast.parse(text)) if package not in ("claims", "experiments") else ():
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 80, f"{node.name} in {file} is too long"

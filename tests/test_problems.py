@@ -1,4 +1,4 @@
-"""Costs, their gradients and normalisations, optima, projection and whitening."""
+"""Costs, their gradients and normalizations, optima, projection and whitening."""
 
 import itertools
 
@@ -26,17 +26,17 @@ def cross_entropy(a):
 
 
 COSTS = {
-    "half": (ln.factorisation(M), lambda a: 0.5 * np.sum((a - M) ** 2)),
-    "whole": (ln.factorisation(M, half=False), lambda a: np.sum((a - M) ** 2)),
+    "half": (ln.factorization(M), lambda a: 0.5 * np.sum((a - M) ** 2)),
+    "whole": (ln.factorization(M, half=False), lambda a: np.sum((a - M) ** 2)),
     "sum": (ln.regression(X, Y), lambda a: 0.5 * np.sum((X @ a.T - Y) ** 2)),
     "average": (ln.regression(X, Y, average=True), lambda a: np.sum((X @ a.T - Y) ** 2) / 14),
     "few samples": (ln.regression(X[:2], Y[:2]), lambda a: 0.5 * np.sum((X[:2] @ a.T - Y[:2]) ** 2)),
-    "mean field": (ln.mean_field_regression(X, Y, width=50), lambda a: np.sum((X @ a.T / 50 - Y) ** 2) / 14),
+    "mean field": (ln.problems.mean_field_regression(X, Y, width=50), lambda a: np.sum((X @ a.T / 50 - Y) ** 2) / 14),
     "classes": (ln.classification(X, CLASSES), lambda a: np.sum(cross_entropy(a))),
     "classes, average": (ln.classification(X, CLASSES, average=True), lambda a: np.mean(cross_entropy(a))),
-    "masked": (ln.masked(M, MASK, scale=0.3), lambda a: 0.15 * np.sum(MASK * (a - M) ** 2)),
-    "logistic": (ln.logistic(np.sign(M), scale=2.0), lambda a: 2 * np.sum(np.log1p(np.exp(-np.sign(M) * a)))),
-    "huber": (ln.pseudo_huber(M, delta=0.4), lambda a: np.sum(0.16 * (np.sqrt(1 + ((a - M) / 0.4) ** 2) - 1))),
+    "masked": (ln.problems.masked(M, MASK, scale=0.3), lambda a: 0.15 * np.sum(MASK * (a - M) ** 2)),
+    "logistic": (ln.problems.logistic(np.sign(M), scale=2.0), lambda a: 2 * np.sum(np.log1p(np.exp(-np.sign(M) * a)))),
+    "huber": (ln.problems.pseudo_huber(M, delta=0.4), lambda a: np.sum(0.16 * (np.sqrt(1 + ((a - M) / 0.4) ** 2) - 1))),
     "custom": (ln.custom(lambda a: jnp.sum(jnp.cosh(a)), (3, 4)), lambda a: np.sum(np.cosh(a))),
 }
 
@@ -56,7 +56,7 @@ def test_cost_gradient_and_curvature(name):
     assert jnp.allclose(problem.curvature(jnp.asarray(A), jnp.asarray(direction)), (ahead - back) / (2 * h), atol=1e-7)
 
 
-def test_recovery_has_the_papers_normalisation(key):
+def test_recovery_has_the_papers_normalization(key):
     problem = ln.low_rank_recovery(key, d=300, rank=5)
     truth, observed = problem.truth, problem.target
     assert jnp.linalg.matrix_rank(truth) == 5
@@ -106,7 +106,7 @@ def test_rank_constrained_optimum(n, deficient, rank):
         fitted = x @ np.linalg.pinv(x) @ y
         s = np.linalg.svd(fitted, compute_uv=False)
         assert np.isclose(best.cost, (np.sum((y - fitted) ** 2) + np.sum(s[rank:] ** 2)) / (2 * n))
-        # no descent direction among products of that rank: random neighbours are worse
+        # no descent direction among products of that rank: random neighbors are worse
         for _ in range(20):
             if rank == 0:
                 break
@@ -118,9 +118,9 @@ def test_rank_constrained_optimum(n, deficient, rank):
 def test_fit_mode_by_mode(n):
     """Cost at any set of modes, and criticality: G is orthogonal to the columns and to the rows of A_I."""
     x, y = RNG.normal(size=(n, 4)), RNG.normal(size=(n, 3))
-    for problem in (ln.regression(x, y, average=True, output_scale=0.1), ln.factorisation(M, half=False)):
+    for problem in (ln.regression(x, y, average=True, output_scale=0.1), ln.factorization(M, half=False)):
         fit = problem.fit()
-        assert fit.rank == (2 if n == 2 and isinstance(problem, ln.Regression) else 3)
+        assert fit.rank == (2 if n == 2 and isinstance(problem, ln.problems.Regression) else 3)
         for kept in ((), (1,), (2,), (1, 2)):
             a = fit.matrix(kept)
             left_out = [i for i in range(fit.gains.shape[0]) if i + 1 not in kept]
@@ -129,14 +129,14 @@ def test_fit_mode_by_mode(n):
             unit = np.linalg.norm(a) * np.linalg.norm(problem.gradient(0 * a))
             assert max(np.max(np.abs(a.T @ g)), np.max(np.abs(a @ g.T))) <= 1e-12 * unit
     with pytest.raises(ln.InputError, match="from 1 to 3"):
-        ln.factorisation(M).fit().matrix((4,))
+        ln.factorization(M).fit().matrix((4,))
     with pytest.raises(ln.InputError, match="needs a matrix problem"):
-        ln.factorisation(np.ones(3)).fit()
+        ln.factorization(np.ones(3)).fit()
 
 
-def test_factorisation_optimum_is_eckart_young():
+def test_factorization_optimum_is_eckart_young():
     s = np.linalg.svd(M, compute_uv=False)
-    best = ln.factorisation(M, half=False).optimum(2)
+    best = ln.factorization(M, half=False).optimum(2)
     assert np.isclose(best.cost, s[2] ** 2)
     assert np.isclose(np.sum((np.asarray(best.matrix) - M) ** 2), s[2] ** 2)
 
@@ -154,14 +154,14 @@ def test_whitening():
 
 
 def test_diagonal_problems_take_vectors():
-    problem = ln.diagonal_regression(X, Y[:, 0], average=True)
+    problem = ln.problems.diagonal_regression(X, Y[:, 0], average=True)
     b = jnp.asarray(RNG.normal(size=4))
     assert problem.shape == (4,)
     assert np.isclose(problem.cost(b), np.sum((X @ np.asarray(b) - Y[:, 0]) ** 2) / 14)
     assert jnp.allclose(problem.gradient(b), X.T @ (X @ b - Y[:, 0]) / 7)
-    run = ln.simulate(problem, ln.identity(problem, 0.5, 3), ln.GradientDescent(0.1), steps=4000)
+    run = ln.simulate(problem, ln.init.identity(problem, 0.5, 3), ln.optim.SGD(0.1), steps=4000)
     assert run["loss"][-1] < run["loss"][0]
-    aligned = ln.factorisation(M).aligned()
+    aligned = ln.factorization(M).aligned()
     assert jnp.allclose(aligned.target, jnp.linalg.svd(M, compute_uv=False))
 
 
@@ -171,7 +171,7 @@ def test_held_out_samples_are_the_test_error():
 
 
 def test_completion_has_a_test_error_and_modes():
-    problem = ln.masked(M, MASK, test=ln.factorisation(M))
+    problem = ln.problems.masked(M, MASK, test=ln.factorization(M))
     assert np.isclose(problem.test_error(jnp.asarray(A)), 0.5 * np.sum((A - M) ** 2))
     assert jnp.allclose(ln.observe.modes(ln.Weights([M]), problem), jnp.linalg.svd(M, compute_uv=False))
     held_out = ln.regression(X, Y, test=(X[:3], Y[:3]))  # a test set measures, it does not define the truth
@@ -190,7 +190,7 @@ def test_label_noise_is_the_change_of_the_force():
     """With noise e on the labels, -dC/dA changes by what `label_noise` says, sign included."""
     rng, key = np.random.default_rng(4), jax.random.key(7)
     matrix = jnp.asarray(rng.normal(size=(2, 3)))
-    plain = ln.factorisation(rng.normal(size=(2, 3)))
+    plain = ln.factorization(rng.normal(size=(2, 3)))
     fitted = ln.regression(rng.normal(size=(6, 3)), rng.normal(size=(6, 2)), average=True, output_scale=0.5)
     for problem, name in ((plain, "goal"), (fitted, "labels")):
         labels = getattr(problem, name)
@@ -218,7 +218,7 @@ SAMPLED = {
     "average": ln.regression(X, Y, average=True),
     "output scale": ln.regression(X, Y, output_scale=0.3),
     "few samples": ln.regression(X[:2], Y[:2], average=True),
-    "diagonal": ln.diagonal_regression(X, Y[:, 0]),
+    "diagonal": ln.problems.diagonal_regression(X, Y[:, 0]),
     "classes": ln.classification(X, CLASSES),
     "classes, average": ln.classification(X, CLASSES, average=True),
 }
@@ -234,14 +234,17 @@ def test_the_mean_over_batches_is_the_cost(name):
     for b in {1, 2, n}:
         chosen = np.array(list(itertools.combinations(range(n), b)))
         seen = jax.vmap(
-            lambda rows: (problem.seen(x[rows], y[rows]).cost(a), problem.seen(x[rows], y[rows]).gradient(a))
+            lambda rows: (
+                problem.on_samples(x[rows], y[rows]).cost(a),
+                problem.on_samples(x[rows], y[rows]).gradient(a),
+            )
         )
         cost, gradient = seen(chosen)
         np.testing.assert_allclose(np.mean(cost), problem.cost(a), rtol=1e-12)
         np.testing.assert_allclose(np.mean(gradient, axis=0), problem.gradient(a), rtol=1e-12, atol=1e-13)
     if "average" in name:  # PyTorch's mean over the batch
         plain = cross_entropy(A)[3:5] if "classes" in name else 0.5 * np.sum((x[3:5] @ A.T - y[3:5]) ** 2, axis=1)
-        np.testing.assert_allclose(problem.seen(x[3:5], y[3:5]).cost(a), np.mean(plain), rtol=1e-12)
+        np.testing.assert_allclose(problem.on_samples(x[3:5], y[3:5]).cost(a), np.mean(plain), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["average", "output scale", "few samples", "diagonal", "rank deficient"])
@@ -256,7 +259,7 @@ def test_fresh_samples_have_the_cost_on_average(name):
 
         @jax.vmap
         def cost(key, law=law, matrix=matrix):
-            return problem.seen(*law.draw(key, 3)).cost(matrix)
+            return problem.on_samples(*law.draw(key, 3)).cost(matrix)
 
         costs = cost(jax.random.split(jax.random.key(1), 20_000))
         error = jnp.std(costs) / np.sqrt(costs.size)
@@ -277,11 +280,15 @@ def test_fresh_samples_have_the_cost_on_average(name):
     assert jnp.max(jnp.abs(noise.T @ drawn.inputs / 40_000) / (size + 1e-15)) < 4.5
 
 
-def test_a_batch_is_made_without_a_factorisation():
-    """`seen` stands in a loop of steps: products alone."""
+def test_a_batch_is_made_without_a_factorization():
+    """`on_samples` stands in a loop of steps: products alone."""
     for problem in (ln.regression(X, Y), ln.classification(X, CLASSES)):
         x, y = problem.sampled()
-        text = jax.jit(lambda x, y, problem=problem: problem.seen(x, y).gradient(jnp.asarray(A))).lower(x, y).as_text()
+        text = (
+            jax.jit(lambda x, y, problem=problem: problem.on_samples(x, y).gradient(jnp.asarray(A)))
+            .lower(x, y)
+            .as_text()
+        )
         assert "custom_call" not in text
 
 
@@ -307,7 +314,7 @@ def test_well_fitted_classes_keep_their_digits():
     problem = ln.classification(rows, [0, 1])
     for size in (0.1, 5.0, 35.0, 400.0):
         a = size * jnp.asarray([[1.0, -1.0], [-1.0, 1.0]])
-        other = ln.logistic([[1.0, -1.0]])
+        other = ln.problems.logistic([[1.0, -1.0]])
         apart = 2 * size * jnp.asarray([[1.0, -1.0]])
         np.testing.assert_allclose(problem.cost(a), other.cost(apart), rtol=1e-13)
         np.testing.assert_allclose(problem.gradient(a)[0], other.gradient(apart)[0], rtol=1e-13)
@@ -320,9 +327,9 @@ def test_classes_in_the_span_of_their_samples(key):
     problem = ln.classification(x, [0, 1, 2, 1, 0], average=True)
     small, basis = problem.project()
     assert small.shape == (3, 5)
-    state = ln.gaussian(key, problem, 4, 0.3)
-    full = ln.simulate(problem, state, ln.GradientDescent(0.5), steps=50)
-    short = ln.simulate(small, state.project(basis), ln.GradientDescent(0.5), steps=50)
+    state = ln.init.gaussian(key, problem, 4, 0.3)
+    full = ln.simulate(problem, state, ln.optim.SGD(0.5), steps=50)
+    short = ln.simulate(small, state.project(basis), ln.optim.SGD(0.5), steps=50)
     np.testing.assert_allclose(short["loss"], full["loss"], rtol=1e-11)
     np.testing.assert_allclose(short.final.lift(basis, state).layers[0], full.final.layers[0], rtol=1e-10, atol=1e-12)
 
@@ -330,41 +337,41 @@ def test_classes_in_the_span_of_their_samples(key):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: ln.factorisation([[1.0, np.nan]]), "NaN"),
-        (lambda: ln.factorisation(np.ones((2, 2, 2))), "shape (2, 2, 2)"),
-        (lambda: ln.factorisation(np.ones((0, 2))), "empty"),
-        (lambda: ln.factorisation("matrix"), "target = 'matrix'"),
-        (lambda: ln.factorisation(np.ones((2, 2)) * 1j), "complex"),
+        (lambda: ln.factorization([[1.0, np.nan]]), "NaN"),
+        (lambda: ln.factorization(np.ones((2, 2, 2))), "shape (2, 2, 2)"),
+        (lambda: ln.factorization(np.ones((0, 2))), "empty"),
+        (lambda: ln.factorization("matrix"), "target = 'matrix'"),
+        (lambda: ln.factorization(np.ones((2, 2)) * 1j), "complex"),
         (lambda: ln.low_rank_recovery(jax.random.key(0), 4, 5), "rank = 5"),
         (lambda: ln.low_rank_recovery(jax.random.key(0), 4, 0), "rank = 0"),
         (lambda: ln.low_rank_recovery(jax.random.key(0), 2.5, 1), "d = 2.5"),
         (lambda: ln.regression(X, Y[:3]), "one row a sample"),
         (lambda: ln.regression(X, Y, output_scale=0.0), "output_scale = 0.0"),
         (lambda: ln.regression(np.zeros((3, 2)), np.ones(3)).project(), "all zero"),
-        (lambda: ln.mean_field_regression(X, Y, width=-1), "width = -1"),
-        (lambda: ln.masked(M, np.ones((3, 3))), "mask has shape (3, 3)"),
-        (lambda: ln.masked(M, 2 * np.ones((3, 4))), "mask"),
-        (lambda: ln.logistic(M), "labels"),
-        (lambda: ln.pseudo_huber(M, delta=-1.0), "delta = -1.0"),
+        (lambda: ln.problems.mean_field_regression(X, Y, width=-1), "width = -1"),
+        (lambda: ln.problems.masked(M, np.ones((3, 3))), "mask has shape (3, 3)"),
+        (lambda: ln.problems.masked(M, 2 * np.ones((3, 4))), "mask"),
+        (lambda: ln.problems.logistic(M), "labels"),
+        (lambda: ln.problems.pseudo_huber(M, delta=-1.0), "delta = -1.0"),
         (lambda: ln.custom(3, (2, 2)), "cost = 3"),
         (lambda: ln.custom(lambda a: jnp.sum(a > 0), (2, 2)), "one real number"),
-        (lambda: ln.low_rank_recovery(0, 4, 1), "key = 0"),
+        (lambda: ln.low_rank_recovery(-1, 4, 1), "key = -1"),
         (lambda: ln.low_rank_recovery(jax.random.key(0), (3, 4, 5), 1), "d = (3, 4, 5)"),
         (lambda: ln.regression(X, Y, average="no"), "average = 'no'"),
         (lambda: ln.regression(X, Y, test=X), "test ="),
-        (lambda: ln.diagonal_regression(X, Y[:, 0]).project(), "needs a matrix problem"),
-        (lambda: ln.diagonal_regression(X, Y[:, 0]).whiten(), "needs a matrix problem"),
-        (lambda: ln.factorisation(M, test=ln.factorisation(np.eye(2))), "test has shape (2, 2)"),
+        (lambda: ln.problems.diagonal_regression(X, Y[:, 0]).project(), "needs a matrix problem"),
+        (lambda: ln.problems.diagonal_regression(X, Y[:, 0]).whiten(), "needs a matrix problem"),
+        (lambda: ln.factorization(M, test=ln.factorization(np.eye(2))), "test has shape (2, 2)"),
         (lambda: ln.custom(lambda a: a, (2, 2)), "one real number"),
         (lambda: ln.custom(jnp.sum, (2, 2, 2)), "shape = (2, 2, 2)"),
         (lambda: ln.custom(lambda a: jnp.sum(a @ jnp.ones(7)), (2, 2)), "cannot be called"),
-        (lambda: ln.factorisation(M).optimum(4), "rank = 4"),
-        (lambda: ln.factorisation(M).test_error(A), "no test problem"),
-        (lambda: ln.logistic(np.sign(M)).target, "no target"),
-        (lambda: ln.logistic(np.sign(M)).label_noise(jax.random.key(0)), "no labels"),
-        (lambda: ln.factorisation(np.ones(3)).optimum(1), "needs a matrix problem"),
-        (lambda: ln.factorisation(M).sampled(), "no samples: use regression or classification"),
-        (lambda: ln.factorisation(M).seen(X, Y), "no samples: use regression or classification"),
+        (lambda: ln.factorization(M).optimum(4), "rank = 4"),
+        (lambda: ln.factorization(M).test_error(A), "no test problem"),
+        (lambda: ln.problems.logistic(np.sign(M)).target, "no target"),
+        (lambda: ln.problems.logistic(np.sign(M)).label_noise(jax.random.key(0)), "no labels"),
+        (lambda: ln.factorization(np.ones(3)).optimum(1), "needs a matrix problem"),
+        (lambda: ln.factorization(M).sampled(), "no samples: use regression or classification"),
+        (lambda: ln.factorization(M).on_samples(X, Y), "no samples: use regression or classification"),
         (lambda: ln.classification(X, CLASSES).fresh(jax.random.key(0), 3), "no law for fresh samples: use regression"),
         (lambda: ln.regression(X, Y).fresh(jax.random.key(0), 0), "size = 0"),
         (lambda: ln.regression(X, Y, samples=False).sampled(), "samples=True"),
@@ -386,3 +393,38 @@ def test_bad_input_is_one_sentence(call, words):
         call()
     assert words in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("shape", [(30, 4), (4, 30), (6, 6)])
+def test_a_regression_takes_one_svd_of_its_data(shape, monkeypatch):
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=shape) @ np.diag(np.logspace(0, -9, shape[1])), rng.normal(size=(shape[0], 3))
+    count, svd = [], np.linalg.svd
+
+    def counted(*given, **options):
+        count.append(given[0].shape)
+        return svd(*given, **options)
+
+    monkeypatch.setattr(np.linalg, "svd", counted)
+    problem = ln.regression(x, y)
+    small, basis = problem.project()
+    target, values = problem.target, small.singular_values
+    assert len(count) == 1
+    problem.optimum(1), small.optimum(1)
+    assert len(count) == 3  # one of the fitted labels for each
+    np.testing.assert_allclose(values, svd(x, compute_uv=False), rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(problem.singular_values, values, rtol=1e-13)
+    np.testing.assert_allclose(basis @ basis.T, np.eye(min(shape)), atol=1e-13)
+    np.testing.assert_allclose(
+        x @ target.T, y if shape[0] <= shape[1] else x @ np.linalg.pinv(x, rcond=1e-13) @ y, atol=1e-5
+    )
+
+
+def test_data_of_deficient_rank_are_reduced_to_their_rank():
+    rng = np.random.default_rng(9)
+    x, y = rng.normal(size=(9, 2)) @ rng.normal(size=(2, 7)), rng.normal(size=(9, 3))
+    problem = ln.regression(x, y)
+    assert problem.project().problem.shape == (3, 2)
+    assert problem.singular_values.shape == (2,)
+    np.testing.assert_allclose(problem.target, (np.linalg.pinv(x, rcond=1e-10) @ y).T, atol=1e-12)
+    np.testing.assert_array_equal(ln.regression(np.zeros((4, 3)), y[:4]).target, np.zeros((3, 3)))

@@ -19,11 +19,11 @@ import linnet as ln
 
 KEY = jax.random.key(3)
 PROBLEM = ln.low_rank_recovery(KEY, 4, 2)
-STATE = ln.gaussian(KEY, PROBLEM, 50, 1e-2)
+STATE = ln.init.gaussian(KEY, PROBLEM, 50, 1e-2)
 LOOKS = ["loss", "test_error", "kernel_drift"]
 
 
-class HeavyBall(ln.Stepping):
+class HeavyBall(ln.optim.DiscreteDynamics):
     lr: jax.Array = eqx.field(converter=jnp.asarray)
     beta: jax.Array = eqx.field(converter=jnp.asarray)
 
@@ -38,7 +38,7 @@ class HeavyBall(ln.Stepping):
         return jax.tree.map(lambda x, v: x + self.lr * v, state, m), m
 
 
-class Scaled(ln.State):
+class Scaled(ln.states.State):
     """A state of a user's own, with something that no file can hold."""
 
     inner: jax.Array
@@ -48,7 +48,7 @@ class Scaled(ln.State):
     def matrix(self):
         return self.shape(self.inner)
 
-    def change(self, force):
+    def vjp(self, force):
         return Scaled(jax.vjp(self.shape, self.inner)[1](force)[0], self.shape)
 
     @property
@@ -83,11 +83,11 @@ def heavy_ball(lr, beta, steps):
 
 def test_heavy_ball_is_a_small_class():
     expected, _ = heavy_ball(0.3, 0.9, 150)
-    for record in (ln.every(1), ln.every(40)):
-        run = ln.simulate(PROBLEM, STATE, HeavyBall(0.3, 0.9), steps=150, record=record, keep="lowest loss")
+    for record in (ln.record.every(1), ln.record.every(40)):
+        run = ln.simulate(PROBLEM, STATE, HeavyBall(0.3, 0.9), steps=150, record=record, checkpoint="lowest loss")
         np.testing.assert_allclose(run["loss"], expected[np.asarray(run.steps)], rtol=1e-12, atol=1e-12)
-        assert run.kept["lowest loss"].step == run.steps[int(np.argmin(run["loss"]))]
-    plain = ln.simulate(PROBLEM, STATE, ln.GradientDescent(0.3), steps=150, record=ln.every(40))
+        assert run.checkpoints["lowest loss"].step == run.steps[int(np.argmin(run["loss"]))]
+    plain = ln.simulate(PROBLEM, STATE, ln.optim.SGD(0.3), steps=150, record=ln.record.every(40))
     assert plain["loss"][1] < run["loss"][1] / 2  # momentum overshoots here
 
 
@@ -97,26 +97,26 @@ def test_memory_is_restored_when_a_leap_is_walked_again():
         _, largest = heavy_ball(1.94, 0.9, 60)
     step = int(np.argmax(~(largest <= 1e9 * max(1.0, largest[0]))))
     assert 16 < step < 60
-    run = ln.simulate(PROBLEM, STATE, HeavyBall(1.94, 0.9), steps=500, record=ln.every(100))
+    run = ln.simulate(PROBLEM, STATE, HeavyBall(1.94, 0.9), steps=500, record=ln.record.every(100))
     assert (run.status, int(run.ended), int(run.steps[-1])) == (ln.Status.DIVERGED, step, step - 1)
-    healthy = ln.simulate(PROBLEM, STATE, HeavyBall(1.94, 0.9), steps=step - 1, record=ln.linear(2))
+    healthy = ln.simulate(PROBLEM, STATE, HeavyBall(1.94, 0.9), steps=step - 1, record=ln.record.linear(2))
     for a, b in zip(jax.tree.leaves(run.memory), jax.tree.leaves(healthy.memory), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
-    many = jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, HeavyBall(lr, 0.9), steps=100, stop=ln.loss_below(1e-2)))(
-        jnp.array([0.3, 8.0])
-    )
+    many = jax.vmap(
+        lambda lr: ln.simulate(PROBLEM, STATE, HeavyBall(lr, 0.9), steps=100, stop=ln.optim.loss_below(1e-2))
+    )(jnp.array([0.3, 8.0]))
     assert many.status.tolist() == ["converged", "diverged"]
     assert many.memory.layers[0].shape == (2, *STATE.layers[0].shape)
 
 
 def batch():
-    return jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=3))(jnp.array([0.5, 0.6]))
+    return jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=3))(jnp.array([0.5, 0.6]))
 
 
 MOTIONS = {
-    "descent": (ln.GradientDescent(0.5), {}),
-    "noise": (ln.LabelNoiseDescent(0.1, 0.3), {"key": KEY}),
-    "shrinking": (ln.NoisyFlow(0.02, 0.3, power=0.5), {"key": KEY}),
+    "descent": (ln.optim.SGD(0.5), {}),
+    "noise": (ln.optim.LabelNoiseSGD(0.1, 0.3), {"key": KEY}),
+    "shrinking": (ln.optim.NoisyFlow(0.02, 0.3, power=0.5), {"key": KEY}),
     "memory": (HeavyBall(0.3, 0.9), {}),
 }
 
@@ -125,11 +125,11 @@ MOTIONS = {
 @settings(max_examples=6, deadline=None)
 @given(cut=st.integers(1, 99))
 def test_a_run_that_goes_on_has_not_been_cut(name, cut):
-    motion, more = MOTIONS[name]
-    more = more | {"observe": LOOKS, "keep": ["states", "lowest test_error"]}
-    whole = ln.simulate(PROBLEM, STATE, motion, steps=100, **more)
-    first = ln.simulate(PROBLEM, STATE, motion, steps=cut, **more)
-    joined = ln.simulate(PROBLEM, STATE, motion, steps=100 - cut, after=first, **more)
+    optimizer, more = MOTIONS[name]
+    more = more | {"observe": LOOKS, "checkpoint": ["states", "lowest test_error"]}
+    whole = ln.simulate(PROBLEM, STATE, optimizer, steps=100, **more)
+    first = ln.simulate(PROBLEM, STATE, optimizer, steps=cut, **more)
+    joined = ln.simulate(PROBLEM, STATE, optimizer, steps=100 - cut, resume_from=first, **more)
     if name == "shrinking":  # the powers in its times are rounded differently along arrays of other lengths
         np.testing.assert_allclose(joined.times, whole.times, rtol=1e-15)
         joined = dataclasses.replace(joined, times=whole.times)
@@ -139,62 +139,66 @@ def test_a_run_that_goes_on_has_not_been_cut(name, cut):
 @settings(max_examples=3, deadline=None)
 @given(cut=st.integers(1, 31))
 def test_a_flow_that_goes_on_has_not_been_cut(cut):
-    motion, more = (
-        ln.GradientFlow(1e-8),
-        {"record": ln.every(0.5), "observe": LOOKS, "keep": ["states", "lowest test_error"]},
+    optimizer, more = (
+        ln.optim.GradientFlow(1e-8),
+        {"record": ln.record.every(0.5), "observe": LOOKS, "checkpoint": ["states", "lowest test_error"]},
     )
-    whole = ln.simulate(PROBLEM, STATE, motion, time=16.0, **more)
-    first = ln.simulate(PROBLEM, STATE, motion, time=cut / 2, **more)
-    assert_same(ln.simulate(PROBLEM, STATE, motion, time=16.0 - cut / 2, after=first, **more), whole)
+    whole = ln.simulate(PROBLEM, STATE, optimizer, time=16.0, **more)
+    first = ln.simulate(PROBLEM, STATE, optimizer, time=cut / 2, **more)
+    assert_same(ln.simulate(PROBLEM, STATE, optimizer, time=16.0 - cut / 2, resume_from=first, **more), whole)
 
 
 def test_runs_that_ended_and_batches_go_on():
-    def run(lr, steps, after=None, **more):
-        return ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=steps, after=after, **more)
+    def run(lr, steps, resume_from=None, **more):
+        return ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=steps, resume_from=resume_from, **more)
 
     gone = run(60.0, 200)
     assert_same(run(60.0, 100, gone), gone)  # diverged at the same step again
-    stopped = run(0.5, 200, stop=ln.loss_below(0.05))
-    assert_same(run(0.5, 100, stopped, stop=ln.loss_below(0.05)), stopped)
+    stopped = run(0.5, 200, stop=ln.optim.loss_below(0.05))
+    assert_same(run(0.5, 100, stopped, stop=ln.optim.loss_below(0.05)), stopped)
     further = run(0.5, 200 - int(stopped.ended), stopped)
     assert_same(further["loss"], run(0.5, 200)["loss"])
 
     lrs = jnp.array([0.5, 1.0, 60.0])
     half = jax.vmap(lambda lr: run(lr, 40))(lrs)
-    on = jax.vmap(lambda lr, after: run(lr, 60, after))(lrs, half)
+    on = jax.vmap(lambda lr, first: run(lr, 60, first))(lrs, half)
     whole = jax.vmap(lambda lr: run(lr, 100))(lrs)
     assert on.status.tolist() == whole.status.tolist()
     np.testing.assert_array_equal(on.steps, whole.steps)
     np.testing.assert_allclose(on["loss"], whole["loss"], rtol=1e-12, atol=1e-18)
 
-    event = ln.simulate(PROBLEM, STATE, ln.GradientFlow(), time=20.0, stop=ln.loss_below(0.3), record=ln.every(1.0))
-    flow = ln.simulate(PROBLEM, STATE, ln.GradientFlow(), time=5.0, after=event, record=ln.linear(2))
-    straight = ln.simulate(PROBLEM, STATE, ln.GradientFlow(), time=float(flow.times[-1]), record=ln.linear(2))
+    event = ln.simulate(
+        PROBLEM, STATE, ln.optim.GradientFlow(), time=20.0, stop=ln.optim.loss_below(0.3), record=ln.record.every(1.0)
+    )
+    flow = ln.simulate(PROBLEM, STATE, ln.optim.GradientFlow(), time=5.0, resume_from=event, record=ln.record.linear(2))
+    straight = ln.simulate(
+        PROBLEM, STATE, ln.optim.GradientFlow(), time=float(flow.times[-1]), record=ln.record.linear(2)
+    )
     assert jnp.allclose(flow.final.matrix, straight.final.matrix, rtol=1e-8)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"after": 3}, "after = 3"),
-        ({"motion": ln.GradientFlow(), "time": 1.0, "steps": None}, "runs in time"),
-        ({"motion": HeavyBall(0.1, 0.9)}, "memory of HeavyBall"),
-        ({"observe": ["loss", "modes"]}, "observe asks for loss, modes and after has loss"),
-        ({"keep": "states"}, "keep asks for states and after has nothing"),
-        ({"keep": "lowest loss"}, "keep asks for lowest loss and after has nothing"),
-        ({"state": ln.cast(STATE, jnp.float32)}, "other type or shape"),
+        ({"resume_from": 3}, "resume_from = 3"),
+        ({"optimizer": ln.optim.GradientFlow(), "time": 1.0, "steps": None}, "runs in time"),
+        ({"optimizer": HeavyBall(0.1, 0.9)}, "memory of HeavyBall"),
+        ({"observe": ["loss", "modes"]}, "observe asks for loss, modes and resume_from has loss"),
+        ({"checkpoint": "states"}, "checkpoint asks for states and resume_from has nothing"),
+        ({"checkpoint": "lowest loss"}, "checkpoint asks for lowest loss and resume_from has nothing"),
+        ({"state": ln.states.cast(STATE, jnp.float32)}, "other type or shape"),
         (
-            {"after": jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=3))(jnp.ones(2))},
+            {"resume_from": jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=3))(jnp.ones(2))},
             "vmap",
         ),
         ({"differentiable": 1}, "differentiable = 1"),
     ],
 )
 def test_only_the_same_run_goes_on(change, words):
-    given = {"state": STATE, "motion": ln.GradientDescent(0.5), "steps": 3}
+    given = {"state": STATE, "optimizer": ln.optim.SGD(0.5), "steps": 3}
     first = ln.simulate(PROBLEM, **given)
     with pytest.raises(ln.InputError, match=words):
-        ln.simulate(PROBLEM, **(given | {"after": first} | change))
+        ln.simulate(PROBLEM, **(given | {"resume_from": first} | change))
 
 
 def test_other_numbers_of_steps_do_not_recompile():
@@ -205,9 +209,9 @@ def test_other_numbers_of_steps_do_not_recompile():
         return problem.cost(state.matrix)
 
     def run(steps, **more):
-        return ln.simulate(PROBLEM, STATE, ln.GradientDescent(0.5), steps=steps, observe={"x": look}, **more)
+        return ln.simulate(PROBLEM, STATE, ln.optim.SGD(0.5), steps=steps, observe={"x": look}, **more)
 
-    for more in ({}, {"record": ln.every(2)}):
+    for more in ({}, {"record": ln.record.every(2)}):
         before = len(traced)
         run(100, **more)
         assert len(traced) > before
@@ -222,24 +226,24 @@ def test_other_numbers_of_steps_do_not_recompile():
 
 
 def test_kept_states_and_moments():
-    for motion, horizon in ((ln.GradientDescent(0.5), {"steps": 20}), (ln.GradientFlow(), {"time": 20.0})):
+    for optimizer, horizon in ((ln.optim.SGD(0.5), {"steps": 20}), (ln.optim.GradientFlow(), {"time": 20.0})):
         run = ln.simulate(
             PROBLEM,
             STATE,
-            motion,
+            optimizer,
             **horizon,
-            record=ln.every(5),
+            record=ln.record.every(5),
             observe=["loss", "matrix"],
-            keep=["states", "lowest loss"],
+            checkpoint=["states", "lowest loss"],
         )
         matrices = jax.vmap(lambda s: s.matrix)(run.states)
         np.testing.assert_allclose(matrices, run["matrix"], rtol=1e-13, atol=1e-15)
         moment = run.at(10)
         assert moment.values["loss"] == run["loss"][2]
-        np.testing.assert_array_equal(moment.state.matrix, matrices[2])
+        np.testing.assert_array_equal(moment.state.matrix, jax.tree.map(lambda x: x[2], run.states).matrix)
         assert run.at(11, nearest=True).time == moment.time
-        assert run.kept["lowest loss"].step == 20
-        assert run.kept["lowest loss"].value == run["loss"][-1]
+        assert run.checkpoints["lowest loss"].step == 20
+        assert run.checkpoints["lowest loss"].value == run["loss"][-1]
         with pytest.raises(ln.InputError, match=r"nothing was recorded at (step|time) 11: the nearest record is at 10"):
             run.at(11)
     with pytest.raises(ln.InputError, match="many clocks"):
@@ -249,13 +253,15 @@ def test_kept_states_and_moments():
 
 def test_files_give_back_every_bit(tmp_path):
     path = tmp_path / "deep" / "run.zarr"
-    pair = ln.Pair(ln.EndToEnd(-0.0 * STATE.matrix, ln.Balanced(3, rank=2)), STATE)
+    pair = ln.states.Pair(ln.EndToEnd(-0.0 * STATE.matrix, ln.states.Balanced(3, rank=2)), STATE)
     runs = [
-        ln.simulate(PROBLEM, STATE, HeavyBall(0.3, 0.9), steps=5, observe=LOOKS, keep=["states", "lowest loss"]),
-        ln.simulate(PROBLEM, pair, ln.GradientDescent(0.1), steps=2, observe=["closure_error", "matrix"]),
-        ln.simulate(PROBLEM, ln.cast(STATE, jnp.float32), ln.GradientDescent(60.0), steps=90, keep="highest loss"),
-        ln.simulate(PROBLEM, STATE, ln.GradientFlow(), time=2.0, record=ln.every(0.5)),
-        jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=5))(jnp.array([0.1, 60.0])),
+        ln.simulate(PROBLEM, STATE, HeavyBall(0.3, 0.9), steps=5, observe=LOOKS, checkpoint=["states", "lowest loss"]),
+        ln.simulate(PROBLEM, pair, ln.optim.SGD(0.1), steps=2, observe=["closure_error", "matrix"]),
+        ln.simulate(
+            PROBLEM, ln.states.cast(STATE, jnp.float32), ln.optim.SGD(60.0), steps=90, checkpoint="highest loss"
+        ),
+        ln.simulate(PROBLEM, STATE, ln.optim.GradientFlow(), time=2.0, record=ln.record.every(0.5)),
+        jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=5))(jnp.array([0.1, 60.0])),
     ]
     for run in runs:
         run.save(path)
@@ -265,15 +271,19 @@ def test_files_give_back_every_bit(tmp_path):
         assert [entry.name for entry in path.parent.iterdir()] == ["run.zarr"]  # nothing half done is left
         data = xarray.open_zarr(path)
         np.testing.assert_array_equal(data[next(iter(run.values))].values, run[next(iter(run.values))])
-    on = ln.simulate(PROBLEM, STATE, ln.GradientFlow(), time=2.0, record=ln.every(0.5), after=runs[3])
+    on = ln.simulate(
+        PROBLEM, STATE, ln.optim.GradientFlow(), time=2.0, record=ln.record.every(0.5), resume_from=runs[3]
+    )
     runs[3].save(path)
-    again = ln.simulate(PROBLEM, STATE, ln.GradientFlow(), time=2.0, record=ln.every(0.5), after=ln.load(path))
+    again = ln.simulate(
+        PROBLEM, STATE, ln.optim.GradientFlow(), time=2.0, record=ln.record.every(0.5), resume_from=ln.load(path)
+    )
     assert_same(again, on)
 
 
 def test_files_of_a_users_own_types_and_wrong_files(tmp_path):
     state = Scaled(0.1 * jnp.ones((4, 4)), double)
-    run = ln.simulate(PROBLEM, state, ln.GradientDescent(0.1), steps=3)
+    run = ln.simulate(PROBLEM, state, ln.optim.SGD(0.1), steps=3)
     run.save(tmp_path / "run")
     assert_same(ln.load(tmp_path / "run", like=state), run)
     with pytest.raises(ln.InputError, match=r"the file holds a .*Scaled: give load\(path, like=\.\.\.\)"):
@@ -290,16 +300,14 @@ def test_files_of_a_users_own_types_and_wrong_files(tmp_path):
     with pytest.raises(ln.InputError, match="is damaged"):
         ln.load(tmp_path / "run", like=state)
     with pytest.raises(ln.InputError, match="outside of jit"):
-        jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=1).save(tmp_path / "x"))(
-            jnp.ones(2)
-        )
+        jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=1).save(tmp_path / "x"))(jnp.ones(2))
 
 
 def test_pictures_and_notebooks():
-    run = ln.simulate(PROBLEM, STATE, ln.GradientDescent(0.5), steps=20, observe=["loss", "singular_values", "matrix"])
+    run = ln.simulate(PROBLEM, STATE, ln.optim.SGD(0.5), steps=20, observe=["loss", "singular_values", "matrix"])
     figure = run.plot()
     assert isinstance(figure, Figure)
-    assert [len(axes.lines) for axes in figure.axes] == [1, 16, 4]
+    assert [len(axes.lines) for axes in figure.axes] == [1, 4, 16]
     assert figure.axes[0].get_ylabel() == "Training cost C(A)"
     assert figure.axes[0].get_xlabel() == "step"
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), run["loss"])
@@ -309,7 +317,7 @@ def test_pictures_and_notebooks():
     with pytest.raises(ln.InputError, match="not recorded"):
         run.plot("absent")
     many = jax.vmap(
-        lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=20, observe={"<b>": ln.observe.loss})
+        lambda lr: ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=20, observe={"<b>": ln.observe.loss})
     )(jnp.array([0.1, 60.0]))
     assert len(many.plot().axes[0].lines) == 2
     text = many._repr_html_()
@@ -320,7 +328,7 @@ def test_pictures_and_notebooks():
 
 
 def test_status_is_a_word_with_a_sentence():
-    run = ln.simulate(PROBLEM, STATE, ln.GradientDescent(0.5), steps=2)
+    run = ln.simulate(PROBLEM, STATE, ln.optim.SGD(0.5), steps=2)
     assert run.status is ln.Status.HORIZON
     assert run.status == "horizon"
     assert f"{run.status}" == "horizon"
@@ -328,17 +336,19 @@ def test_status_is_a_word_with_a_sentence():
     assert all(status.message.endswith(".") for status in ln.Status)
 
 
-def final_loss(lr=0.02, scale=1.0, target=1.0, differentiable=False, motion=None, **horizon):
-    problem = ln.factorisation(target * PROBLEM.target)
+def final_loss(lr=0.02, scale=1.0, target=1.0, differentiable=False, optimizer=None, **horizon):
+    problem = ln.factorization(target * PROBLEM.target)
     state = jax.tree.map(lambda w: scale * w, STATE)
-    motion = HeavyBall(lr, 0.5) if motion is None else motion
-    return ln.simulate(problem, state, motion, observe=["loss"], differentiable=differentiable, **horizon)["loss"][-1]
+    optimizer = HeavyBall(lr, 0.5) if optimizer is None else optimizer
+    return ln.simulate(problem, state, optimizer, observe=["loss"], differentiable=differentiable, **horizon)["loss"][
+        -1
+    ]
 
 
 CASES = {
-    "sparse": {"steps": 50, "record": ln.at([7, 30])},
+    "sparse": {"steps": 50, "record": ln.record.at([7, 30])},
     "dense": {"steps": 20},
-    "flow": {"time": 3.0, "record": ln.linear(3), "motion": ln.GradientFlow(1e-11)},
+    "flow": {"time": 3.0, "record": ln.record.linear(3), "optimizer": ln.optim.GradientFlow(1e-11)},
 }
 
 
@@ -359,8 +369,8 @@ def test_derivatives_go_forwards_and_backwards(case, name):
 
 
 def test_a_run_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
-    problem = ln.factorisation(np.diag([2.0, 1.0]))
-    run = ln.simulate(problem, ln.Weights([0.1 * np.eye(2)] * 2), ln.GradientDescent(0.1), steps=5)
+    problem = ln.factorization(np.diag([2.0, 1.0]))
+    run = ln.simulate(problem, ln.Weights([0.1 * np.eye(2)] * 2), ln.optim.SGD(0.1), steps=5)
     run.save(tmp_path / "run.zarr")
     rename = Path.rename
 
@@ -377,7 +387,7 @@ def test_a_run_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
 
 
 def test_a_damaged_run_is_found_whatever_was_damaged(tmp_path):
-    runs = jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.GradientDescent(lr), steps=3, keep="states"))(
+    runs = jax.vmap(lambda lr: ln.simulate(PROBLEM, STATE, ln.optim.SGD(lr), steps=3, checkpoint="states"))(
         jnp.array([0.0, 0.1])
     )
     place = tmp_path / "run.zarr"

@@ -1,7 +1,7 @@
-"""Linnet: a laboratory for the training dynamics of linear networks.
+"""Linnet: the training dynamics of linear networks, predicted and simulated.
 
-The public names stand in `__init__.pyi` and load on first use, so that `import linnet` costs nothing.
-JAX's 64-bit floats are switched on at import: exactness is the point.
+The public names are listed in `__init__.pyi` and load on first use, so that `import linnet` takes a millisecond.
+JAX's 64-bit floats are switched on at import.
 """
 
 import ast

@@ -1,21 +1,25 @@
 """Checks of what users give: one sentence with the argument, its value and what is allowed.
 
-Values that JAX is tracing are not known yet and pass; everything concrete is checked where it is given.
+Values that JAX is tracing are not known and pass; all others are checked where they are given.
 """
 
 import contextlib
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Key
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+KeyLike = Key[Array, ""] | int  # a random key, or its seed
 _KINDS = {1: "a vector", 2: "a matrix"}
 _NUMBER = int | float | np.integer | np.floating | np.ndarray | jax.Array
 
@@ -25,13 +29,43 @@ class InputError(ValueError):
 
 
 def traced(value: Any) -> bool:
-    """Whether JAX is tracing any part of `value`, so that its numbers cannot be looked at."""
+    """Whether JAX is tracing any part of `value`, so that its numbers are not known."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
 def known(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
     """NumPy and these arrays in it, or JAX's where they are traced: in JAX every shape would compile its products."""
     return (jnp, arrays) if traced(arrays) else (np, jax.tree.map(np.asarray, arrays))
+
+
+def namespace(*arrays: Any) -> Any:
+    """jax.numpy if one of the arrays is JAX's, else numpy."""
+    return jnp if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(arrays)) else np
+
+
+def numpy_if_known(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Makes a function or method compute in NumPy where its arguments are known; it returns JAX arrays.
+
+    The arrays in its arguments, a module's own included, are given to it in NumPy unless one of them is traced; which
+    of the two it got is what `namespace` says. Where it is called with NumPy arrays alone, as by another such function,
+    it returns such. Operation by operation in JAX, every shape would be compiled.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        leaves = jax.tree.leaves((args, kwargs))
+        if namespace(leaves) is np or traced(leaves):
+            return function(*args, **kwargs)
+        given: Any = jax.tree.map(lambda x: np.asarray(x) if eqx.is_inexact_array(x) else x, (args, kwargs))
+        with np.errstate(all="ignore"):
+            found = function(*given[0], **given[1])
+        return jax.tree.map(_in_jax, found)
+
+    return call
+
+
+def _in_jax(leaf: Any) -> Any:
+    return jnp.asarray(np.asarray(leaf), dtype=leaf.dtype) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
 
 def show(value: Any) -> str:
@@ -97,7 +131,7 @@ def number(
     below: float | None = None,
     most: float | None = None,
 ) -> Array:
-    """`value` as a double scalar, inside the given range unless it is traced and cannot be looked at."""
+    """`value` as a double scalar, inside the given range unless it is traced."""
     if not traced(value):
         value = np.asarray(real(name, value, above=above, least=least, below=below, most=most))
     elif jnp.ndim(value) != 0:
@@ -221,10 +255,17 @@ def double(name: str, value: Any, *, ndim: int | tuple[int, ...], shape: tuple[i
 
 
 def key(name: str, value: Any) -> Any:
-    """`value` if it is one random key."""
+    """`value` if it is one random key, or the key of a seed."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < 2**63:
+        if jax.config.values["jax_default_prng_impl"] != "threefry2x32":
+            return jax.random.key(value)
+        words: Any = np.array(divmod(int(value), 2**32), np.uint32)
+        return jax.random.wrap_key_data(words)  # what jax.random.key(value) compiles a program for
     is_key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     if not is_key or value.ndim != 0:
-        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be one key from jax.random.key(seed).")
+        raise InputError(
+            f"{name} = {show(value)} is not allowed: {name} must be one key from jax.random.key(seed), or a seed."
+        )
     return value
 
 
@@ -270,7 +311,7 @@ def fits(name: str, value: Any, numbers: float, what: str) -> None:
 
 
 def gibibytes(size: float) -> str:
-    """A number of bytes as people say it."""
+    """A number of bytes in GiB, as text."""
     return f"{size / 2**30:,.3g} GiB" if size < 2**40 * 1000 else f"{size / 2**30:.1e} GiB"
 
 

@@ -1,4 +1,4 @@
-"""What the compiler is told."""
+"""Options of the XLA compiler."""
 
 import contextlib
 import functools
@@ -26,17 +26,17 @@ _ARITHMETIC = {
 
 
 @functools.cache
-def hurried(*, optimised: bool = True) -> dict[str, Any]:
-    """Options for `jax.jit`, where this version of XLA knows them.
+def hurried(*, optimized: bool = True) -> dict[str, Any]:
+    """Options for `jax.jit`, where this version of XLA has them.
 
     On a CPU XLA's older kernels, written in one piece, run as fast as the newer ones in our programs and compile in
-    half the time. Without optimisation that is a tenth, for what runs once. On a GPU products are left to its library:
-    kernels of XLA's own are no faster here, and to try them out takes most of a minute for a network at the edge.
+    half the time. Without optimization that is a tenth, for what runs once. On a GPU products are left to its library:
+    kernels of XLA's own are no faster here, and autotuning them takes most of a minute for a network at the edge.
     """
     if jax.default_backend() == "cpu":
-        told: dict[str, Any] = {} if optimised else {"xla_backend_optimization_level": 0}
-        return {**told, **_known({**told, **_OLDER})}
-    return _known(_PLAIN) if jax.default_backend() == "gpu" else {}
+        options: dict[str, Any] = {} if optimized else {"xla_backend_optimization_level": 0}
+        return {**options, **_supported({**options, **_OLDER})}
+    return _supported(_PLAIN) if jax.default_backend() == "gpu" else {}
 
 
 def in_one_kernel(function: Callable[..., _T], *arguments: Any) -> _T:
@@ -67,8 +67,8 @@ def _is_arithmetic(jaxpr: jax.extend.core.Jaxpr) -> bool:
     )
 
 
-def _known(options: dict[str, Any]) -> dict[str, Any]:
-    """These options, or none where XLA does not know one of them."""
+def _supported(options: dict[str, Any]) -> dict[str, Any]:
+    """These options, or none where XLA does not have one of them."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         jax.jit(lambda: np.zeros(()), compiler_options=options)()
         return options

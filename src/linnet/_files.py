@@ -1,4 +1,4 @@
-"""What is kept on disk: files put in place by a rename, JSON, and what its numbers depend on."""
+"""Files that are put in place by a rename, JSON, versions, and locks."""
 
 import contextlib
 import errno
@@ -80,7 +80,7 @@ def ready(path: Path) -> None:
 @contextlib.contextmanager
 def hushed() -> Iterator[None]:
     """Warnings of the libraries that write and read files, about strange files beside ours and the like, are not for
-    users: what concerns them is said in a sentence.
+    users, who get a sentence where it concerns them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -88,7 +88,7 @@ def hushed() -> Iterator[None]:
 
 
 def _beside(path: Path) -> Path:
-    """By process, since two may write at once; the suffix stays, because it tells what is written."""
+    """By process, since two may write at once; the suffix stays, because writers choose the format by it."""
     return path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
 
 
@@ -154,5 +154,5 @@ def machine() -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person says it."""
+    """A time in seconds or minutes."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -2,7 +2,7 @@
 
 JAX finds them by a key of the program, its own versions, the options and the device; of a CPU's instructions we make a
 folder each, since a home may be shared by machines. JAX can bound its folder too, but it needs another package for it,
-takes a lock for every program it reads and looks at all others for every one it writes: here the programs that were not
+takes a lock for every program it reads and lists all others for every one it writes: here the programs that were not
 used for longest are removed once, at the end of a process.
 """
 
@@ -26,8 +26,8 @@ _HUSHED = tuple(f"Error {doing} persistent compilation cache entry" for doing in
 def cache_programs(folder: str | Path | None = None) -> Path | None:
     """Keeps compiled programs in `folder`, for this process and those that it starts; gives where, None for nowhere.
 
-    Without a folder: where the environment's LINNET_CACHE says ("off": nowhere), or where JAX was told to keep them, or
-    in the user's cache folder; one that cannot be used is none. The commands do so by themselves. Programs take at most
+    Without a folder: the one of LINNET_CACHE ("off": none), or the folder that JAX is configured with, or the user's
+    cache folder; one that cannot be used is none. The commands do so by themselves. Programs take at most
     256 MiB after a process has ended, and those that were not used for longest go first. A damaged one is compiled
     again. Whoever can write there can make this process run what they like, as with any program.
     """
@@ -35,7 +35,7 @@ def cache_programs(folder: str | Path | None = None) -> Path | None:
     if folder is None and wish == "off":
         return None
     if folder is None and not wish:
-        theirs = _told_to_jax()
+        theirs = _configured_folder()
         if theirs is not None:
             return theirs
     base = Path(folder) if folder else cache_folder()
@@ -46,7 +46,7 @@ def cache_programs(folder: str | Path | None = None) -> Path | None:
 
             raise InputError(f"folder = {str(folder)!r} is not allowed: folder must be one that can be written to.")
         return None
-    _tell_jax(place)
+    _configure_jax(place)
     _hush()
     _trim_at_the_end(place.parent)
     return place
@@ -58,8 +58,8 @@ def cache_folder() -> Path | None:
     return _home() if wish in ("", "off") else Path(wish)
 
 
-def _told_to_jax() -> Path | None:
-    """Where JAX keeps programs already."""
+def _configured_folder() -> Path | None:
+    """The cache folder that JAX is configured with."""
     jax = sys.modules.get("jax")
     theirs = os.environ.get(_DIRECTORY.upper()) if jax is None else getattr(jax.config, _DIRECTORY)
     return Path(theirs) if theirs else None
@@ -80,10 +80,10 @@ def _home() -> Path | None:
 
 
 def _instructions() -> str:
-    """What the CPU can do, hashed; where that is not told, which machine it is."""
+    """A hash of the CPU's instruction sets; of the machine's name where they are not known."""
     words = platform.node()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as told:
-        words = next((line for line in told if line.startswith(("flags", "Features"))), words)  # of the first core
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+        words = next((line for line in cpuinfo if line.startswith(("flags", "Features"))), words)  # of the first core
     return hashlib.sha256(f"{platform.machine()} {words}".encode()).hexdigest()[:12]
 
 
@@ -96,9 +96,9 @@ def _usable(place: Path) -> bool:
     return os.access(place, os.R_OK | os.W_OK | os.X_OK)
 
 
-def _tell_jax(place: Path) -> None:
+def _configure_jax(place: Path) -> None:
     """By the environment, which JAX reads when it loads, here or in a process to come; and now if it is loaded."""
-    before = _told_to_jax()
+    before = _configured_folder()
     options = {_DIRECTORY: str(place), **_OPTIONS}
     os.environ.update({name.upper(): str(value) for name, value in options.items()})
     if "jax" in sys.modules:
@@ -111,7 +111,7 @@ def _tell_jax(place: Path) -> None:
 
 
 def _hush() -> None:
-    """A program that cannot be read is compiled, one that cannot be written is not kept: nobody needs to know."""
+    """A program that cannot be read is compiled, one that cannot be written is not stored, without a warning."""
     ignored = [f"ignore:{words}" for words in _HUSHED]
     there = [words for words in os.environ.get("PYTHONWARNINGS", "").split(",") if words and words not in ignored]
     os.environ["PYTHONWARNINGS"] = ",".join([*there, *ignored])

@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Fitted:
-    """A table that fits the terminal. What even the last columns have no room for goes on in the next line."""
+    """A table that fits the terminal. Where even the required columns are too wide, cells are wrapped."""
 
     def __init__(self, *columns: Column, title: str | None = None, header: bool = True):
         self.columns, self.title, self.header = columns, title, header
@@ -34,8 +34,8 @@ class Fitted:
         self.rows.append((*row, *[Text()] * (len(self.columns) - len(row))))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        kept = self._kept(options.max_width)
-        fits = self._width(kept) <= options.max_width
+        shown = self._shown(options.max_width)
+        fits = self._width(shown) <= options.max_width
         table = Table(
             title=self.title,
             title_justify="left",
@@ -44,7 +44,7 @@ class Fitted:
             pad_edge=False,
             show_header=self.header,
         )
-        for i in kept:
+        for i in shown:
             column = self.columns[i]
             table.add_column(
                 column.name,
@@ -53,21 +53,21 @@ class Fitted:
                 overflow="fold",
             )
         for row in self.rows:
-            table.add_row(*(row[i] for i in kept))
+            table.add_row(*(row[i] for i in shown))
         yield table
-        left = [column.name for i, column in enumerate(self.columns) if i not in kept and column.name.strip()]
+        left = [column.name for i, column in enumerate(self.columns) if i not in shown and column.name.strip()]
         if left:
-            yield Text(f"Left out for want of room: {', '.join(left)}.", style="dim")
+            yield Text(f"Columns left out: {', '.join(left)}.", style="dim")
 
-    def _kept(self, width: int) -> list[int]:
-        kept = list(range(len(self.columns)))
-        while self._width(kept) > width and (spared := [i for i in kept if self.columns[i].spare]):
-            kept.remove(max(spared, key=lambda i: (self.columns[i].spare, i)))
-        return kept
+    def _shown(self, width: int) -> list[int]:
+        shown = list(range(len(self.columns)))
+        while self._width(shown) > width and (spared := [i for i in shown if self.columns[i].spare]):
+            shown.remove(max(spared, key=lambda i: (self.columns[i].spare, i)))
+        return shown
 
-    def _width(self, kept: list[int]) -> int:
+    def _width(self, shown: list[int]) -> int:
         """What these columns need at least."""
-        return sum(self._least(i) for i in kept) + _GAP * (len(kept) - 1)
+        return sum(self._least(i) for i in shown) + _GAP * (len(shown) - 1)
 
     def _least(self, i: int) -> int:
         column = self.columns[i]

@@ -1,4 +1,4 @@
-"""What is read off recorded curves."""
+"""Quantities computed from recorded curves: crossings, spectra, rises, catapults."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -24,7 +24,7 @@ def crossing(
     level: float,
     between: Literal["spline", "line", "records"] = "spline",
 ) -> float:
-    """When a curve first rises through a level (or stands there from the beginning); NaN if it does not.
+    """When a curve first rises through a level (or the first record, if it is there already); NaN if it does not.
 
     Between two records by a cubic spline in the logarithm of time, by a line, or not at all: the first record there.
     """
@@ -86,7 +86,7 @@ class Catapults(NamedTuple):
     """The two signs of a catapult, at each record, and the records that have both."""
 
     jumps: Bool[np.ndarray, " records"]
-    """Where the loss stands well above the least of the steps just before."""
+    """Where the loss is well above the least of the steps just before."""
     falls: Bool[np.ndarray, " records"]
     """Where the sharpness has a peak that it is well below some steps later."""
     events: Int[np.ndarray, " events"]
@@ -98,10 +98,10 @@ def catapults(
 ) -> Catapults:
     """Where a run was thrown out of a sharp valley: its loss jumps, and its sharpness is lower afterwards.
 
-    Both curves at every step, NaN where the sharpness was not looked at (`observe.only`). A jump is a loss of at least
+    Both curves at every step, NaN where the sharpness was not measured (`observe.only`). A jump is a loss of at least
     1 + `rise` times the least of the `before` steps before. A fall is a peak of the sharpness (the largest of all
     within `later` steps of it, on both sides, and not the first) that it is below by the share `fall` or more `later`
-    steps afterwards, at the first look from there on. It costs nothing; with mini-batches losses jump by sampling.
+    steps afterwards, at the first measurement from there on. With mini-batches losses jump by sampling.
     """
     curve, sharp = _curve("loss", loss, ndim=1), _curve("sharpness", sharpness, ndim=1)
     if curve.shape != sharp.shape:
@@ -112,10 +112,10 @@ def catapults(
     lowest = [floor[max(t - near, 0) : t].min(initial=np.inf) for t in range(curve.size)]
     jumps = curve >= (1 + more) * np.asarray(lowest)
     jumps[0] = False
-    looked = np.flatnonzero(~np.isnan(sharp))
+    measured = np.flatnonzero(~np.isnan(sharp))
     falls = np.zeros(curve.size, dtype=bool)
-    for t in looked[1:]:
-        afterwards = looked[looked >= t + far]
+    for t in measured[1:]:
+        afterwards = measured[measured >= t + far]
         peak = sharp[t] >= np.nanmax(sharp[max(t - far, 0) : t + far + 1])
         falls[t] = peak and afterwards.size > 0 and sharp[afterwards[0]] <= (1 - less) * sharp[t]
     events = [t for t in np.flatnonzero(falls) if jumps[max(t - far, 0) : t + far + 1].any()]

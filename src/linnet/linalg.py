@@ -1,14 +1,16 @@
-"""The few matrix routines that all rooms share."""
+"""Matrix routines that several packages share."""
 
 import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from linnet._check import namespace, numpy_if_known
 
 _T = TypeVar("_T")
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
@@ -17,16 +19,20 @@ RANK_TOLERANCE = 1e-13  # singular values below this share of the largest are ro
 _DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 
+@numpy_if_known
 def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """The matrix product, without the cost of a library call when the matrices are small."""
+    """The matrix product; in a program without the cost of a library call when the matrices are small."""
+    if namespace(a, b) is np:
+        return a @ b
     if a.shape[0] * a.shape[1] * b.shape[1] <= _SMALL_PRODUCT:
         return jnp.sum(a[:, None, :] * b.T[None, :, :], axis=-1)
     return a @ b
 
 
+@numpy_if_known
 def transposed_product(a: Float[Array, "k m"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
     """a^T b. XLA's product of a transposed left factor runs at half speed on CPUs, so a large one is copied first."""
-    if a.shape[0] * a.shape[1] * b.shape[1] <= _SMALL_PRODUCT:
+    if namespace(a, b) is np or a.shape[0] * a.shape[1] * b.shape[1] <= _SMALL_PRODUCT:
         return product(a.T, b)
     return jax.lax.optimization_barrier(a.T) @ b
 
@@ -77,11 +83,52 @@ def layers_hessian(
     return out
 
 
+def blocks_of_values(xp: Any, y: Array, goal: Array) -> tuple[Array, Array]:
+    """The Hessian of 1/2 |A - A_star|^2 for the k x k matrix network with aligned layer values, as exact blocks.
+
+    One L x L block for each mode and one 2L x 2L block for each pair i < j (`observe.aligned_blocks`), in the array
+    module `xp`, of any number of points at once.
+
+    `y` is ... x L x k and `goal` ... x k.
+    """
+    depth, k = y.shape[-2:]
+    # span[a, b] = prod_{a <= m < b} y_m for every mode, 1 where there is nothing between
+    levels = np.arange(depth)
+    factors = xp.where(levels[None, :, None] >= np.arange(depth + 1)[:, None, None], y[..., None, :, :], 1.0)
+    nothing = xp.ones((*y.shape[:-2], depth + 1, 1, k), y.dtype)
+    span = xp.concatenate([nothing, xp.cumprod(factors, axis=-2)], axis=-2)
+    residual = span[..., 0, depth, :] - goal
+    rows, columns = levels[:, None], levels[None, :]
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    below, between, above = span[..., 0, low, :], span[..., low + 1, high, :], span[..., high + 1, depth, :]
+
+    others = span[..., 0, levels, :] * span[..., levels + 1, depth, :]
+    pairs_of_layers = xp.where((rows != columns)[..., None], below * between * above, 0.0)
+    modes = others[..., :, None, :] * others[..., None, :, :] + residual[..., None, None, :] * pairs_of_layers
+
+    i, j = np.triu_indices(k, 1)
+
+    def coupling(p: np.ndarray, q: np.ndarray) -> Array:
+        """Between dW_high[p,q] and dW_low[q,p]."""
+        return residual[..., None, None, p] * above[..., p] * between[..., q] * below[..., p]
+
+    def outer(p: np.ndarray, q: np.ndarray) -> Array:
+        side = span[..., levels + 1, depth, :][..., p] * span[..., 0, levels, :][..., q]
+        return side[..., :, None, :] * side[..., None, :, :]
+
+    # rows: dW_l[i,j]; columns: dW_m[j,i]. Above the diagonal the roles of i and j are exchanged.
+    left, right = (rows < columns)[..., None], (rows > columns)[..., None]
+    cross = xp.where(right, coupling(i, j), xp.where(left, coupling(j, i), 0.0))
+    top = xp.concatenate([outer(i, j), cross], axis=-2)
+    bottom = xp.concatenate([xp.swapaxes(cross, -2, -3), outer(j, i)], axis=-2)
+    return xp.moveaxis(modes, -1, -3), xp.moveaxis(xp.concatenate([top, bottom], axis=-3), -1, -3)
+
+
+@numpy_if_known
 def singular_values(a: Float[Array, "..."]) -> Float[Array, " k"]:
     """Singular values, descending; a vector stands for a diagonal matrix."""
-    if a.ndim == 1:
-        return jnp.sort(jnp.abs(a), descending=True)
-    return jnp.linalg.svd(a, compute_uv=False)
+    xp = namespace(a)
+    return xp.sort(xp.abs(a))[::-1] if a.ndim == 1 else xp.linalg.svd(a, compute_uv=False)
 
 
 def top_singular_values(
@@ -109,10 +156,12 @@ def top_singular_values(
     return jnp.sqrt(jnp.maximum(squares[::-1][:count], 0.0)), basis
 
 
+@numpy_if_known
 def smallest_singular_value(a: Float[Array, "m n"]) -> Float[Array, ""]:
     """The smallest singular value above the rounding of the largest; infinite for zero."""
-    s = jnp.linalg.svd(a, compute_uv=False)
-    return jnp.min(jnp.where(s > RANK_TOLERANCE * s[0], s, jnp.inf))
+    xp = namespace(a)
+    s = xp.linalg.svd(a, compute_uv=False)
+    return xp.min(xp.where(s > RANK_TOLERANCE * s[0], s, xp.inf))
 
 
 def top_of_products(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:

@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
-from linnet._random import sampler, stream
+from linnet._check import InputError, KeyLike
+from linnet._random import keys, normal, sampler
 from linnet.states import Network
 
 Activation = Callable[[Array], Array]
@@ -26,7 +26,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 def mlp(
-    key: Key[Array, ""],
+    key: KeyLike,
     inputs: Any,
     widths: Sequence[int],
     *,
@@ -34,7 +34,7 @@ def mlp(
     scale: float = 1.0,
     deviation: float | None = None,
     bias: bool = False,
-    together: int | None = None,
+    chunk_size: int | None = None,
 ) -> Network:
     """A multilayer perceptron on samples (rows): `widths` of its hidden layers, then the number of outputs.
 
@@ -50,11 +50,11 @@ def mlp(
     layers = [_linear(below, above, biased) for below, above in pairwise(sizes)]
     deviations = [_deviation(scale, deviation, below) for below in sizes[:-1]]
     first, *others = _started(key, "mlp", layers, deviations, x.dtype)
-    return Network.of(eqx.nn.Sequential([first, *(p for o in others for p in (between, o))]), x, together=together)
+    return Network.of(eqx.nn.Sequential([first, *(p for o in others for p in (between, o))]), x, chunk_size=chunk_size)
 
 
 def conv(
-    key: Key[Array, ""],
+    key: KeyLike,
     inputs: Any,
     channels: Sequence[int],
     outputs: int,
@@ -63,7 +63,7 @@ def conv(
     activation: str | Activation = "relu",
     scale: float = math.sqrt(2.0),
     bias: bool = True,
-    together: int | None = None,
+    chunk_size: int | None = None,
 ) -> Network:
     """A convolutional network on images (samples x channels x height x width), and a linear layer on its last channels.
 
@@ -81,11 +81,11 @@ def conv(
     parts = [_linear(features, count, biased), *(_convolution(a, b, side, biased) for a, b in pairwise(sizes))]
     deviations = [_deviation(scale, None, fan_in) for fan_in in (features, *(a * side**2 for a in sizes[:-1]))]
     last, *layers = _started(key, "conv", parts, deviations, x.dtype)
-    return Network.of(_Convolutional(layers, last, _activation(activation)), x, together=together)
+    return Network.of(_Convolutional(layers, last, _activation(activation)), x, chunk_size=chunk_size)
 
 
 def unet(
-    key: Key[Array, ""],
+    key: KeyLike,
     inputs: Any,
     *,
     channels: int = 8,
@@ -93,9 +93,9 @@ def unet(
     outputs: int = 1,
     slope: float = 0.1,
     scale: float = math.sqrt(2.0),
-    together: int | None = None,
+    chunk_size: int | None = None,
 ) -> Network:
-    """A small UNet from images to images (samples x channels x height x width), without normalisation.
+    """A small UNet from images to images (samples x channels x height x width), without normalization.
 
     A convolution of 3 x 3; `levels` times a mean over two by two and a convolution; as many times the nearest
     upsampling, the channels of that size from the way down, and a convolution; a convolution of 1 x 1. Leaky ReLU with
@@ -110,7 +110,7 @@ def unet(
     deviations = [_deviation(scale, None, below * side**2) for below, _, side in sizes]
     *layers, last = _started(key, "unet", [_convolution(*size, True) for size in sizes], deviations, x.dtype)
     shape = _UNet(layers[: deep + 1], layers[deep + 1 :], last, _check.real("slope", slope))
-    return Network.of(shape, x, together=together)
+    return Network.of(shape, x, chunk_size=chunk_size)
 
 
 def reduced(network: Network) -> tuple[Network, Float[Array, "d k"]]:
@@ -131,7 +131,7 @@ def reduced(network: Network) -> tuple[Network, Float[Array, "d k"]]:
     fewer = eqx.nn.Linear(basis.shape[1], first.out_features, use_bias=False, key=jax.random.key(0))
     fewer = eqx.tree_at(lambda layer: layer.weight, fewer, first.weight @ basis)
     fewer = eqx.tree_at(lambda layer: layer.bias, fewer, first.bias, is_leaf=lambda leaf: leaf is None)
-    return Network.of(eqx.nn.Sequential([fewer, *module.layers[1:]]), root.T, together=network.together), basis
+    return Network.of(eqx.nn.Sequential([fewer, *module.layers[1:]]), root.T, chunk_size=network.chunk_size), basis
 
 
 class _Convolutional(eqx.Module):
@@ -230,9 +230,8 @@ def _numbers(layer: Any) -> list[Any]:
 
 @sampler("name", "shapes", "dtype")
 def _weights(
-    key: Key[Array, ""], deviations: list[Array], name: str, shapes: tuple[tuple[int, ...], ...], dtype: str
+    key: Any, deviations: list[Array], name: str, shapes: tuple[tuple[int, ...], ...], dtype: str
 ) -> list[Array]:
     """All weights of a network in one program."""
-    keys = jax.random.split(stream(key, name), len(shapes))
-    drawn = [jax.random.normal(own, shape) for own, shape in zip(keys, shapes, strict=True)]
+    drawn = [normal(own, shape) for own, shape in zip(keys(key, name, len(shapes)), shapes, strict=True)]
     return [(size * one).astype(dtype) for size, one in zip(deviations, drawn, strict=True)]

@@ -1,13 +1,11 @@
-"""How a run ends, and what a motion hands back of it."""
+"""How a run ends, and the states that are stored on the way."""
 
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Int, Num
-
 
 class Status(StrEnum):
-    """How a run ended: a word, with a sentence in `message`."""
+    """How a run ended: a string, with a sentence in `message`."""
 
     message: str
 
@@ -28,28 +26,9 @@ class Status(StrEnum):
         return list(Status).index(self)
 
 
-class Kept(NamedTuple):
-    """A state that was kept, the step (for flows the time) it was recorded at and the value it was kept for."""
+class Checkpoint(NamedTuple):
+    """A recorded state with the step (for flows the time) of its record and the value it was chosen for."""
 
     state: Any
     step: Any
     value: Any
-
-
-class Outcome(NamedTuple):
-    """What a motion hands back: records along the first axis, and where and how the run ended.
-
-    `clock` has the step or time at which each record was taken; a run that has ended repeats its last record.
-    `memory` is what the motion needs to go on from `final`, `past` what the observables remembered before
-    their last look; `states` are those of the records, if they were asked for.
-    """
-
-    values: dict[str, Num[Array, "records ..."]]
-    clock: Num[Array, " records"]
-    code: Int[Array, ""]
-    ended: Num[Array, ""]
-    final: Any
-    memory: Any
-    past: Any
-    kept: dict[str, Kept]
-    states: Any

@@ -1,7 +1,7 @@
 """Problems: a cost on the end-to-end matrix A, its gradient, and what theory needs to know about it.
 
 A matrix network has a matrix A (d_out x d_in); a diagonal network has the vector of its diagonal, and every cost
-here that makes sense for vectors takes one. Normalisations (1/2, 1/d^2, 1/(2n), 1/width ...) live here only.
+here that makes sense for vectors takes one. Normalizations (1/2, 1/d^2, 1/(2n), 1/width ...) live here only.
 """
 
 import abc
@@ -16,15 +16,15 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from linnet import _check
-from linnet._check import InputError, known
-from linnet._random import bartlett, gamma, keys, normal, sampler, stream, with_spectrum
-from linnet.linalg import RANK_TOLERANCE, product, transposed_product
+from linnet._check import InputError, KeyLike, known, namespace, numpy_if_known
+from linnet._random import bartlett, gamma, keys, normal, sampler, split, with_spectrum
+from linnet.linalg import RANK_TOLERANCE, product, singular_values, transposed_product
 
-KEPT_SAMPLES = 4096  # up to which a regression can say its samples one by one: a kernel of more has no use as a matrix
+KEPT_SAMPLES = 4096  # up to which a regression keeps its samples one by one: a kernel of more has no use as a matrix
 
 
 class Optimum(NamedTuple):
-    """A minimiser and the cost there."""
+    """A minimizer and the cost there."""
 
     matrix: Float[Array, "d_out d_in"]
     cost: Float[Array, ""]
@@ -34,7 +34,7 @@ class Fit(NamedTuple):
     """A least-squares fit mode by mode, the most important first: A_I = sum over i in I of values_i left_i right_i.
 
     The cost at A_I is `floor` plus the `gains` of the modes that are not in I. `left` has orthonormal columns; the
-    rows of `right` are orthonormal for a factorisation, and in the metric output_scale^2 X^T X for a regression.
+    rows of `right` are orthonormal for a factorization, and in the metric output_scale^2 X^T X for a regression.
     """
 
     left: Float[Array, "d_out k"]
@@ -49,20 +49,20 @@ class Fit(NamedTuple):
         values = np.asarray(self.values)
         return int(np.sum(values > RANK_TOLERANCE * values[0]))
 
+    @numpy_if_known
     def matrix(self, kept: Sequence[int]) -> Float[Array, "d_out d_in"]:
         """A_I for the kept modes, numbered from 1."""
         chosen = _check.modes("kept", kept, known=self.values.shape[0])
         share = np.array([float(i in chosen) for i in range(1, self.values.shape[0] + 1)])
-        _, (left, values, right) = known(*self[:3])
-        return _check.floating((left * (share * values)) @ right)
+        return (self.left * (share * self.values)) @ self.right
 
+    @numpy_if_known
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
         d_out, d_in = self.left.shape[0], self.right.shape[1]
         rank = _check.integer("rank", rank, least=0, most=min(d_out, d_in), reason="the smaller dimension")
-        xp, (left, values, right, gains, floor) = known(*self)
-        best = (left[:, :rank] * values[:rank]) @ right[:rank]
-        return Optimum(_check.floating(best), _check.floating(xp.sum(gains[rank:]) + floor))
+        best = (self.left[:, :rank] * self.values[:rank]) @ self.right[:rank]
+        return Optimum(best, self.gains[rank:].sum() + self.floor)
 
 
 class Problem(eqx.Module):
@@ -97,35 +97,35 @@ class Problem(eqx.Module):
     @property
     def target(self) -> Float[Array, "..."]:
         """The matrix that this problem asks for, where there is one."""
-        raise InputError(f"{type(self).__name__} has no target matrix: its cost has no single minimiser.")
+        raise InputError(f"{type(self).__name__} has no target matrix: its cost has no single minimizer.")
 
     @property
     def truth(self) -> Float[Array, "..."]:
         """What should be found: the target of the test problem if there is one, else the target."""
         return self.target if self.test is None else self.test.target
 
+    @numpy_if_known
     def bases(self) -> tuple[Float[Array, "d_out k"], Float[Array, "d_in k"]] | None:
         """Left and right singular vectors (columns) of the truth; None for a diagonal network."""
         truth = self.truth
         if truth.ndim == 1:
             return None
-        xp, (truth,) = known(truth)
-        u, _, vt = xp.linalg.svd(truth, full_matrices=False)
-        return _check.floating(u), _check.floating(vt.T)
+        u, _, vt = namespace(truth).linalg.svd(truth, full_matrices=False)
+        return u, vt.T
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
         """The change of the force -dC/dA when every label gets independent standard normal noise."""
-        raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
+        raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorization.")
 
     def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
         """(S, d_out): rows of `label_noise` are independent with covariance S."""
-        raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorisation.")
+        raise InputError(f"{type(self).__name__} has no labels to add noise to: use a regression or factorization.")
 
     def sampled(self) -> "Samples":
         """X and Y, row by row, for a cost that is a sum over samples."""
         raise InputError(f"{type(self).__name__} has no samples: use regression or classification.")
 
-    def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Problem":
+    def on_samples(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Problem":
         """The same cost on these samples alone, rows as `sampled` gives them: a mini-batch.
 
         Its mean over uniformly drawn batches is the whole cost: a sum over b samples is multiplied by n/b, so
@@ -138,7 +138,7 @@ class Problem(eqx.Module):
         raise InputError(f"{type(self).__name__} is no cost on a network's outputs, sample by sample: use supervised.")
 
     def with_output_labels(self, labels: Float[Array, "b ..."]) -> "Problem":
-        """The same cost on the outputs for so many samples with these labels, as `seen` weighs them."""
+        """The same cost on the outputs for so many samples with these labels, as `on_samples` weighs them."""
         raise InputError(f"{type(self).__name__} is no cost on a network's outputs, sample by sample: use supervised.")
 
     def sampler(self) -> "Sampler":
@@ -162,7 +162,7 @@ def _held(value: Any) -> Array | None:
     return None if value is None else _check.floating(value)
 
 
-class Factorisation(Problem):
+class Factorization(Problem):
     """C(A) = (scale/2) |A - target|^2."""
 
     finite: ClassVar[bool] = True
@@ -177,50 +177,53 @@ class Factorisation(Problem):
     def target(self) -> Float[Array, "..."]:
         return self.goal
 
+    @numpy_if_known
     def cost(self, matrix: Float[Array, "..."]) -> Float[Array, ""]:
-        return self.scale / 2 * jnp.sum((matrix - self.goal) ** 2)
+        return self.scale / 2 * ((matrix - self.goal) ** 2).sum()
 
+    @numpy_if_known
     def gradient(self, matrix: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.scale * (matrix - self.goal)
 
     def output_labels(self) -> Float[Array, "n d_out"]:
         return self.goal.T
 
-    def with_output_labels(self, labels: Float[Array, "b d_out"]) -> "Factorisation":
-        return Factorisation(labels.T, self.scale * (self.goal.shape[-1] / labels.shape[0]))
+    def with_output_labels(self, labels: Float[Array, "b d_out"]) -> "Factorization":
+        return Factorization(labels.T, self.scale * (self.goal.shape[-1] / labels.shape[0]))
 
     def label_noise(self, key: Key[Array, ""]) -> Float[Array, "..."]:
         return self.scale * jax.random.normal(key, self.shape, dtype=self.goal.dtype)
 
+    @numpy_if_known
     def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
         d_out, d_in = _matrix_shape(self, "the noise covariance")
-        return self.scale**2 * jnp.eye(d_in), d_out
+        return self.scale**2 * np.eye(d_in, dtype=self.goal.dtype), d_out
 
+    @numpy_if_known
     def fit(self) -> Fit:
         """The target's singular triplets."""
         _matrix_shape(self, "a fit mode by mode")
-        xp, (goal, scale) = known(self.goal, self.scale)
-        u, s, vt = xp.linalg.svd(goal, full_matrices=False)
-        return _fit(u, s, vt, scale / 2 * s**2, xp.zeros_like(scale))
+        u, s, vt = namespace(self.goal).linalg.svd(self.goal, full_matrices=False)
+        return Fit(u, s, vt, self.scale / 2 * s**2, 0 * self.scale)
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank` (Eckart and Young)."""
         return self.fit().optimum(rank)
 
-    def aligned(self) -> "Factorisation":
+    @numpy_if_known
+    def aligned(self) -> "Factorization":
         """The same problem for a network that shares the target's singular vectors: a vector of min(d) modes."""
         _matrix_shape(self, "aligned modes")
-        xp, (goal,) = known(self.goal)
-        return Factorisation(xp.linalg.svd(goal, compute_uv=False), self.scale)
+        return Factorization(singular_values(self.goal), self.scale)
 
 
 class Regression(Problem):
     """C(A) = (scale/2) |output_scale X A^T - Y|^2 with n samples as rows of X and Y.
 
-    Training sees second moments only: X = Q root with orthonormal Q, `labels` = Y^T Q and the part of |Y|^2 outside the
-    range of X. So X^T X = root^T root and Y^T X = labels root, at most d_in rows whatever n is, and the loss near a
-    perfect fit does not cancel as it does when written with X^T X. `frame` = Q and `outputs` = Y lead back to the
-    samples one by one (`sampled`), up to 4096 of them unless `regression` is told to keep all.
+    Training depends on second moments only: X = Q root with orthonormal Q, `labels` = Y^T Q and the part of |Y|^2
+    outside the range of X. So X^T X = root^T root and Y^T X = labels root, at most d_in rows whatever n is, and
+    the loss near a perfect fit does not cancel as it does when written with X^T X. `frame` = Q and `outputs` = Y lead
+    back to the samples one by one (`sampled`), up to 4096 of them unless `samples=True` keeps all.
     """
 
     finite: ClassVar[bool] = True
@@ -244,11 +247,10 @@ class Regression(Problem):
                 f"the problem keeps only the second moments of its {self.samples} samples: build it with samples=True "
                 f"to have them one by one (by default they are kept up to {KEPT_SAMPLES})."
             )
-        _, (frame, root) = known(self.frame, self.root)
-        return Samples(_check.floating(frame @ root), self.outputs)
+        return Samples(product(self.frame, self.root), self.outputs)
 
-    def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Regression":
-        # the rows are their own root (Q = I): no factorisation stands in a loop over batches
+    def on_samples(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b *d_out"]) -> "Regression":
+        # the rows are their own root (Q = I): no factorization in a loop over batches
         b = inputs.shape[0]
         scale = self.scale * (self.samples / b)
         return Regression(inputs, labels.T, jnp.zeros_like(scale), scale, self.output_scale, b)
@@ -256,8 +258,8 @@ class Regression(Problem):
     def sampler(self) -> "Sampler":
         """Fresh samples x ~ N(0, X^T X / n), y = output_scale A_* x + noise, A_* the least-squares fit (`target`).
 
-        The noise is isotropic and has the variance that the fit leaves, |Y - output_scale X A_*^T|^2 / n in all: the
-        mean cost of fresh samples (`seen`) is the cost itself, for every A.
+        The noise is isotropic and has the variance that the fit leaves, |Y - output_scale X A_*^T|^2 / n in
+        all: the mean cost of fresh samples (`on_samples`) is the cost itself, for every A.
         """
         inside = self.residual(self.target) + self.labels
         left = jnp.sum((self.labels - inside) ** 2) + self.unexplained
@@ -265,44 +267,56 @@ class Regression(Problem):
         unit = 1 / math.sqrt(self.samples)
         return Sampler(unit * self.root, unit * inside.T, unit * jnp.sqrt(left / outputs))
 
+    @numpy_if_known
     def residual(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out k"]:
         """The residual inside the range of X, transposed: output_scale A root^T - labels."""
         if matrix.ndim == 1:
             return self.output_scale * (self.root @ matrix) - self.labels
         return self.output_scale * product(matrix, self.root.T) - self.labels
 
+    @numpy_if_known
     def cost(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, ""]:
-        return self.scale / 2 * (jnp.sum(self.residual(matrix) ** 2) + self.unexplained)
+        return self.scale / 2 * ((self.residual(matrix) ** 2).sum() + self.unexplained)
 
+    @numpy_if_known
     def gradient(self, matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "*d_out d_in"]:
         residual = self.residual(matrix)
         factor = self.scale * self.output_scale
         return factor * (residual @ self.root if residual.ndim == 1 else product(residual, self.root))
 
     @property
+    @numpy_if_known
     def gram(self) -> Float[Array, "d_in d_in"]:
         """X^T X."""
-        _, (root,) = known(self.root)
-        return _check.floating(root.T @ root)
+        return self.root.T @ self.root
 
     @property
+    @numpy_if_known
     def cross(self) -> Float[Array, "*d_out d_in"]:
         """Y^T X."""
-        _, (labels, root) = known(self.labels, self.root)
-        return _check.floating(labels @ root)
+        return self.labels @ self.root
 
     @property
+    @numpy_if_known
     def square(self) -> Float[Array, ""]:
         """|Y|^2."""
-        xp, (labels, unexplained) = known(self.labels, self.unexplained)
-        return _check.floating(xp.sum(labels**2) + unexplained)
+        return (self.labels**2).sum() + self.unexplained
 
     @property
+    @numpy_if_known
     def target(self) -> Float[Array, "*d_out d_in"]:
         """The minimum-norm least-squares solution (X^+ Y)^T / output_scale."""
-        xp, (root, labels, scale) = known(self.root, self.labels, self.output_scale)
-        inverse = xp.linalg.pinv(root, rtol=RANK_TOLERANCE)
-        return _check.floating(labels @ inverse.T / scale)
+        if namespace(self.root) is not np:
+            inverse = jnp.linalg.pinv(self.root, rtol=RANK_TOLERANCE)
+            return self.labels @ inverse.T / self.output_scale
+        q, s, vt = _triplets(self.root)
+        return (self.labels @ q / s) @ vt / self.output_scale
+
+    @property
+    @numpy_if_known
+    def singular_values(self) -> Float[Array, " rank"]:
+        """The singular values of X that are not zero, descending."""
+        return _range(self.root)[1]
 
     @property
     def truth(self) -> Float[Array, "*d_out d_in"]:
@@ -314,32 +328,34 @@ class Regression(Problem):
         normals = jax.random.normal(key, self.labels.shape, dtype=self.root.dtype)
         return self.scale * self.output_scale * (normals @ self.root)
 
+    @numpy_if_known
     def noise_covariance(self) -> tuple[Float[Array, "d_in d_in"], int]:
         d_out, _ = _matrix_shape(self, "the noise covariance")
         return (self.scale * self.output_scale) ** 2 * self.gram, d_out
 
+    @numpy_if_known
     def fit(self) -> Fit:
         """The singular triplets of the projection of Y onto the range of X (n < d_in allowed)."""
         _matrix_shape(self, "a fit mode by mode")
         q, s, vt = _range(self.root)
-        given = self.labels, self.unexplained, self.scale, self.output_scale
-        xp, (labels, unexplained, scale, output_scale) = known(*given)
-        inside = labels @ q
-        outside = xp.sum((labels - inside @ q.T) ** 2)
-        u, t, wt = xp.linalg.svd(inside, full_matrices=False)
-        floor = scale / 2 * (outside + unexplained)
-        return _fit(u, t, wt / s @ vt / output_scale, scale / 2 * t**2, floor)
+        inside = self.labels @ q
+        outside = ((self.labels - inside @ q.T) ** 2).sum()
+        u, t, wt = namespace(inside).linalg.svd(inside, full_matrices=False)
+        floor = self.scale / 2 * (outside + self.unexplained)
+        return Fit(u, t, wt / s @ vt / self.output_scale, self.scale / 2 * t**2, floor)
 
     def optimum(self, rank: int) -> Optimum:
         """The best matrix of rank at most `rank`: Eckart and Young on the projection of Y (n < d_in allowed)."""
         return self.fit().optimum(rank)
 
+    @numpy_if_known
     def project(self) -> "Projection[Regression]":
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
         _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
-        return Projection(self._turned(q, _check.floating(np.diag(s))), _check.floating(vt))
+        return Projection(self._turned(q, np.diag(s)), vt)
 
+    @numpy_if_known
     def whiten(self) -> "Whitening":
         """The regression on sqrt(n) X (X^T X)^{-1/2}, whose inputs have unit covariance (without the test problem)."""
         _matrix_shape(self, "whitening")
@@ -349,15 +365,14 @@ class Regression(Problem):
             raise InputError(
                 f"X has rank {s.shape[0]} and d_in = {d_in}: whitening needs rank X = d_in; call project() first."
             )
-        whitened = self._turned(q, _check.floating(np.sqrt(n) * vt))
-        return Whitening(whitened, _check.floating(np.sqrt(n) * (vt.T / s) @ vt))
+        return Whitening(self._turned(q, np.sqrt(n) * vt), np.sqrt(n) * (vt.T / s) @ vt)
 
-    def _turned(self, q: Float[np.ndarray, "k r"], root: Float[Array, "r d"]) -> "Regression":
+    @numpy_if_known
+    def _turned(self, q: Any, root: Any) -> "Regression":
         """The same labels on inputs Q q root; what of them is outside of that range is in it no more."""
-        xp, (labels, unexplained, frame) = known(self.labels, self.unexplained, self.frame)
-        inside = labels @ q
-        left = unexplained + xp.sum((labels - inside @ q.T) ** 2)
-        turned = None if frame is None else frame @ q
+        inside = self.labels @ q
+        left = self.unexplained + ((self.labels - inside @ q.T) ** 2).sum()
+        turned = None if self.frame is None else self.frame @ q
         return Regression(root, inside, left, self.scale, self.output_scale, self.samples, turned, self.outputs)
 
 
@@ -460,7 +475,7 @@ class Classification(Problem):
         """X and the rows of classes."""
         return Samples(self.inputs, self.labels)
 
-    def seen(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b classes"]) -> "Classification":
+    def on_samples(self, inputs: Float[Array, "b d_in"], labels: Float[Array, "b classes"]) -> "Classification":
         return Classification(inputs, labels, self.scale * (self.inputs.shape[0] / inputs.shape[0]))
 
     def _outputs(self, matrix: Float[Array, "classes d_in"]) -> Float[Array, "n classes"]:
@@ -584,16 +599,16 @@ class Custom(Problem):
 # What users call -----------------------------------------------------------------------------------------------------
 
 
-def factorisation(target: Any, *, half: bool = True, test: Problem | None = None) -> Factorisation:
-    """Matrix factorisation: C(A) = 1/2 |A - target|^2, or |A - target|^2 with half=False.
+def factorization(target: Any, *, half: bool = True, test: Problem | None = None) -> Factorization:
+    """Matrix factorization: C(A) = 1/2 |A - target|^2, or |A - target|^2 with half=False.
 
     A vector target is the same cost for a diagonal network. `test` is the problem whose cost is the test error.
     """
     scale = _check.floating(1.0 if _check.flag("half", half) else 2.0)
-    return Factorisation(_check.array("target", target, ndim=(1, 2)), scale, test=test)
+    return Factorization(_check.array("target", target, ndim=(1, 2)), scale, test=test)
 
 
-def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, *, levels: Any = None) -> Factorisation:
+def low_rank_recovery(key: KeyLike, d: int | tuple[int, int], rank: int, *, levels: Any = None) -> Factorization:
     """Noisy low-rank recovery: C(A) = |A - A_obs|^2 / (d_out d_in), A_obs = A_star + E.
 
     A_star = rank^{-1/2} sum of `rank` outer products of standard normal vectors, E standard normal (mixed dynamics,
@@ -612,12 +627,12 @@ def low_rank_recovery(key: Key[Array, ""], d: int | tuple[int, int], rank: int, 
         raise InputError(f"levels has {given.shape[0]} numbers: it must have rank = {rank}.")
     scale = _check.floating(2.0 / (d_out * d_in))
     truth, observed = _recovery(_check.key("key", key), given, d_out, d_in, rank)
-    return Factorisation(observed, scale, test=Factorisation(truth, scale))
+    return Factorization(observed, scale, test=Factorization(truth, scale))
 
 
 @sampler("d_out", "d_in", "rank")
 def _recovery(
-    key: Key[Array, ""], levels: Float[Array, " rank"] | None, d_out: int, d_in: int, rank: int
+    key: Any, levels: Float[Array, " rank"] | None, d_out: int, d_in: int, rank: int
 ) -> tuple[Float[Array, "d_out d_in"], Float[Array, "d_out d_in"]]:
     """A_star and A_obs."""
     left, right, noise = keys(key, "low_rank_recovery", 3)
@@ -660,7 +675,7 @@ def _pair(test: Any) -> tuple[Any, Any]:
 def mean_field_regression(inputs: Any, labels: Any, *, width: float, samples: bool | None = None) -> Regression:
     """Regression for f = (1/width) X W_1^T W_2^T with loss |f - Y|^2 / (2n): the feature-learning scaling.
 
-    The factor 1/width is part of the cost of W_2 W_1, so any start and motion applies unchanged.
+    The factor 1/width is part of the cost of W_2 W_1, so any start and optimizer applies unchanged.
     """
     _, (w,) = known(_check.number("width", width, above=0))
     return regression(inputs, labels, average=True, output_scale=1.0 / w, samples=samples)
@@ -673,9 +688,7 @@ class Samples(NamedTuple):
     labels: Float[Array, "n *d_out"]
 
 
-def gaussian_samples(
-    key: Key[Array, ""], samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
-) -> Samples:
+def gaussian_samples(key: KeyLike, samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None) -> Samples:
     """n samples x ~ N(0, Sigma) with labels y = x^T beta + noise, as at most n inputs with their exact law.
 
     `groups` is d for Sigma = I, or (eigenvalue, multiplicity) pairs for its distinct eigenvalues. With z_j the samples
@@ -688,7 +701,7 @@ def gaussian_samples(
 
 
 def samples_and_teacher(
-    key: Key[Array, ""], samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
+    key: KeyLike, samples: int, groups: Any, *, noise2: Any = 0.0, teacher: Any = None
 ) -> tuple[Samples, list[Any]]:
     """`gaussian_samples`, and the norms b_j that were given or drawn."""
     n = _check.integer("samples", samples, least=1)
@@ -700,39 +713,35 @@ def samples_and_teacher(
         sizes = list(known(_check.double("teacher", teacher, ndim=(0, 1)))[1][0].reshape(-1))
     if len(sizes) != len(parts):
         raise InputError(f"teacher has {len(sizes)} numbers: it must have one for each of the {len(parts)} groups.")
-    key, count = _check.key("key", key), len(parts) + 1  # a key for each of them, the first for the noise
+    random, count = _check.key("key", key), len(parts) + 1  # a key for each of them, the first for the noise
     each = enumerate(zip(parts, sizes, strict=True), start=1)
-    drawn = [_group(key, j, value, _check.floating(d), b, count, n, min(d - 1, n)) for j, ((value, d), b) in each]
+    drawn = [_group(random, j, value, _check.floating(d), b, count, n, min(d - 1, n)) for j, ((value, d), b) in each]
     xp, (drawn, variance) = known(drawn, variance)
     rows, signals, norms = zip(*drawn, strict=True)
     stacked, labels = xp.concatenate(rows), sum(signals)
     inputs = (xp.linalg.qr(stacked, mode="r") if stacked.shape[0] > n else stacked).T
     if _check.traced(variance) or variance > 0:
-        labels = labels + xp.sqrt(variance) * _noise(key, count, n)
+        labels = labels + xp.sqrt(variance) * _noise(random, count, n)
     return Samples(_check.floating(inputs), _check.floating(labels)), list(norms)
 
 
-@sampler("count", "n", "rank")
+@sampler("index", "count", "n", "rank")
 def _group(
-    key: Key[Array, ""], index: int, value: Array, d: Array, size: Array | None, count: int, n: int, rank: int
+    key: Any, index: int, value: Array, d: Array, size: Array | None, count: int, n: int, rank: int
 ) -> tuple[Float[Array, "m n"], Float[Array, " n"], Float[Array, ""]]:
-    """Samples along the teacher's part in a group of d inputs, then across it; what it says of them, and its norm."""
-    along, across, norm = jax.random.split(_keys(key, count)[index], 3)
-    z = jnp.sqrt(value) * normal(along, (1, n))
-    rows = jnp.concatenate([z, jnp.sqrt(value) * bartlett(across, d - 1, rank, n)]) if rank else z
+    """Samples along the teacher's part in a group of d inputs, then across it; its labels of them, and its norm."""
+    along, across, norm = split(keys(key, "gaussian_samples", count)[index], 3)
+    z = value**0.5 * normal(along, (1, n))
+    rows = namespace(z).concatenate([z, value**0.5 * bartlett(across, d - 1, rank, n)]) if rank else z
     # chi2(d) = 2 Gamma(d / 2) is the square of a standard normal teacher's norm
-    b = jnp.sqrt(2 * gamma(norm, d / 2)) if size is None else size
+    b = (2 * gamma(norm, d / 2)) ** 0.5 if size is None else size
     return rows, b * z[0], b
 
 
 @sampler("count", "n")
-def _noise(key: Key[Array, ""], count: int, n: int) -> Float[Array, " n"]:
+def _noise(key: Any, count: int, n: int) -> Float[Array, " n"]:
     """Standard normal noise of the labels."""
-    return normal(_keys(key, count)[0], (n,))
-
-
-def _keys(key: Key[Array, ""], count: int) -> Key[Array, " count"]:
-    return jax.random.split(stream(key, "gaussian_samples"), count)
+    return normal(keys(key, "gaussian_samples", count)[0], (n,))
 
 
 def _groups(groups: Any) -> list[tuple[Array, int]]:
@@ -796,7 +805,7 @@ def _one_hot(labels: Float[Array, " n"], classes: int | None) -> Float[Array, "n
 
 def supervised(
     labels: Any, cost: str = "squares", *, average: str | None = None, classes: int | None = None
-) -> Factorisation | Logistic | Softmax:
+) -> Factorization | Logistic | Softmax:
     """The cost of a network's outputs f_i on its samples (`Network`), one label a row.
 
     - cost = "squares": sum |f_i - y_i|^2; "half squares": half of it. A label may have any shape, as outputs may.
@@ -824,7 +833,7 @@ def supervised(
         return Softmax(rows, scale)
     if kind == "logistic":
         return Logistic(_signs(rows).T, scale)
-    return Factorisation(rows.T, scale if kind == "half squares" else 2 * scale)
+    return Factorization(rows.T, scale if kind == "half squares" else 2 * scale)
 
 
 def masked(target: Any, mask: Any, *, scale: float = 1.0, test: Problem | None = None) -> Masked:
@@ -890,18 +899,25 @@ def _moments(
     return Regression(root, labels, outside, scale, out, n, *((q, y) if kept else (None, None)), test=test)
 
 
-def _fit(*parts: Any) -> Fit:
-    return Fit(*(_check.floating(part) for part in parts))
-
-
-def _range(root: Float[Array, "k d_in"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _range(root: Float[Array, "k d_in"]) -> tuple[Any, Any, Any]:
     """The singular triplets of the data that are not zero."""
     if _check.traced(root):
         raise InputError("the rank of the data decides shapes: project, whiten and optimum cannot be traced.")
-    q, s, vt = np.linalg.svd(np.asarray(root), full_matrices=False)
-    r = int(np.sum(s > RANK_TOLERANCE * s[0]))
-    if r == 0:
+    found = _triplets(np.asarray(root))
+    if not found[1].size:
         raise InputError("inputs are all zero: there must be at least one non-zero input.")
+    return found
+
+
+def _triplets(root: Any) -> tuple[Any, Any, Any]:
+    """The same, none of zero; without an SVD where the rows are s_i v_i^T already, as those of `_moments` are."""
+    sizes = np.linalg.norm(root, axis=1)
+    r = int(np.sum(sizes > RANK_TOLERANCE * sizes[0]))
+    rows = root[:r] / sizes[:r, None]
+    if np.all(np.diff(sizes) <= 0) and np.allclose(rows @ rows.T, np.eye(r), rtol=0, atol=1e-13):
+        return np.eye(len(root), r), sizes[:r], rows
+    q, s, vt = np.linalg.svd(root, full_matrices=False)
+    r = int(np.sum(s > RANK_TOLERANCE * s[0]))
     return q[:, :r], s[:r], vt[:r]
 
 

@@ -1,4 +1,4 @@
-"""When to look: which steps or times of a run are recorded. The start and the end always are."""
+"""Which steps or times of a run are recorded. The initial state and the end always are."""
 
 import abc
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Record(abc.ABC):
 
     @abc.abstractmethod
     def inner(self, horizon: float, discrete: bool) -> np.ndarray:
-        """The points; they are rounded for discrete motions and clipped by `points`."""
+        """The points; they are rounded for discrete optimizers and clipped by `points`."""
 
     def holds(self, step: Any) -> Any:
         """Whether a step of a run is one of the points, whatever the horizon; may be traced."""

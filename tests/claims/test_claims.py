@@ -1,7 +1,8 @@
-"""Every claim and erratum behaves as stated, and fails when its subject is broken."""
+"""Every claim and erratum behaves as stated, and fails with its negative control."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,18 +19,18 @@ MARKED = [pytest.param(entry, marks=[pytest.mark.computes] * (entry.id in CONVOL
 
 @pytest.mark.parametrize("entry", MARKED, ids=lambda entry: entry.id)
 def test_entry_behaves_as_stated_and_can_fail(entry):
-    """With a deliberately broken subject the verdict turns around (in one test: what is compiled serves both)."""
+    """With the negative control the verdict is the opposite (in one test: what is compiled serves both)."""
     verdict = entry.verify("quick")
     assert verdict.holds == entry.expected, verdict
     assert -1 <= verdict.margin <= 1
     assert verdict.holds == (verdict.margin >= 0)
-    broken = entry.judge(frame.Measured(list(until_it_shows(entry)), 0.0))
-    assert broken.holds != entry.expected, broken
+    control = entry.judge(frame.Measured(list(control_findings(entry)), 0.0))
+    assert control.holds != entry.expected, control
 
 
-def until_it_shows(entry):
-    """The findings of a sabotaged check, no further than to the first that fails where all ought to hold."""
-    for finding in entry.check("quick", **entry.broken):
+def control_findings(entry):
+    """The findings with the negative control, up to the first that fails where all ought to hold."""
+    for finding in entry.check("quick", **entry.negative_control):
         yield finding
         if entry.expected and not finding.printed and not finding.holds:
             return
@@ -48,12 +49,24 @@ def test_entries_are_complete():
         assert entry.statement.strip()
         if isinstance(entry, claims.Claim):
             assert entry.kind in frame.KINDS
-            assert entry.broken, f"{entry.id} has nothing that could break it"
+            assert entry.negative_control, f"{entry.id} has no negative control"
             assert entry.statement.endswith(".")
         else:
             assert entry.grade in frame.GRADES
-            assert entry.check is None or entry.broken, f"{entry.id} has nothing that could break it"
+            assert entry.check is None or entry.negative_control, f"{entry.id} has no negative control"
             assert entry.evidence
+
+
+def test_findings_of_arrays():
+    """The number that is closest to the bound, or beyond it, decides; NaN is never skipped."""
+    assert claims.at_most([1.0, 3.0], 2.0).measured == 3
+    assert claims.at_least(np.array([[1.0, 3.0]]), 2.0).measured == 1
+    assert not claims.at_most([1.0, math.nan], 2.0).holds
+    assert not claims.at_least([3.0, math.nan], 2.0).holds
+    assert claims.close(np.array([2.0, 3.0]), 2.0, rtol=0.4, n=1) == claims.at_most(0.5, 0.4, n=1)
+    assert claims.close(np.array([2.0, 3.0]), [2.0, 2.5], atol=0.6, n=1) == claims.at_most(0.5, 0.6, n=1)
+    assert not claims.close(math.nan, 1.0, atol=1.0).holds
+    assert claims.near(1.5, 2.0, 0.25, n=1) == claims.within(1.5, 1.75, 2.25, n=1)
 
 
 def test_findings_and_margins():
@@ -148,7 +161,7 @@ def test_finding_entries():
 
 def test_parameters_are_what_a_check_takes_besides_its_subject():
     for entry in COMPUTED:
-        assert not set(entry.parameters) & set(entry.broken)
+        assert not set(entry.parameters) & set(entry.negative_control)
     assert ENTRIES["mixed/C6"].parameters == {"d": None, "seed": 0}
     assert ENTRIES["mixed/C7"].parameters == {}
     assert ENTRIES["mixed/E1"].parameters == {}

@@ -44,6 +44,14 @@ def test_help_and_version():
     assert linnet("--version").stdout.startswith("linnet 0.")
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "linnet"]
+    assert subprocess.run([*command, "--version"], capture_output=True, text=True).stdout.startswith("linnet 0.")
+    wrong = subprocess.run([*command, "predict", "rates", "--depth", "2"], capture_output=True, text=True)
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "data or spectrum: give one of them" in wrong.stderr
+
+
 def test_demo_draws_and_tells(tmp_path, here):
     told = here("demo", "--d", "20", "--rank", "2", "--steps", "60")
     assert told.returncode == 0, told.stderr
@@ -104,7 +112,7 @@ def test_show_tells_everything(here):
     assert told["paper"]["id"] == "mixed"
     assert told["hypotheses"] == ["A has full column rank"]
     assert told["parameters"] == {"seed": 4}
-    assert told["sabotage"] == [
+    assert told["negative_control"] == [
         {"name": "low", "right": "-1", "wrong": "0"},
         {"name": "high", "right": "0", "wrong": "-1"},
     ]
@@ -115,7 +123,7 @@ def test_show_tells_everything(here):
     assert {"measured", "required", "margin", "holds", "case", "printed", "text"} == set(verdict["findings"][0])
     shown = here("show", "mixed/C15", "--no-run").stdout
     assert "Lemma C.8, Theorem E.3" in shown
-    assert "Sabotage: kappa = lambda d: 1 / d ** 2 instead of lambda d: 2 / d ** 2." in shown
+    assert "Negative control: kappa = lambda d: 1 / d ** 2 instead of lambda d: 2 / d ** 2." in shown
     erratum = here("show", "mixed/E20").stdout
     assert "fails (printed)" in erratum
     assert "shown, as stated" in erratum
@@ -178,13 +186,13 @@ def test_sweep(tmp_path, here):
         [axes]
         lr = [0.1, 0.2]
         [problem]
-        kind = "factorisation"
+        kind = "factorization"
         target = { file = "m.csv" }
-        [start]
+        [init]
         kind = "i_gamma"
         gamma = 0.1
-        [motion]
-        kind = "GradientDescent"
+        [optimizer]
+        kind = "SGD"
         lr = "lr"
         [run]
         steps = 5
@@ -227,12 +235,12 @@ def test_interrupting_ends_at_once_and_keeps_what_is_finished(tmp_path, started)
         kind = "low_rank_recovery"
         d = 30
         rank = 2
-        [start]
+        [init]
         kind = "gaussian"
         width = 100
         variance = 1e-3
-        [motion]
-        kind = "GradientDescent"
+        [optimizer]
+        kind = "SGD"
         lr = 0.1
         [run]
         steps = "steps"

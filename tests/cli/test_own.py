@@ -25,13 +25,13 @@ from helper import scale
 subject("mine", "My own conjectures", authors="Me")
 
 
-@claim("mine/C1", "exact", "page 1", broken={"factor": 2.0})
+@claim("mine/C1", "exact", "page 1", negative_control={"factor": 2.0})
 def doubled(size, factor=1.0, n=3):
     """n + n = 2 n."""
     yield at_most(abs(factor * (n + n) - 2 * n), 0.0, n=n)
 
 
-@claim("mine/C2", "bound", "page 2", hypotheses={"n > 1": lambda case: case["n"] > 1}, broken={"most": 0.0})
+@claim("mine/C2", "bound", "page 2", hypotheses={"n > 1": lambda case: case["n"] > 1}, negative_control={"most": 0.0})
 def bounded(size, most=1.0, n=2):
     """1/n is at most 1."""
     yield at_most(1 / n, most, n=n)
@@ -93,7 +93,7 @@ def test_a_file_is_registered_once_and_behaves_like_the_papers(file):
     assert list(experiments())[-2:] == ["mine/line", "mine/other"]
     for entry in claims.find([], paper="mine"):
         assert entry.verify().holds
-        assert not entry.verify(**entry.broken).holds
+        assert not entry.verify(**entry.negative_control).holds
 
 
 def test_commands_and_the_page(file, typed, tmp_path, monkeypatch):

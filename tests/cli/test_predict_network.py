@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet import predict
+from linnet import prediction
 from linnet._files import dumps
-from linnet.predict.situation import examples
+from linnet.prediction.situation import examples
 
 COMMAND = ("predict", "network")
 
@@ -16,18 +16,16 @@ COMMAND = ("predict", "network")
 @pytest.mark.parametrize("run", [False, True])
 def test_the_command_tells_every_field_of_the_answer(run, typed, tmp_path):
     for arguments, said in (
-        (("small-start",), predict.network(predict.read_situation("small-start"))),
-        (("edge",), predict.network(predict.read_situation("edge"))),
+        (("small-start",), prediction.read_situation("small-start").predict()),
+        (("edge",), prediction.read_situation("edge").predict()),
         (
             ("--spectrum", "3,1", "--width", 40, "--scale", "0.1,0.05", "--seed", 3, "--lr", 0.01, "--signal", 1),
-            predict.network(
-                predict.Situation(
-                    data={"spectrum": [3, 1]},
-                    network={"width": 40},
-                    start={"scale": [0.1, 0.05], "seed": 3},
-                    training={"lr": 0.01, "signal": 1},
-                )
-            ),
+            prediction.Situation(
+                data={"spectrum": [3, 1]},
+                network={"width": 40},
+                init={"scale": [0.1, 0.05], "seed": 3},
+                training={"lr": 0.01, "signal": 1},
+            ).predict(),
         ),
     ):
         code, out, _ = typed(*arguments, "--json", *(["--run"] if run else []), "--plot", "p.png")
@@ -42,11 +40,9 @@ def test_sum_is_the_default_and_average_the_mean(typed, tmp_path):
     np.savetxt(tmp_path / "d.csv", np.hstack([x, y]), delimiter=",")
     for option, average in (((), False), (("--sum",), False), (("--average",), True)):
         answer = json.loads(typed("--data", "d.csv", "--width", 5, "--scale", 0.1, *option, "--json")[1])
-        said = predict.network(
-            predict.Situation(network={"width": 5}, start={"scale": 0.1}),
-            problem=ln.regression(x, y, average=average),
-        )
-        assert answer["normalisation"] == ("mean" if average else "sum")
+        situation = prediction.Situation(network={"width": 5}, init={"scale": 0.1})
+        said = situation.predict(ln.regression(x, y, average=average))
+        assert answer["normalization"] == ("mean" if average else "sum")
         assert answer["lr"] == pytest.approx(said.lr, rel=1e-12)
 
 
@@ -60,15 +56,15 @@ def test_samples_are_read_as_the_options_say(typed, tmp_path):
         (("--outputs", "p,q"), both),
         (("--outputs", 2), {"outputs": 2}),
         (("--outputs", "p", "--inputs", "a,b"), {"outputs": "p", "inputs": ["a", "b"]}),
-        (("--outputs", "p,q", "--standardise", "--center"), both | {"standardise": True, "center": True}),
+        (("--outputs", "p,q", "--standardize", "--center"), both | {"standardize": True, "center": True}),
         (("--outputs", "p,q", "--intercept"), both | {"intercept": True}),
         (("--outputs", "p,q", "--frozen", "w0.npy"), both | {"frozen": frozen}),
     ):
         # one layer is a formula, where two are followed step by step
         code, out, _ = typed("--data", "d.csv", *options, "--depth", 1, "--scale", 0.1, "--average", "--json")
         assert code == 0
-        own = predict.read_regression(tmp_path / "d.csv", **how, average=True)
-        said = predict.network(predict.Situation(network={"depth": 1}, start={"scale": 0.1}), problem=own)
+        own = prediction.read_regression(tmp_path / "d.csv", **how, average=True)
+        said = prediction.Situation(network={"depth": 1}, init={"scale": 0.1}).predict(own)
         assert json.loads(out) == json.loads(dumps(said.to_dict()))
 
 
@@ -78,21 +74,19 @@ def test_counts_are_typed_as_people_write_them(typed):
         for width, seed in (("1000000", "20"), ("1e6", "2e1"), ("1_000_000", "2_0"))
     ]
     assert answers[0]["hidden"] == [1_000_000]
-    assert answers[0]["start"]["seed"] == 20
+    assert answers[0]["init"]["seed"] == 20
     assert answers[1] == answers[2] == answers[0]
 
 
 def test_adapters_as_engineers_write_them(typed):
-    flags = ("--spectrum", "4,2,1", "--inputs", 64, "--outputs", 32, "--width", 16, "--alpha", 32, "--start", "lora")
-    said = predict.network(
-        predict.Situation(
-            data={"spectrum": [4, 2, 1], "inputs": 64, "outputs": 32},
-            network={"width": 16, "alpha": 32},
-            start={"kind": "lora"},
-        )
-    )
+    flags = ("--spectrum", "4,2,1", "--inputs", 64, "--outputs", 32, "--width", 16, "--alpha", 32, "--init", "lora")
+    said = prediction.Situation(
+        data={"spectrum": [4, 2, 1], "inputs": 64, "outputs": 32},
+        network={"width": 16, "alpha": 32},
+        init={"kind": "lora"},
+    ).predict()
     assert json.loads(typed(*flags, "--json")[1]) == json.loads(dumps(said.to_dict()))
-    assert "loss 1/2 |2 A - A*|^2; 2 layers, width 16, lora start of scale 0.07217, 0." in typed(*flags)[1]
+    assert "loss 1/2 |2 A - A*|^2; 2 layers, width 16, lora initialization of scale 0.07217, 0." in typed(*flags)[1]
 
 
 def test_words_are_those_of_the_answer(typed):
@@ -115,22 +109,22 @@ def test_every_example_is_shown_and_named(typed):
 def test_flags_say_what_a_file_says(typed, tmp_path):
     (tmp_path / "mine.toml").write_text(
         "[data]\nspectrum = [3, 1]\n[network]\nwidth = 40\n"
-        "[start]\nscale = [0.1, 0.05]\nseed = 3\n[training]\nlr = 0.01\n"
+        "[init]\nscale = [0.1, 0.05]\nseed = 3\n[training]\nlr = 0.01\n"
     )
     flags = ("--spectrum", "3,1", "--width", 40, "--scale", "0.1,0.05", "--seed", 3, "--lr", 0.01)
     one, two = (json.loads(typed(*given, "--json")[1]) for given in (("mine.toml",), flags))
     assert one == two
     with (tmp_path / "mine.toml").open("a") as file:
-        file.write("beta = 0.9\nnesterov = true\naveraged = true\ndecay = 0.1\ndecoupled = true\n")
-    moved = ("--beta", 0.9, "--nesterov", "--averaged", "--decay", 0.1, "--decoupled")
+        file.write("momentum = 0.9\nnesterov = true\ndampening = 0.9\nweight_decay = 0.1\ndecoupled = true\n")
+    moved = ("--momentum", 0.9, "--nesterov", "--dampening", 0.9, "--weight-decay", 0.1, "--decoupled")
     three, four = (json.loads(typed(*given, "--json")[1]) for given in (("mine.toml",), (*flags, *moved)))
     assert three == four
-    assert (three["beta"], three["nesterov"], three["averaged"]) == (0.9, True, True)
-    assert (three["decay"], three["decoupled"], three["modes"][0]["value"]) == (0.1, True, pytest.approx(2.9))
+    assert (three["momentum"], three["nesterov"], three["dampening"]) == (0.9, True, 0.9)
+    assert (three["weight_decay"], three["decoupled"], three["modes"][0]["value"]) == (0.1, True, pytest.approx(2.9))
     assert three["largest_stable_lr"] > 5 * one["largest_stable_lr"]
-    batched = json.loads(typed("own-data", "--batch", 8, "--json")[1])
-    assert (batched["batch"], batched["largest_stable_lr_with_batches"]) == (8, None)  # not every sample is fitted
-    assert "Descent on batches of 8: " in typed("own-data", "--batch", 8, "--run")[1]
+    batched = json.loads(typed("own-data", "--batch-size", 8, "--json")[1])
+    assert (batched["batch_size"], batched["largest_stable_lr_with_batches"]) == (8, None)  # not every sample is fitted
+    assert "Descent on batches of 8: " in typed("own-data", "--batch-size", 8, "--run")[1]
     changed = json.loads(typed("mine.toml", "--lr", 0.02, "--json")[1])
     assert changed["lr"] == 0.02
     assert changed["modes"][0]["value"] == three["modes"][0]["value"]
@@ -142,7 +136,7 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
         (("empty.toml",), "is empty"),
         (("latin.toml",), "not text in UTF-8"),
         (("broken.toml",), "is not TOML"),
-        (("other.toml",), "data.colour is not known"),
+        (("other.toml",), "data.color is not known"),
         (("nothing.toml",), "one of edge, lazy"),
         ((), "data is missing"),
         (("--data", "empty.csv", "--width", 5), "no rows of numbers"),
@@ -160,16 +154,16 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
         (("--spectrum", "3,1", "--width", 0), "give 1 to 1e+15 neurons"),
         (("--spectrum", "3,1", "--width", 10**6, "--depth", 3), "drawn in full"),
         (("--spectrum", "3,1", "--width", 10**400), "give 1 to 1e+15 neurons"),
-        (("--spectrum", "3,1", "--start", "balanced", "--depth", 5, "--scale", "1e50"), "10th power"),
+        (("--spectrum", "3,1", "--init", "balanced", "--depth", 5, "--scale", "1e50"), "10th power"),
         (("capital.toml",), "network.Width is not known"),
         (("words.toml",), "network.width = 'x'"),
         (("--spectrum", "3,1", "--depth", 0), "network.depth = 0"),
         (("--spectrum", "3,1", "--depth", 1, "--width", 3), "no hidden neurons"),
-        (("--spectrum", "3,1", "--start", "funny"), "start.kind = 'funny'"),
-        (("--spectrum", "3,1", "--start", "one-zero", "--width", 1), "gaussian start takes any width"),
-        (("--spectrum", "3,1", "--start", "one-zero", "--scale", "1,2"), "one positive scale"),
-        (("--spectrum", "3,1", "--width", 5, "--scale", "1e-300"), "start.scale = 1e-300"),
-        (("--spectrum", "3,1", "--width", 5, "--scale", "1,2,3"), "start.scale has 3 numbers"),
+        (("--spectrum", "3,1", "--init", "funny"), "init.kind = 'funny'"),
+        (("--spectrum", "3,1", "--init", "one-zero", "--width", 1), "gaussian initialization takes any width"),
+        (("--spectrum", "3,1", "--init", "one-zero", "--scale", "1,2"), "one positive scale"),
+        (("--spectrum", "3,1", "--width", 5, "--scale", "1e-300"), "init.scale = 1e-300"),
+        (("--spectrum", "3,1", "--width", 5, "--scale", "1,2,3"), "init.scale has 3 numbers"),
         (("--spectrum", "3,1", "--width", 5, "--scale", 0), "never moves"),
         (("--spectrum", "3,1", "--width", "1e0,2.5", "--depth", 3), "width = '1e0,2.5' is not allowed: give whole"),
         (("--spectrum", "3,1", "--width", "1e400"), "give whole numbers"),
@@ -178,7 +172,7 @@ def test_flags_say_what_a_file_says(typed, tmp_path):
         (("--spectrum", "3,1", "--center"), "data.center is not allowed with spectrum"),
         (("--spectrum", "3,1", "--frozen", "w.npy"), "data.frozen is not allowed with spectrum"),
         (("--spectrum", "3,1", "--alpha", 2), "network.alpha needs depth 2 and a width"),
-        (("--spectrum", "3,1", "--start", "lora", "--depth", 3, "--width", 4), "an adapter has two factors"),
+        (("--spectrum", "3,1", "--init", "lora", "--depth", 3, "--width", 4), "an adapter has two factors"),
         (
             ("--data", "named.csv", "--outputs", "pirce", "--width", 5),
             "(did you mean 'price'?): data = 'named.csv' has",
@@ -199,7 +193,7 @@ def test_mistakes_get_one_sentence(arguments, said, typed, tmp_path):
     (tmp_path / "empty.toml").write_text("")
     (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"\n')
     (tmp_path / "broken.toml").write_text("[data\n")
-    (tmp_path / "other.toml").write_text("[data]\nspectrum = [1]\ncolour = 3\n")
+    (tmp_path / "other.toml").write_text("[data]\nspectrum = [1]\ncolor = 3\n")
     (tmp_path / "capital.toml").write_text("[data]\nspectrum = [1]\n[network]\nWidth = 3\n")
     (tmp_path / "words.toml").write_text('[data]\nspectrum = [1]\n[network]\nwidth = "x"\n')
     (tmp_path / "empty.csv").write_text("")
@@ -217,13 +211,13 @@ def test_mistakes_get_one_sentence(arguments, said, typed, tmp_path):
 NASTY = {
     "one row": ("--data", "one.csv", "--width", 5, "--average"),
     "constant labels": ("--data", "constant.csv", "--width", 50, "--average"),
-    "repeated values": ("--spectrum", "2,2,1", "--start", "one-zero"),
-    "some zeros": ("--spectrum", "2,0,0", "--start", "one-zero"),
+    "repeated values": ("--spectrum", "2,2,1", "--init", "one-zero"),
+    "some zeros": ("--spectrum", "2,0,0", "--init", "one-zero"),
     "width 1": ("--spectrum", "3,1", "--width", 1),
     "depth 1": ("--spectrum", "3,1", "--depth", 1),
-    "depth 30": ("--spectrum", "3,1", "--depth", 30, "--start", "one-zero", "--scale", 0.9),
+    "depth 30": ("--spectrum", "3,1", "--depth", 30, "--init", "one-zero", "--scale", 0.9),
     "lr 1e9": ("--spectrum", "3,1", "--width", 10, "--lr", "1e9"),
-    "tiny scale": ("--spectrum", "3,1", "--start", "one-zero", "--scale", "1e-45", "--depth", 30),
+    "tiny scale": ("--spectrum", "3,1", "--init", "one-zero", "--scale", "1e-45", "--depth", 30),
     "deep gaussian": ("--spectrum", "3,1", "--depth", 4, "--width", 50),
 }
 

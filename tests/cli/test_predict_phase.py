@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from linnet import predict
+from linnet import prediction
 from linnet._files import dumps
 
 COMMAND = ("predict", "phase")
@@ -14,30 +14,34 @@ NETWORK = ("--gamma-w", 2.2, "--gamma-sigma2", -2, "--d", 40)
 def test_python_and_the_command_say_the_same(typed):
     code, out, _ = typed(*NETWORK, "--levels", "0.5,1", "--c-lr", 40, "--seed", 3, "--run", "--json")
     assert code == 0
-    same = predict.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, levels=[1, 0.5], c_lr=40, seed=3).measure()
+    same = prediction.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, levels=[1, 0.5], c_lr=40, seed=3).measure()
     assert json.loads(out) == json.loads(dumps(same.to_dict()))
     code, out, _ = typed(*NETWORK, "--rank", 2, "--json")
     assert code == 0
-    assert json.loads(out) == json.loads(dumps(predict.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, rank=2).to_dict()))
+    assert json.loads(out) == json.loads(dumps(prediction.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, rank=2).to_dict()))
 
 
 def test_what_is_shown(typed):
     code, out, _ = typed(*NETWORK, "--levels", "1,0.1")
     assert code == 0
-    told = predict.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, levels=[1, 0.1])
+    told = prediction.phase(d=40, gamma_w=2.2, gamma_sigma2=-2, levels=[1, 0.1])
     for words in (
         "rich: signals are learned first and alone",
         "40 -> 3,346 -> 40 neurons, variance 0.000625: threshold c = 2.09, 0.052 of the strongest signal.",
         "Exponent -0.80 from the transition, which at this width is at variance 0.012.",
-        f"Step size 0.8; stable below {told.largest_stable_lr:.4g}.",
-        f"half learned at step {told.first_noise.half_learned.step:.0f}.",
-        "Caution: levels 0.1 are below d^-1/2",
+        f"Learning rate 0.8; stable below {told.largest_stable_lr:.4g}.",
+        "Levels 0.1 are below d^-1/2",
     ):
         assert words in out
-    rows = {line.rsplit(maxsplit=1)[0]: line.rsplit(maxsplit=1)[1] for line in out.splitlines() if "step  " in line}
-    assert rows["signal 1 (level 1) half learned at step"] == f"{told.signals[0].half_learned.step:.0f}"
-    assert rows["stop at step"] == f"{told.stop.step:.0f}"
-    assert f" {told.test_error:.4f}\n" in out
+    lines = [line.split() for line in out.splitlines()]
+    first = told.signals[0]
+    times = [f"{time.step:.3g}" for time in (first.half_learned, first.learned)]
+    assert ["1", "1", f"{first.value:.4g}", *times] in lines
+    noise = told.first_noise
+    times = [f"{time.step:.3g}" for time in (noise.half_learned, noise.learned)]
+    assert ["1", f"{noise.value:.4g}", *times] in lines
+    assert ["stop", "at", "step", f"{told.stop.step:.3g}"] in lines
+    assert ["test", "error", "there", f"{told.test_error:.4f}"] in lines
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 import linnet as ln
-from linnet import predict
+from linnet import prediction
 
 COMMAND = ("predict", "rates")
 
@@ -21,14 +22,25 @@ def test_the_command_says_what_python_says(typed, close, tmp_path):
         (("--data", "d.npz", "--average", "--seed", 3), ln.regression(x, y, average=True), {"seed": 3}),
         (
             ("--spectrum", "1,2", "--samples", 5, "--inputs", 3, "--scale", 2.5, "--alignment", 0.4),
-            predict.whitened([1, 2], samples=5, inputs=3),
+            prediction.whitened([1, 2], samples=5, inputs=3),
             {"scale": 2.5, "alignment": 0.4},
         ),
     ):
-        said = predict.rates(problem, depth=3, **options)
-        assert json.loads(typed("--depth", 3, *arguments, "--json")[1]) == close(said.to_dict())
-    measured = said.measure().to_dict()
-    assert json.loads(typed("--depth", 3, *arguments, "--run", "--json")[1]) == close(measured)
+        white = problem if "--spectrum" in arguments else problem.whiten().problem
+        seed, scale, alignment = (options.get(name) for name in ("seed", "scale", "alignment"))
+        network = ln.init.rank_one(jax.random.key(seed or 0), white, scale or 0.01, 3, alignment=alignment)
+        said = prediction.rates(white, network)
+        told = json.loads(typed("--depth", 3, *arguments, "--json")[1])
+        assert (told.pop("seed"), told.pop("whitened_first")) == (seed or 0, white is not problem)
+        scales = np.linalg.svd(problem.root, compute_uv=False)
+        assert told.pop("anisotropy") == pytest.approx(1 - (scales[-1] / scales[0]) ** 2)
+        assert told.pop("normalization") == ("mean" if "--average" in arguments else "sum")
+        if white is not problem:
+            assert told.pop("notes") == ["This is about your data, whitened first."]
+        assert told == {name: part for name, part in close(said.to_dict()).items() if name in told}
+        assert set(said.to_dict()) - set(told) <= {"normalization", "notes"}
+    measured = said.measure().to_dict()["run"]
+    assert json.loads(typed("--depth", 3, *arguments, "--run", "--json")[1])["run"] == close(measured)
 
 
 def test_what_is_told(typed, tmp_path):

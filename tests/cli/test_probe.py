@@ -12,10 +12,10 @@ COMMAND = ("probe",)
 LAYERS = ["0 and 1", "3.weight"]
 
 
-def record(folder, *, looks=20, edge=True, rule=True, lowest=-0.1, drift=0.2):
+def record(folder, *, measurements=20, edge=True, rule=True, lowest=-0.1, drift=0.2):
     """A training that comes to its edge, or does not."""
     kept = Record({"parameters": 5699, "precision": "float32", "device": "cpu", "layers": LAYERS}, folder)
-    for step in range(10 * looks):
+    for step in range(10 * measurements):
         late = edge and step > 40
         loss = 1.0 / (step + 1) * (1 + 0.2 * (step % 2) * late)
         kept.add([{"kind": "step", "step": step, "loss": loss, "moved": 0.1, "flip": -0.95 if late else 0.9}])
@@ -23,7 +23,7 @@ def record(folder, *, looks=20, edge=True, rule=True, lowest=-0.1, drift=0.2):
             continue
         top = min(20.5, 2 + 0.4 * step) if edge else 5.0
         line = {
-            "kind": "look",
+            "kind": "measurement",
             "step": step,
             "batch_loss": loss,
             "gradient": 0.1,
@@ -54,18 +54,18 @@ def test_a_record_is_told_drawn_and_put_on_a_page(typed, tmp_path):
     assert (tmp_path / "picture.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "At the edge since step 40" in page
-    assert "5,699 parameters" in page
+    assert "5,699 trainable parameters" in page
     assert not re.search(r'(?:src|href)="(?!data:image/png;base64,|#)', page)
     assert page.count("<td>3.weight</td>") == 1
 
 
 def test_json_has_all_of_it(typed, tmp_path):
-    record(tmp_path / "run", looks=3)
+    record(tmp_path / "run", measurements=3)
     code, out, _ = typed("run", "--json", "--report", "page")
     found = json.loads(out)
     assert code == 0
-    assert list(found) == ["about", "verdict", "pairs", "looks", "page"]
-    assert [look["step"] for look in found["looks"]] == [0, 1, 10, 11, 20, 21]
+    assert list(found) == ["about", "verdict", "pairs", "measurements", "page"]
+    assert [measurement["step"] for measurement in found["measurements"]] == [0, 1, 10, 11, 20, 21]
     assert found["page"] == "page/index.html"
 
 
@@ -74,12 +74,12 @@ def test_json_has_all_of_it(typed, tmp_path):
     [
         (
             {"edge": False},
-            "Below the edge: sharpness 5 ± 0.01 against 20 at lr 0.1 (step 191). Curvature bears an lr up to 0.4",
+            "Below the edge: sharpness 5 ± 0.01 against 20 at lr 0.1 (step 191). Training is stable up to an lr of 0.4",
         ),
-        ({"rule": False}, "There is no edge to compare it with: give lr"),
+        ({"rule": False}, "There is no stability threshold to compare it with: give lr"),
         ({"lowest": -15.0}, "Near a saddle: the lowest curvature is -15 or less, the highest 20.5."),
-        ({"drift": 0.01}, "Factors are as balanced as they began"),
-        ({"looks": 0}, "Nothing was looked at yet."),
+        ({"drift": 0.01}, "Factors are as balanced as at initialization"),
+        ({"measurements": 0}, "Nothing was measured yet."),
     ],
 )
 def test_other_trainings_have_other_words(typed, tmp_path, options, words):
@@ -93,7 +93,7 @@ def test_what_is_no_record_is_one_sentence(typed, tmp_path):
     code, _, errors = typed("nowhere")
     assert code == 2
     assert errors == "linnet: folder = 'nowhere' is not allowed: there is no record of a probe."
-    record(tmp_path / "run", looks=1)
+    record(tmp_path / "run", measurements=1)
     code, _, errors = typed("run", "--out", "picture.txt")
     assert code == 2
     assert ".png" in errors

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -65,6 +67,26 @@ def test_side_by_side_gives_the_same_numbers(made, tmp_path, monkeypatch):
     assert "3 claims and errata verified at quick size, 0 not as stated" in " ".join(
         (out / "index.html").read_text().split()
     )
+
+
+def test_one_figure_imports_its_own_paper_and_writes_one_page(tmp_path):
+    """In a process of its own: other tests import all papers."""
+    code = """
+import sys
+from linnet import report
+from linnet.cli import reproduce
+write, pages = report.write, []
+report.write = lambda out: pages.append(write(out))
+reproduce.run(["stability/fig23"], "quick", __import__("pathlib").Path("out"), [], quiet=True)
+print(len(pages), *sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    pages, *loaded = told.stdout.split()
+    assert pages == "1"
+    assert {"linnet.claims.stability", "linnet.experiments.stability_balance"} <= set(loaded)
+    for paper in ("mixed", "spectral", "feature", "balance", "optimizers"):
+        assert not {f"linnet.claims.{paper}", f"linnet.experiments.{paper}"} & set(loaded)
+    assert "stability/fig23" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_what_is_finished_is_not_done_again(again):

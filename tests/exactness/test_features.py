@@ -36,11 +36,11 @@ def brute(x, y, first, second, lr, steps):
 
 def reduced(x, y, first, second, lr, steps):
     """The same in reduced coordinates, with every neuron recovered."""
-    projection = ln.mean_field_regression(x, y, width=len(second)).project()
+    projection = ln.problems.mean_field_regression(x, y, width=len(second)).project()
     full = ln.Weights((first, second[None]))
     seen = full.project(projection.basis)
     looks = ["loss", "sample_kernel", "slope", "target_distance"]
-    run = ln.simulate(projection.problem, seen.compress(), ln.GradientDescent(lr), steps=steps, observe=looks)
+    run = ln.simulate(projection.problem, seen.compress(), ln.optim.SGD(lr), steps=steps, observe=looks)
     assert run.status == "horizon"
     return run, run.final.expand(seen).lift(projection.basis, full)
 
@@ -69,7 +69,7 @@ def draw(seed, n, d, w, sigma0, v0, noise=0.1):
 
 def stable(x, y, w, share=0.3):
     """A step of x = share where that is stable: below 2/lambda_max of the end kernel."""
-    limits = ln.theory.feature.step_limits(ln.theory.feature.task(ln.mean_field_regression(x, y, width=w)))
+    limits = ln.theory.feature.step_limits(ln.theory.feature.task(ln.problems.mean_field_regression(x, y, width=w)))
     return share * float(min(limits.isotropic, limits.end))
 
 
@@ -90,7 +90,7 @@ def test_reduction_is_exact_for_any_shape_and_scale(seed, shape, start, scale):
     n, d, w = shape
     x, y, first, second = draw(seed, n, d, w, 1.0, 1.0)
     x, y = scale * x, scale * y
-    size = start * float(jnp.sqrt(ln.theory.feature.task(ln.mean_field_regression(x, y, width=w)).vstar2))
+    size = start * float(jnp.sqrt(ln.theory.feature.task(ln.problems.mean_field_regression(x, y, width=w)).vstar2))
     compare(x, y, size * first, size * second, stable(x, y, w), 25)
 
 
@@ -119,7 +119,7 @@ def test_several_outputs_and_depths_have_kernels_on_samples():
 
     flat = np.concatenate([np.asarray(j).reshape(j.shape[0], -1) for j in jacobian(state).layers], axis=1)
     np.testing.assert_allclose(sample_kernel(state, problem), flat @ flat.T, rtol=1e-10, atol=1e-12)
-    lazy = ln.EndToEnd(np.zeros((2, 3)), ln.Lazy(0.7))  # Theta = 2 c on A
+    lazy = ln.EndToEnd(np.zeros((2, 3)), ln.states.Lazy(0.7))  # Theta = 2 c on A
     np.testing.assert_allclose(sample_kernel(lazy, problem), 1.4 * 0.25 * np.kron(np.eye(2), x @ x.T), atol=1e-12)
 
 
@@ -128,13 +128,13 @@ def test_kernels_of_a_relu_network():
     n, d, w = 5, 4, 6
     x, y = rng.normal(size=(n, d)), rng.normal(size=n)
     first, v = rng.normal(size=(w, d)), rng.normal(size=w)
-    state, problem = ln.ReluNetwork(first, v[None], x / w), ln.factorisation(y[None])  # relu is homogeneous
+    state, problem = ln.states.ReluNetwork(first, v[None], x / w), ln.factorization(y[None])  # relu is homogeneous
     hidden = np.maximum(x @ first.T, 0)
     gate = v * (x @ first.T > 0)
     theta = (gate @ gate.T * (x @ x.T) + hidden @ hidden.T) / w**2
     np.testing.assert_allclose(observe.sample_kernel(state, problem), theta, rtol=1e-12)
     assert float(observe.label_kernel(state, problem)) == pytest.approx(y @ theta @ y, rel=1e-12)
-    later = ln.ReluNetwork(first + 0.3, v[None], x / w)
+    later = ln.states.ReluNetwork(first + 0.3, v[None], x / w)
     rho = 0.3 * np.ones((w, d)) @ (x.T @ y)
     right = rho @ v / (v @ v) / np.linalg.norm(x.T @ y)
     assert float(observe.slope(later, problem, state)) == pytest.approx(right, rel=1e-10)
@@ -143,7 +143,7 @@ def test_kernels_of_a_relu_network():
 def test_kernels_and_their_distances():
     x, y, first, second = draw(4, 5, 60, 40, 0.2, 0.3)
     w = len(second)
-    problem, state = ln.mean_field_regression(x, y, width=w), ln.Weights((first, second[None]))
+    problem, state = ln.problems.mean_field_regression(x, y, width=w), ln.Weights((first, second[None]))
     hidden, gram = first @ x.T, x @ x.T
     theta = (second @ second * gram + hidden.T @ hidden) / w**2
     assert float(observe.label_kernel(state, problem)) == pytest.approx(y @ theta @ y, rel=1e-12)
@@ -203,9 +203,9 @@ def test_draws_of_data_and_start_have_the_law_of_full_draws(groups, teacher, n, 
     @jax.jit
     @jax.vmap
     def ours(key):
-        x, y = ln.gaussian_samples(key, n, groups, noise2=noise2, teacher=teacher)
-        shape = ln.factorisation(jnp.ones((1, x.shape[1])))
-        state = ln.readout(key, shape, w, sigma0=sigma0, v0=v0)
+        x, y = ln.problems.gaussian_samples(key, n, groups, noise2=noise2, teacher=teacher)
+        shape = ln.factorization(jnp.ones((1, x.shape[1])))
+        state = ln.init.readout(key, shape, w, sigma0=sigma0, v0=v0)
         hidden = state.layers[0] @ x.T
         return x @ x.T, y, hidden.T @ hidden, hidden.T @ state.layers[1][0]
 
@@ -235,8 +235,8 @@ def test_draws_of_data_and_start_have_the_law_of_full_draws(groups, teacher, n, 
 
 
 def test_a_start_in_full_width_has_every_neuron(key):
-    problem = ln.factorisation(np.ones((1, 4)))
-    state = ln.readout(key, problem, (500,), sigma0=0.5, v0=0.3)
+    problem = ln.factorization(np.ones((1, 4)))
+    state = ln.init.readout(key, problem, (500,), sigma0=0.5, v0=0.3)
     assert state.widths == (4, 500, 1)
     assert np.all(np.abs(state.layers[1]) == 0.3)
     assert stats.kstest(np.asarray(state.layers[0]).ravel() / 0.5, "norm").pvalue > SIGNIFICANCE
@@ -246,15 +246,18 @@ def test_a_start_in_full_width_has_every_neuron(key):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda k: ln.gaussian_samples(k, 0, 5), "samples = 0"),
-        (lambda k: ln.gaussian_samples(k, 3, 0), "groups = 0"),
-        (lambda k: ln.gaussian_samples(k, 3, [(1.0, 2.5)]), "multiplicity in groups = 2.5"),
-        (lambda k: ln.gaussian_samples(k, 3, [(-1.0, 2)]), "eigenvalue in groups = -1.0"),
-        (lambda k: ln.gaussian_samples(k, 3, [2, 3]), "pairs (eigenvalue, multiplicity)"),
-        (lambda k: ln.gaussian_samples(k, 3, 5, noise2=-1.0), "noise2 = -1.0"),
-        (lambda k: ln.gaussian_samples(k, 3, 5, teacher=(1.0, 2.0)), "each of the 1 groups"),
-        (lambda k: ln.gaussian_samples(3, 3, 5), "key = 3"),
-        (lambda k: ln.readout(k, ln.factorisation(np.ones((1, 3))), (4, 4), sigma0=1.0, v0=1.0), "one hidden layer"),
+        (lambda k: ln.problems.gaussian_samples(k, 0, 5), "samples = 0"),
+        (lambda k: ln.problems.gaussian_samples(k, 3, 0), "groups = 0"),
+        (lambda k: ln.problems.gaussian_samples(k, 3, [(1.0, 2.5)]), "multiplicity in groups = 2.5"),
+        (lambda k: ln.problems.gaussian_samples(k, 3, [(-1.0, 2)]), "eigenvalue in groups = -1.0"),
+        (lambda k: ln.problems.gaussian_samples(k, 3, [2, 3]), "pairs (eigenvalue, multiplicity)"),
+        (lambda k: ln.problems.gaussian_samples(k, 3, 5, noise2=-1.0), "noise2 = -1.0"),
+        (lambda k: ln.problems.gaussian_samples(k, 3, 5, teacher=(1.0, 2.0)), "each of the 1 groups"),
+        (lambda k: ln.problems.gaussian_samples(3.5, 3, 5), "key = 3.5"),
+        (
+            lambda k: ln.init.readout(k, ln.factorization(np.ones((1, 3))), (4, 4), sigma0=1.0, v0=1.0),
+            "one hidden layer",
+        ),
         (lambda k: ln.Weights((np.ones((3, 2)), np.ones((1, 3)))).expand(ln.Weights([np.ones((1, 2))])), "start"),
         (
             lambda k: ln.Weights((np.ones((4, 2)), np.ones((1, 4)))).expand(
@@ -263,7 +266,7 @@ def test_a_start_in_full_width_has_every_neuron(key):
             "compresses to has (2, 3, 1)",
         ),
         (lambda k: observe.slope(ln.Weights([np.ones((1, 2))]), ln.regression(np.eye(2), [1, 2])), "two layers"),
-        (lambda k: observe.sample_kernel(ln.Weights([np.ones((1, 2))]), ln.factorisation(np.eye(2))), "regression"),
+        (lambda k: observe.sample_kernel(ln.Weights([np.ones((1, 2))]), ln.factorization(np.eye(2))), "regression"),
         (lambda k: observe.refined_distance(-1.0), "sigma0 = -1.0"),
         (lambda k: observe.kernel_distance(np.eye(2), np.eye(3)), "other has shape"),
         (lambda k: observe.target_kernel(np.eye(2), np.ones(3)), "labels has shape"),
@@ -280,7 +283,7 @@ def test_bad_input_is_one_sentence(call, words, key):
 @pytest.mark.parametrize("size", [1e-160, 1e-200, 1e-300])
 def test_distances_do_not_depend_on_the_size_of_the_weights(size):
     x, y, first, second = draw(4, 5, 60, 40, 0.2, 0.3)
-    problem = ln.mean_field_regression(x, y, width=len(second))
+    problem = ln.problems.mean_field_regression(x, y, width=len(second))
     large, small = (ln.Weights((unit * first, unit * second[None])) for unit in (1.0, size))
     for near, far in (
         (observe.target_distance,) * 2,

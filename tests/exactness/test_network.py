@@ -1,4 +1,4 @@
-"""Networks on the same road: linear ones against `Weights`, others against the same training written out."""
+"""States of any network: linear ones against `Weights`, others against the same training written out."""
 
 from itertools import pairwise
 
@@ -22,29 +22,29 @@ def linear(layers, x):
     return x
 
 
-def both(rng, widths=(4, 6, 3), n=9, scale=1.0, together=None):
+def both(rng, widths=(4, 6, 3), n=9, scale=1.0, chunk_size=None):
     """A linear network as a function of its samples and as weights, each with the same cost."""
     layers = tuple(scale * rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(widths))
     x, y = rng.normal(size=(n, widths[0])), rng.normal(size=(n, widths[-1]))
-    network = ln.Network(linear, layers, x, together=together)
+    network = ln.Network(linear, layers, x, chunk_size=chunk_size)
     return (network, ln.supervised(y, "half squares", average="sum")), (ln.Weights(layers), ln.regression(x, y))
 
 
 MOTIONS = {
-    "descent": ln.GradientDescent(0.003),
-    "momentum": ln.Momentum(0.003, 0.8, decay=0.1),
-    "nesterov": ln.Momentum(0.003, 0.8, nesterov=True, rates=(1.0, 0.5)),
-    "batches": ln.GradientDescent(0.001, batch=4),
-    "shuffled adam": ln.Adam(0.003, batch=ln.MiniBatch(3, draw="replacement")),
+    "descent": ln.optim.SGD(0.003),
+    "momentum": ln.optim.SGD(0.003, 0.8, weight_decay=0.1),
+    "nesterov": ln.optim.SGD(0.003, 0.8, nesterov=True, lr_multipliers=(1.0, 0.5)),
+    "batches": ln.optim.SGD(0.001, batch_size=4),
+    "shuffled adam": ln.optim.Adam(0.003, batches=ln.optim.MiniBatch(3, draw="replacement")),
 }
 
 
-@pytest.mark.parametrize("together", [None, 4])
+@pytest.mark.parametrize("chunk_size", [None, 4])
 @pytest.mark.parametrize("name", MOTIONS)
-def test_a_linear_network_moves_as_its_weights(name, together):
+def test_a_linear_network_moves_as_its_weights(name, chunk_size):
     runs = [
         ln.simulate(problem, state, MOTIONS[name], steps=60, key=KEY)
-        for state, problem in both(np.random.default_rng(1), together=together)
+        for state, problem in both(np.random.default_rng(1), chunk_size=chunk_size)
     ]
     np.testing.assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-11)
     for one, other in zip(runs[0].final.layers, runs[1].final.layers, strict=True):
@@ -52,8 +52,12 @@ def test_a_linear_network_moves_as_its_weights(name, together):
 
 
 def test_a_linear_network_flows_as_its_weights():
-    for motion in (ln.GradientFlow(), ln.InertialFlow(2.0), ln.GradientFlow(decay=0.2, rates=(1.0, 2.0))):
-        runs = [ln.simulate(problem, state, motion, time=0.5) for state, problem in both(np.random.default_rng(2))]
+    for optimizer in (
+        ln.optim.GradientFlow(),
+        ln.optim.InertialFlow(2.0),
+        ln.optim.GradientFlow(weight_decay=0.2, lr_multipliers=(1.0, 2.0)),
+    ):
+        runs = [ln.simulate(problem, state, optimizer, time=0.5) for state, problem in both(np.random.default_rng(2))]
         np.testing.assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-9)
 
 
@@ -101,7 +105,7 @@ ANYWHERE = {
     "layer_alignment": observe.layer_alignment(1),
     "layer_singular_values": observe.layer_singular_values(2),
     "loss": observe.loss,
-    "only": observe.only(observe.sharpness, ln.every(1)),
+    "only": observe.only(observe.sharpness, ln.record.every(1)),
     "output_gram": observe.output_gram,
     "path": observe.path,
     "preconditioned_sharpness": observe.preconditioned_sharpness(2.0),
@@ -135,7 +139,7 @@ MATRIX = {
     "stable_rank": observe.stable_rank,
 }
 # what has a test of its own below
-OWN = {"accuracy", "adaptive_sharpness", "closure_error", "losses", "of_shadow", "on", "test_accuracy", "test_error"}
+OWN = {"accuracy", "adaptive_sharpness", "closure_error", "losses", "on_second", "on", "test_accuracy", "test_error"}
 REFUSED = {
     "aligned_blocks": (observe.aligned_blocks, "need Modes"),
     "aligned_sharpness": (observe.aligned_sharpness, "need Modes"),
@@ -147,7 +151,7 @@ REFUSED = {
     "refined_distance": (observe.refined_distance(1.0), "the output scale of a regression, a Network has none"),
 }
 NO_STATES = {"kernel_cosine", "kernel_distance", "refined_kernel", "target_kernel"}  # functions of kernels
-WORDS = {"Kind", "Observable", "Point", "Split", "When", "named", "observable"}
+WORDS = {"Window", "window", "Kind", "Observable", "ObservationContext", "Point", "Split", "named", "observable"}
 
 
 def test_every_public_observable_is_in_a_table():
@@ -167,7 +171,7 @@ def watching(looks):
 
 
 def quickly(function):
-    return eqx.filter_jit(function, compiler_options=hurried(optimised=False))
+    return eqx.filter_jit(function, compiler_options=hurried(optimized=False))
 
 
 def agree(seen, one, other):
@@ -184,23 +188,23 @@ def agree(seen, one, other):
 SHAPES = [((4, 6, 3), 9, None, 1.0), ((3, 2, 5), 2, 4, 0.1), ((2, 4, 4, 2), 9, 4, 1.0), ((3, 4, 1), 5, None, 0.5)]
 
 
-@pytest.mark.parametrize(("widths", "n", "together", "scale"), SHAPES)
-def test_a_linear_network_looks_like_its_weights(widths, n, together, scale):
+@pytest.mark.parametrize(("widths", "n", "chunk_size", "scale"), SHAPES)
+def test_a_linear_network_looks_like_its_weights(widths, n, chunk_size, scale):
     looks = ANYWHERE | SAMPLES | (ONE if len(widths) == 3 and widths[-1] == 1 else {})
     seen = quickly(watching(looks))
     for seed in range(3):
-        agree(seen, *both(np.random.default_rng(seed), widths, n, scale, together))
+        agree(seen, *both(np.random.default_rng(seed), widths, n, scale, chunk_size))
 
 
-@pytest.mark.parametrize(("widths", "n", "together", "scale"), SHAPES[:3])
-def test_a_linear_network_on_unit_vectors_is_its_matrix(widths, n, together, scale):
+@pytest.mark.parametrize(("widths", "n", "chunk_size", "scale"), SHAPES[:3])
+def test_a_linear_network_on_unit_vectors_is_its_matrix(widths, n, chunk_size, scale):
     seen = quickly(watching(MATRIX))
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        (network, _), (weights, _) = both(rng, widths, scale=scale, together=together)
+        (network, _), (weights, _) = both(rng, widths, scale=scale, chunk_size=chunk_size)
         target = rng.normal(size=(widths[-1], widths[0]))
         problem = ln.supervised(target.T, "half squares", average="sum")
-        agree(seen, (network.on(np.eye(widths[0])), problem), (weights, ln.factorisation(target)))
+        agree(seen, (network.on(np.eye(widths[0])), problem), (weights, ln.factorization(target)))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -211,10 +215,10 @@ def test_what_makes_no_sense_of_a_network_is_refused(name):
         look(network, outputs)
 
 
-def test_optimisers_see_a_linear_network_as_its_weights():
+def test_optimizers_see_a_linear_network_as_its_weights():
     looks = {"adaptive": observe.adaptive_sharpness, "curvature": observe.curvature(1e-11), "path": observe.path}
     runs = [
-        ln.simulate(problem, state, ln.Adam(1e-2), steps=3, observe=looks)
+        ln.simulate(problem, state, ln.optim.Adam(1e-2), steps=3, observe=looks)
         for state, problem in both(np.random.default_rng(1))
     ]
     for name in ("adaptive", "curvature_top", "curvature_edge", "path_flip", "path_sharpness"):
@@ -225,20 +229,20 @@ def test_optimisers_see_a_linear_network_as_its_weights():
 
 
 @pytest.mark.parametrize(
-    ("motion", "edge"),
+    ("optimizer", "edge"),
     [
-        (ln.GradientDescent(lambda k: 0.01 / (1 + k)), 0.01 / (1 + np.arange(4)) / 2),
-        (ln.GradientDescent(0.01, decay=3.0), 1 / (200 - 3)),
-        (ln.Momentum(0.01, 0.5), 0.01 / 3),
-        (ln.Momentum(0.01, 0.5, nesterov=True, decay=2.0, decoupled=True), 1 / (1.5 * (200 - 2) / 2)),
-        (ln.GradientDescent(0.01, rates=(1.0, 0.5)), np.nan),
-        (ln.Sign(0.01), np.nan),
-        (ln.Adam(0.01, decay=0.1), np.nan),
+        (ln.optim.SGD(lambda k: 0.01 / (1 + k)), 0.01 / (1 + np.arange(4)) / 2),
+        (ln.optim.SGD(0.01, weight_decay=3.0), 1 / (200 - 3)),
+        (ln.optim.SGD(0.01, 0.5), 0.01 / 3),
+        (ln.optim.SGD(0.01, 0.5, nesterov=True, weight_decay=2.0, decoupled=True), 1 / (1.5 * (200 - 2) / 2)),
+        (ln.optim.SGD(0.01, lr_multipliers=(1.0, 0.5)), np.nan),
+        (ln.optim.SignSGD(0.01), np.nan),
+        (ln.optim.Adam(0.01, weight_decay=0.1), np.nan),
     ],
 )
-def test_the_edge_is_that_of_the_motion(motion, edge):
+def test_the_edge_is_that_of_the_optimizer(optimizer, edge):
     (network, outputs), _ = both(np.random.default_rng(1))
-    run = ln.simulate(outputs, network, motion, steps=3, observe={"c": observe.curvature(1e-6)})
+    run = ln.simulate(outputs, network, optimizer, steps=3, observe={"c": observe.curvature(1e-6)})
     np.testing.assert_allclose(run["c_edge"], run["c_top"] * edge, rtol=1e-12)
 
 
@@ -246,19 +250,22 @@ def test_shadows_and_tasks_of_a_linear_network():
     rng = np.random.default_rng(2)
     (network, _), (weights, _) = both(rng)
     targets = rng.normal(size=(2, 3, 4))
-    pairs = [ln.Pair(state, ln.EndToEnd(weights.matrix, ln.Mixed(1.0))) for state in (network.on(np.eye(4)), weights)]
+    pairs = [
+        ln.states.Pair(state, ln.EndToEnd(weights.matrix, ln.states.Mixed(1.0)))
+        for state in (network.on(np.eye(4)), weights)
+    ]
     outputs, matrices = (
         [ln.supervised(t.T, "half squares", average="sum") for t in targets],
-        map(ln.factorisation, targets),
+        map(ln.factorization, targets),
     )
     runs = []
     for pair, problems in zip(pairs, (outputs, list(matrices)), strict=True):
         looks = {
             "error": observe.closure_error,
-            "shadow": observe.of_shadow(observe.loss),
+            "shadow": observe.on_second(observe.loss),
             "losses": observe.losses(problems),
         }
-        runs.append(ln.simulate(problems[0], pair, ln.GradientDescent(1e-2), steps=3, observe=looks))
+        runs.append(ln.simulate(problems[0], pair, ln.optim.SGD(1e-2), steps=3, observe=looks))
     for name in runs[0].values:
         np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-10, atol=1e-16)
 
@@ -279,7 +286,7 @@ def test_held_out_samples_of_a_linear_network():
     for one, other in ((outputs, data), (names, classified)):
         given = (network.on(x), one), (weights, other)
         runs = [
-            ln.simulate(problem, state, ln.GradientDescent(0.02), steps=30, observe={"loss": observe.loss} | looks)
+            ln.simulate(problem, state, ln.optim.SGD(0.02), steps=30, observe={"loss": observe.loss} | looks)
             for state, (problem, looks) in given
         ]
         for name in runs[1].values:
@@ -307,25 +314,25 @@ def test_both_ends_of_the_hessian_with_their_error():
 
 def test_curvature_begins_where_the_last_look_ended():
     (network, outputs), _ = both(np.random.default_rng(4), (8, 20, 6), 30)
-    looks = ["loss", ln.observe.only(ln.observe.curvature(1e-5), ln.pairs(20))]
-    run = ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=100, observe=looks)
+    looks = ["loss", ln.observe.only(ln.observe.curvature(1e-5), ln.record.pairs(20))]
+    run = ln.simulate(outputs, network, ln.optim.SGD(1e-3), steps=100, observe=looks)
     seen = np.isfinite(run["curvature_top"])
     assert list(np.flatnonzero(seen)) == [0, 1, 20, 21, 40, 41, 60, 61, 80, 81, 100]
     products = np.asarray(run["curvature_products"])[seen]
     assert max(products[1::2]) < products[0]  # the second of a pair has a start next to its end
     dense = ln.simulate(
-        outputs, network, ln.GradientDescent(1e-3), steps=100, record=ln.pairs(20), observe=["hessian_spectrum"]
+        outputs, network, ln.optim.SGD(1e-3), steps=100, record=ln.record.pairs(20), observe=["hessian_spectrum"]
     )
     np.testing.assert_allclose(run["curvature_top"][seen], dense["hessian_spectrum"][:, 0], rtol=1e-9)
 
 
 def test_what_observables_remember_survives_a_cut():
     (network, outputs), _ = both(np.random.default_rng(5))
-    given = {"observe": [ln.observe.path, ln.observe.curvature(1e-3)], "record": ln.every(1)}
-    motion = ln.GradientDescent(1e-3)
-    whole = ln.simulate(outputs, network, motion, steps=12, **given)
-    cut = ln.simulate(outputs, network, motion, steps=5, **given)
-    cut = ln.simulate(outputs, network, motion, steps=7, after=cut, **given)
+    given = {"observe": [ln.observe.path, ln.observe.curvature(1e-3)], "record": ln.record.every(1)}
+    optimizer = ln.optim.SGD(1e-3)
+    whole = ln.simulate(outputs, network, optimizer, steps=12, **given)
+    cut = ln.simulate(outputs, network, optimizer, steps=5, **given)
+    cut = ln.simulate(outputs, network, optimizer, steps=7, resume_from=cut, **given)
     for name in whole.values:
         np.testing.assert_array_equal(cut[name], whole[name], err_msg=name)
 
@@ -336,14 +343,14 @@ def test_two_steps_tell_flip_and_curvature():
     for _ in range(4):
         gradients.append(-np.asarray(jax.flatten_util.ravel_pytree(state.velocity(outputs).trained())[0]))
         state = state.descend(outputs, lr)
-    run = ln.simulate(outputs, network, ln.GradientDescent(lr), steps=3, observe=["path"])
+    run = ln.simulate(outputs, network, ln.optim.SGD(lr), steps=3, observe=["path"])
     assert np.isnan(run["path_flip"][0])
     for k in range(1, 4):
         a, b = gradients[k - 1], gradients[k]
         cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
         np.testing.assert_allclose(run["path_flip"][k], cosine, rtol=1e-10)
         np.testing.assert_allclose(run["path_sharpness"][k], (a - b) @ a / (lr * a @ a), rtol=1e-9)
-    sparse = ln.simulate(outputs, network, ln.GradientDescent(lr), steps=9, observe=["path"], record=ln.every(3))
+    sparse = ln.simulate(outputs, network, ln.optim.SGD(lr), steps=9, observe=["path"], record=ln.record.every(3))
     assert np.all(np.isnan(sparse["path_flip"]))  # no two records are a step apart
 
 
@@ -352,7 +359,7 @@ def test_what_is_frozen_stays():
     module = eqx.nn.MLP(3, 2, 5, 1, key=KEY)
     only_last = eqx.tree_at(lambda m: m.layers[-1], jax.tree.map(lambda _: False, module), replace=True)
     network = ln.Network.of(module, x, trained=only_last)
-    run = ln.simulate(ln.supervised(np.ones((6, 2))), network, ln.Momentum(0.1), steps=20)
+    run = ln.simulate(ln.supervised(np.ones((6, 2))), network, ln.optim.SGD(0.1), steps=20)
     after = run.final.module
     np.testing.assert_array_equal(after.layers[0].weight, module.layers[0].weight)
     assert np.all(np.asarray(after.layers[1].weight) != np.asarray(module.layers[1].weight))
@@ -364,7 +371,7 @@ def test_other_samples_are_looked_at():
     (network, outputs), _ = both(np.random.default_rng(8))
     x, y = np.random.default_rng(9).normal(size=(5, 4)), np.random.default_rng(10).normal(size=(5, 3))
     look = ln.observe.on("loss", x, ln.supervised(y))
-    run = ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=10, observe={"test": look})
+    run = ln.simulate(outputs, network, ln.optim.SGD(1e-3), steps=10, observe={"test": look})
     final = linear(run.final.layers, x)
     np.testing.assert_allclose(run["test"][-1], np.mean((np.asarray(final) - y) ** 2), rtol=1e-12)
 
@@ -384,7 +391,7 @@ PRODUCTS = [observe.hessian_product, observe.gauss_newton_product, observe.resid
 def test_pieces_of_samples_need_the_memory_of_a_piece(product):
     rng, n, width = np.random.default_rng(12), 66, 50
     x, y = rng.normal(size=(n, 3)), ln.supervised(rng.normal(size=(n, 2)))
-    whole, pieces = (ln.mlp(KEY, x, (width, 2), activation="tanh", together=t) for t in (None, 8))
+    whole, pieces = (ln.networks.mlp(KEY, x, (width, 2), activation="tanh", chunk_size=t) for t in (None, 8))
     made = [
         max(sizes(jax.make_jaxpr(lambda s: jax.tree.leaves(product(s, y, s)))(state).jaxpr))
         for state in (whole, pieces)
@@ -401,13 +408,15 @@ def test_single_precision_stays():
     target = rng.normal(size=(3, 4))
     (network, outputs), (weights, data) = both(rng)
     one, other = both(rng, (3, 4, 1), 5)
-    unit = (network.on(np.eye(4)), ln.supervised(target.T)), (weights, ln.factorisation(target))
+    unit = (network.on(np.eye(4)), ln.supervised(target.T)), (weights, ln.factorization(target))
     cases = [((network, outputs), (weights, data), ANYWHERE | SAMPLES), (one, other, ONE), (*unit, MATRIX)]
     for *pairs, looks in cases:
-        for state, problem in ln.cast(pairs, jnp.float32):
+        for state, problem in ln.states.cast(pairs, jnp.float32):
             for name, value in eqx.filter_eval_shape(watching(looks), state, state, problem).items():
                 assert {leaf.dtype for leaf in jax.tree.leaves(value)} == {jnp.dtype("float32")}, name
-    run = ln.simulate(outputs, ln.cast(network, jnp.float32), ln.Adam(1e-2), steps=2, observe=["loss", CURVATURE])
+    run = ln.simulate(
+        outputs, ln.states.cast(network, jnp.float32), ln.optim.Adam(1e-2), steps=2, observe=["loss", CURVATURE]
+    )
     assert {value.dtype for value in run.values.values()} == {jnp.dtype("float32")}
     assert {leaf.dtype for leaf in jax.tree.leaves(run.final)} == {jnp.dtype("float32")}
 
@@ -415,17 +424,17 @@ def test_single_precision_stays():
 CURVATURE = observe.curvature(1e-3)
 
 
-@pytest.mark.parametrize("motion", [ln.GradientDescent(0.1), ln.Adam(0.01, batch=3)])
-def test_runs_of_networks_can_be_kept_and_go_on(motion, tmp_path):
+@pytest.mark.parametrize("optimizer", [ln.optim.SGD(0.1), ln.optim.Adam(0.01, batch_size=3)])
+def test_runs_of_networks_can_be_kept_and_go_on(optimizer, tmp_path):
     x = np.random.default_rng(14).normal(size=(6, 3))
-    network, problem = ln.mlp(KEY, x, (4, 2), bias=True, activation="tanh"), ln.supervised(np.ones((6, 2)))
-    given = {"observe": ["loss", "path", CURVATURE], "keep": "states", "key": KEY}
-    run = ln.simulate(problem, network, motion, steps=5, **given)
+    network, problem = ln.networks.mlp(KEY, x, (4, 2), bias=True, activation="tanh"), ln.supervised(np.ones((6, 2)))
+    given = {"observe": ["loss", "path", CURVATURE], "checkpoint": "states", "key": KEY}
+    run = ln.simulate(problem, network, optimizer, steps=5, **given)
     run.save(tmp_path / "run")
     back = ln.load(tmp_path / "run", like=network)
     assert back.final.function == network.function  # so that programs are found again
-    on = ln.simulate(problem, network, motion, steps=5, after=back, **given)
-    whole = ln.simulate(problem, network, motion, steps=10, **given)
+    on = ln.simulate(problem, network, optimizer, steps=5, resume_from=back, **given)
+    whole = ln.simulate(problem, network, optimizer, steps=10, **given)
     for name in whole.values:
         np.testing.assert_array_equal(on[name], whole[name], err_msg=name)
     np.testing.assert_array_equal(back.final.module(x[0]), run.final.module(x[0]))
@@ -444,7 +453,7 @@ def test_a_file_cannot_tell_functions_apart(tmp_path):
     x = np.random.default_rng(15).normal(size=(6, 3))
     layers = [Bent(jnp.ones((2, 3)), jnp.tanh), Bent(jnp.ones((2, 2)), jnp.sin)]
     network = ln.Network.of(eqx.nn.Sequential([eqx.nn.Lambda(layer) for layer in layers]), x)
-    ln.simulate(ln.supervised(np.ones((6, 2))), network, ln.GradientDescent(0.1), steps=2).save(tmp_path / "run")
+    ln.simulate(ln.supervised(np.ones((6, 2))), network, ln.optim.SGD(0.1), steps=2).save(tmp_path / "run")
     with pytest.raises(ln.InputError, match="with another bend each: the file cannot tell them apart"):
         ln.load(tmp_path / "run", like=network)
 
@@ -458,9 +467,9 @@ def student(rng, n=10, d_in=5, width=20, d_out=1, scale=0.5):
 @pytest.mark.parametrize("d_out", [1, 3])
 def test_descent_of_a_relu_network(d_out):
     x, y, w1, w2 = student(np.random.default_rng(d_out), d_out=d_out)
-    problem, lr, steps = ln.factorisation(y.T), 0.05, 500
+    problem, lr, steps = ln.factorization(y.T), 0.05, 500
     looks = {"loss": ln.observe.loss, "s": ln.observe.layer_singular_values(1)}
-    run = ln.simulate(problem, ln.ReluNetwork(w1, w2, x), ln.GradientDescent(lr), steps=steps, observe=looks)
+    run = ln.simulate(problem, ln.states.ReluNetwork(w1, w2, x), ln.optim.SGD(lr), steps=steps, observe=looks)
     for _ in range(steps):
         hidden = np.maximum(x @ w1.T, 0)
         error = hidden @ w2.T - y
@@ -474,13 +483,13 @@ def test_descent_of_a_relu_network(d_out):
 
 def test_its_change_is_the_gradient_and_its_tangent_the_kernel():
     x, y, w1, w2 = student(np.random.default_rng(5), d_out=2)
-    state, problem = ln.ReluNetwork(w1, w2, x), ln.factorisation(y.T)
+    state, problem = ln.states.ReluNetwork(w1, w2, x), ln.factorization(y.T)
     gradient = jax.grad(lambda s: problem.cost(s.matrix))(state)
-    change = state.change(-problem.gradient(state.matrix))
+    change = state.vjp(-problem.gradient(state.matrix))
     for one, other in zip(gradient.layers, change.layers, strict=True):
         np.testing.assert_allclose(-one, other, rtol=1e-12, atol=1e-15)
     # coarse: a fine solver creeps over every kink
-    flow = ln.simulate(problem, state, ln.GradientFlow(rtol=1e-5), time=1.0)
+    flow = ln.simulate(problem, state, ln.optim.GradientFlow(rtol=1e-5), time=1.0)
     assert flow.status == "horizon"
     assert np.all(np.diff(np.asarray(flow["loss"])) <= 0)
 
@@ -488,11 +497,11 @@ def test_its_change_is_the_gradient_and_its_tangent_the_kernel():
 def test_shapes_are_checked():
     x, _, w1, w2 = student(np.random.default_rng(0))
     with pytest.raises(ln.InputError, match="second has 19 columns: it must have one for each of the 20 neurons"):
-        ln.ReluNetwork(w1, w2[:, 1:], x)
+        ln.states.ReluNetwork(w1, w2[:, 1:], x)
     with pytest.raises(ln.InputError, match="inputs have 4 columns: they must have d_in = 5"):
-        ln.ReluNetwork(w1, w2, x[:, 1:])
+        ln.states.ReluNetwork(w1, w2, x[:, 1:])
     with pytest.raises(ln.InputError, match="first has shape"):
-        ln.ReluNetwork(w1[0], w2, x)
+        ln.states.ReluNetwork(w1[0], w2, x)
 
 
 @pytest.mark.parametrize(
@@ -514,7 +523,7 @@ def test_networks_are_checked(given, sentence):
         ln.Network(*given)
 
 
-def test_costs_on_outputs_have_every_normalisation():
+def test_costs_on_outputs_have_every_normalization():
     rng = np.random.default_rng(11)
     f, y, kinds = rng.normal(size=(5, 3)), rng.normal(size=(5, 3)), rng.integers(3, size=5)
     network = ln.Network(lambda p, x: p[0], (f,), np.zeros((5, 1)))
@@ -541,23 +550,23 @@ def test_costs_on_outputs_have_every_normalisation():
 
 def test_an_observable_takes_a_problem_in_another_precision():
     (network, outputs), _ = both(np.random.default_rng(12))
-    single = ln.cast(network, jnp.float32)
+    single = ln.states.cast(network, jnp.float32)
     seen = ln.observe.sharpness(single, outputs)
     assert seen.dtype == jnp.float32
     np.testing.assert_allclose(seen, ln.observe.sharpness(network, outputs), rtol=1e-5)
 
 
 def test_what_cannot_be_looked_at_now_and_then_is_refused():
-    with pytest.raises(ln.InputError, match=r"look = \['loss'\] is not allowed: give an observable"):
-        ln.observe.only(["loss"], ln.every(2))
+    with pytest.raises(ln.InputError, match=r"observed = \['loss'\] is not allowed: give an observable"):
+        ln.observe.only(["loss"], ln.record.every(2))
     with pytest.raises(ln.InputError, match="record = 3 is not allowed: use every, pairs or at"):
         ln.observe.only("loss", 3)
     with pytest.raises(ln.InputError, match="use every, pairs or at, whose steps are known before"):
-        ln.observe.only("loss", ln.linear(5))
+        ln.observe.only("loss", ln.record.linear(5))
 
 
 def test_a_part_and_another_observable_cannot_share_a_name():
     (network, outputs), _ = both(np.random.default_rng(13))
     looks = {"path": ln.observe.path, "path_flip": ln.observe.loss}
     with pytest.raises(ln.InputError, match="observe has 'path_flip' twice"):
-        ln.simulate(outputs, network, ln.GradientDescent(1e-3), steps=2, observe=looks)
+        ln.simulate(outputs, network, ln.optim.SGD(1e-3), steps=2, observe=looks)

@@ -15,7 +15,7 @@ from linnet.networks import reduced
 def test_the_same_network_on_the_span_of_its_samples(seed, n, d, bias):
     rng = np.random.default_rng(seed)
     problem = ln.supervised(rng.normal(size=(n, 2)))
-    whole = ln.mlp(jax.random.key(seed), rng.normal(size=(n, d)), (5, 4, 2), activation="tanh", bias=bias)
+    whole = ln.networks.mlp(jax.random.key(seed), rng.normal(size=(n, d)), (5, 4, 2), activation="tanh", bias=bias)
     fewer, basis = reduced(whole)
     k = min(n, d)
     assert fewer.inputs.shape == (n, k)
@@ -23,7 +23,7 @@ def test_the_same_network_on_the_span_of_its_samples(seed, n, d, bias):
     np.testing.assert_allclose(basis.T @ basis, np.eye(k), atol=1e-13)
     np.testing.assert_allclose(fewer.inputs @ basis.T, whole.inputs, atol=1e-12)
     np.testing.assert_allclose(fewer.matrix, whole.matrix, atol=1e-12)
-    ends = [ln.simulate(problem, one, ln.GradientDescent(0.1), steps=20).final for one in (whole, fewer)]
+    ends = [ln.simulate(problem, one, ln.optim.SGD(0.1), steps=20).final for one in (whole, fewer)]
     np.testing.assert_allclose(ends[1].matrix, ends[0].matrix, atol=1e-11)
     back = whole.layers[0] + (ends[1].layers[0] - fewer.layers[0]) @ basis.T
     np.testing.assert_allclose(ends[0].layers[0], back, atol=1e-11)
@@ -36,7 +36,7 @@ def test_what_has_no_first_matrix_is_refused():
     for given_, words in ((3, "network = 3"), (pictures, "mlp"), (bare, "not made of an Equinox module")):
         with pytest.raises(ln.InputError, match=words):
             reduced(given_)
-    whole = ln.mlp(jax.random.key(0), rng.normal(size=(3, 4)), (5, 2))
+    whole = ln.networks.mlp(jax.random.key(0), rng.normal(size=(3, 4)), (5, 2))
     held = ln.Network.of(whole.module, whole.inputs, trained=lambda leaf: leaf.shape[0] == 2)
     with pytest.raises(ln.InputError, match="frozen"):
         reduced(held)

@@ -51,10 +51,10 @@ def unet(parameters, x):
     return convolution(x, *layers[-1])
 
 
-PLAIN, BIASED = (ln.mlp(KEY, ROWS, (7, 6, 3), bias=bias) for bias in (False, True))
-SOFT = ln.mlp(KEY, ROWS, (7, 3), activation="gelu", bias=True, together=5)
-CONV = ln.conv(KEY, IMAGES, (3, 4), 3, activation="tanh")
-UNET = ln.unet(KEY, IMAGES, channels=3)
+PLAIN, BIASED = (ln.networks.mlp(KEY, ROWS, (7, 6, 3), bias=bias) for bias in (False, True))
+SOFT = ln.networks.mlp(KEY, ROWS, (7, 3), activation="gelu", bias=True, chunk_size=5)
+CONV = ln.networks.conv(KEY, IMAGES, (3, 4), 3, activation="tanh")
+UNET = ln.networks.unet(KEY, IMAGES, channels=3)
 ENTRIES, KINDS, PICTURES = RNG.normal(size=(12, 3)), RNG.integers(3, size=12), RNG.normal(size=(3, 1, 8, 8))
 SIGNS = np.sign(ENTRIES)
 
@@ -136,7 +136,7 @@ def test_a_network_is_pytorchs(name):
             np.testing.assert_allclose(array, tensor.detach(), rtol=1e-8, atol=1e-10)
 
     lr = 0.02 / max(1.0, float(jnp.linalg.norm(jnp.asarray(ravel_pytree(velocity)[0]))))
-    run = ln.simulate(problem, network, ln.GradientDescent(lr), steps=200)
+    run = ln.simulate(problem, network, ln.optim.SGD(lr), steps=200)
     sgd = torch.optim.SGD(theirs, lr)
     for _ in range(200):
         sgd.zero_grad()

@@ -27,11 +27,18 @@ def test_change_of_task_over_lambda(tmp_path):
 
 
 def test_roads_of_one_neuron(tmp_path):
-    figure, data = passed(OneNeuron, tmp_path, ratios=(0.25, 1.0), grid=8, roads=4)
+    figure, data = passed(OneNeuron, tmp_path, ratios=(0.25, 1.0), grid=8, trajectories=4)
     assert len(figure.draw(data).axes) == 6
     turned = data.assign(end=data["end"].isel(ratio=[1, 0]).assign_coords(ratio=data["ratio"]))
     assert len(broken(figure, turned)) == 3
-    assert len(broken(figure, data.assign(road=data["road"].isel(lam=[2, 1, 0]).assign_coords(lam=data["lam"])))) == 1
+    assert (
+        len(
+            broken(
+                figure, data.assign(trajectory=data["trajectory"].isel(lam=[2, 1, 0]).assign_coords(lam=data["lam"]))
+            )
+        )
+        == 1
+    )
     assert len(broken(figure, data.assign(end=1.01 * data["end"], gap=data["gap"] + 1))) == 3
 
 

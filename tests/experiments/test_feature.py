@@ -82,7 +82,7 @@ def test_images_in_three_stages(tmp_path, folder):
     # the first steps in NumPy
     key = jax.random.split(jax.random.key(0), 2)[0]
     size = 0.01 * gamma**0.75 / np.sqrt(phi)
-    first, second = ln.readout(key, ln.factorisation(x[:1]), (64,), sigma0=size, v0=size).layers
+    first, second = ln.init.readout(key, ln.factorization(x[:1]), (64,), sigma0=size, v0=size).layers
     w1, v, n, w = np.asarray(first), np.asarray(second)[0], figure.n, 64
     step = 0.1 * n * w / np.sqrt(gamma) / (n * w)
     losses = []
@@ -205,8 +205,8 @@ def test_parameters_are_checked(kind, changes, words):
 
 def test_kernel_of_a_relu_network_with_two_outputs():
     rng = np.random.default_rng(1)
-    state = ln.ReluNetwork(rng.normal(size=(7, 3)), rng.normal(size=(2, 7)), rng.normal(size=(4, 3)))
-    problem = ln.factorisation(np.ones((2, 4)))
+    state = ln.states.ReluNetwork(rng.normal(size=(7, 3)), rng.normal(size=(2, 7)), rng.normal(size=(4, 3)))
+    problem = ln.factorization(np.ones((2, 4)))
     np.testing.assert_allclose(observe.sample_kernel(state, problem), observe.kernel_matrix(state), rtol=1e-12)
 
 
@@ -216,8 +216,8 @@ def test_signs_of_the_kernel_of_a_relu_network():
     x = rng.normal(size=(12, 3))
     kernel = np.asarray(
         observe.sample_kernel(
-            ln.ReluNetwork(rng.normal(size=(40, 3)), 3 * rng.normal(size=(1, 40)), x),
-            ln.factorisation(np.ones((1, 12))),
+            ln.states.ReluNetwork(rng.normal(size=(40, 3)), 3 * rng.normal(size=(1, 40)), x),
+            ln.factorization(np.ones((1, 12))),
         )
     )
     gram = x @ x.T
@@ -250,7 +250,7 @@ def test_sides_that_stay():
             hidden = x @ w1.T
             v, w1 = v + 0.01 * np.maximum(hidden, 0).T @ y, w1 + 0.01 * ((hidden > 0) * v * y[:, None]).T @ x
             np.testing.assert_array_equal(w1 @ x.T > 0, sides)
-        kernel = np.asarray(observe.sample_kernel(ln.ReluNetwork(w1, v[None], x), ln.factorisation(y[None])))
+        kernel = np.asarray(observe.sample_kernel(ln.states.ReluNetwork(w1, v[None], x), ln.factorization(y[None])))
         assert np.all(kernel[np.outer(z, z) < 0] == 0)
         target = np.asarray(observe.target_kernel(gram, y))
         ratio = np.linalg.norm(target) / np.linalg.norm(target[np.outer(z, z) > 0])
@@ -261,7 +261,7 @@ def test_sides_that_stay():
 
 
 def test_sides_of_separated_classes_stay():
-    """Centred, as many of each class, each on its side of X^T y: both pulls are along X^T y itself."""
+    """Centered, as many of each class, each on its side of X^T y: both pulls are along X^T y itself."""
     rng = np.random.default_rng(6)
     separated = 0
     for _ in range(100):

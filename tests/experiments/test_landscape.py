@@ -32,7 +32,7 @@ def test_it_is_accepted_and_drawn(made):
     assert data["loss"].shape == (2, 7)
     picture = figure.draw(data)
     assert [axes.get_title() for axes in picture.axes] == ["2 layers", "3 layers"]
-    assert {text.get_text() for text in picture.axes[0].texts} == {"none", "1", "2", "3", "12", "13", "23"}
+    assert {text.get_text() for text in picture.axes[0].texts} == {"none", "1", "2", "3", "1 2", "1 3", "2 3"}
 
 
 @pytest.mark.parametrize(

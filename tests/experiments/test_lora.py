@@ -53,7 +53,7 @@ def test_ranks_on_a_small_model(stsb, bert, tmp_path):
     data = asked.run(tmp_path, lambda done, total: None, 1)
     assert data["loss"].shape == (2, 16)
     found = asked.accept(data)
-    for name in ("at the start: sharpness / |dL/dW|", "at the start: lowest curvature / |dL/dW|"):
+    for name in ("at initialization: sharpness / |dL/dW|", "at initialization: lowest curvature / |dL/dW|"):
         assert found[name].holds
     assert all(finding.holds for name, finding in found.items() if "fixed batch" in name)
     # the first batch of all is that of a constant: no step was made yet
@@ -107,7 +107,7 @@ def test_what_must_hold_of_heads():
         coords={"head": ["bias 0", "bias = mean score"], "lr": list(asked.rates), "check": checks},
     )
     assert all(finding.holds for finding in asked.accept(data).values())
-    fall = "no bias: loss at the end / at the start, largest lr"
+    fall = "no bias: loss at the end / at initialization, largest lr"
     other = asked.accept(data.isel(head=[1, 0]))
     assert {name for name, finding in other.items() if finding.holds} == {fall, "no bias, lr 1e-05: |Pearson|"}
     assert not asked.accept(data.isel(check=[1, 0]).assign_coords(check=checks))[fall].holds

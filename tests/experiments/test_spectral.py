@@ -59,7 +59,7 @@ def test_students(tmp_path):
     assert len(Fig5().accept(data.isel(problem=[0] * 48).assign_coords(problem=range(48)))) == 12
     second = Fig2.of_size("quick", {**toy, "scales": (1e-4, 1e-2, 1.0)})
     three = xarray.concat([data, data, data], "scale").assign_coords(scale=list(second.scales))
-    assert "start 1: share with rank two" in second.accept(three)
+    assert "initialization 1: share with rank two" in second.accept(three)
     assert len(second.draw(three).axes) == 3
 
 

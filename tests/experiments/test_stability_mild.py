@@ -38,12 +38,12 @@ def fails(figure, data, **changes):
 def test_it_runs_and_draws(toy):
     figure, data = toy
     assert data["picture_sharpness"].shape == (len(ROWS), 1, 100, 2)
-    np.testing.assert_array_equal(data["picture_look"][:3], [[0, 1], [2, 3], [4, 5]])  # pairs of consecutive steps
+    np.testing.assert_array_equal(data["picture_record"][:3], [[0, 1], [2, 3], [4, 5]])  # pairs of consecutive steps
     assert np.all(np.isfinite(data["sharpness"]))
     axes = figure.draw(data).axes
     assert len(axes) == 10  # two of the UNet, six places for images, two of the samples
     assert "synthetic stand-in" in axes[-2].get_title()
-    assert len(figure.draw(data.drop_vars(["calm_sharpness", "calm_loss", "calm_look"])).axes) == 9
+    assert len(figure.draw(data.drop_vars(["calm_sharpness", "calm_loss", "calm_record"])).axes) == 9
 
 
 def test_what_must_hold_can_fail(toy):
@@ -68,16 +68,16 @@ def test_the_bands_of_cifar10_can_fail():
     import xarray
 
     figure = Fig9(calm_steps=0, draws=1)
-    steps, look = figure.steps, np.stack([np.arange(0, figure.steps, 25), np.arange(1, figure.steps, 25)], axis=1)
+    steps, record = figure.steps, np.stack([np.arange(0, figure.steps, 25), np.arange(1, figure.steps, 25)], axis=1)
     fall = 0.1 * np.exp(-np.arange(steps + 1) / 150)
     ends = np.array([13.5, 19.0, 30.2, 42.7])
-    climb = np.minimum(ends[:, None, None] * np.minimum(look / 2000, 1), 25.5)
+    climb = np.minimum(ends[:, None, None] * np.minimum(record / 2000, 1), 25.5)
     shaky = fall * (1 + 0.4 * (np.arange(steps + 1) > 1500) * (np.arange(steps + 1) % 2))
     data = xarray.Dataset(
         {
             "loss": (("samples", "draw", "step"), np.stack([fall, fall, shaky, shaky])[:, None]),
             "sharpness": (("samples", "draw", "pair", "side"), climb[:, None]),
-            "look": (("pair", "side"), look),
+            "record": (("pair", "side"), record),
             "end": (("samples", "draw"), ends[:, None]),
         },
         coords={"samples": list(figure.samples)},
@@ -95,7 +95,7 @@ def test_the_bands_of_cifar10_can_fail():
 def test_sharpness_is_that_of_the_dense_hessian(toy):
     figure, data = toy
     x, y = figure._samples(60, 0)
-    start = ln.mlp(jax.random.key(0), x.astype(np.float32), (8, 3), scale=0.3)
+    start = ln.networks.mlp(jax.random.key(0), x.astype(np.float32), (8, 3), scale=0.3)
     first, second = (np.asarray(layer, np.float64) for layer in start.layers)
 
     def cost(flat):

@@ -13,7 +13,7 @@ from linnet.experiments.stability_starts import Fig12, Fig14, Fig15
 def test_landscapes(tmp_path):
     figure, data, _ = run(Fig8, tmp_path / "8", grid=41, steps=400)
     assert not broken(figure, data)
-    assert len(figure.draw(data).axes) == 4  # with their colour bars
+    assert len(figure.draw(data).axes) == 4  # with their color bars
     assert len(broken(figure, data.assign(minima=data["minima"] + 1e-3))) == 4
     assert broken(figure, data.assign(around=data["around"] * 0 + 1, thrown=data["thrown"] * 0))
     figure, data, findings = run(Fig10, tmp_path / "10", average=5000)
@@ -85,7 +85,7 @@ def test_the_minimum_of_the_flow(tmp_path):
         (Fig10, {"rates": (0.08, 0.07)}, "rates = (0.08, 0.07) must ascend"),
         (Fig12, {"d": 3}, "d = 3 must be at least the number of modes, 5"),
         (Fig12, {"spectrum": (1.0, 2.0)}, "spectrum = (1.0, 2.0) must be positive and descend"),
-        (Fig12, {"alpha": 1e-6}, "alpha = 1e-06 must be larger: this start leaves the saddle too late"),
+        (Fig12, {"alpha": 1e-6}, "alpha = 1e-06 must be larger: this initialization leaves the saddle too late"),
         (Fig13, {"alphas": (0.1, 3.0)}, "must ascend between 0 and the smallest singular value, 2"),
         (Fig14, {"lr": 0.03}, "lr = 0.03 must lie between the edge of stability and the first doubling"),
         (Fig15, {"d": 2}, "d = 2 must be at least the number of modes, 3"),

@@ -21,9 +21,9 @@ def serving(log, *arguments):
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ) as server,
     ):
-        told = server.stdout.readline()
-        assert "http://127.0.0.1:" in told, log.read_text()
-        yield told.split()[4].rstrip("/")
+        printed = server.stdout.readline()
+        assert "http://127.0.0.1:" in printed, log.read_text()
+        yield printed.split()[4].rstrip("/")
         server.terminate()
     assert "Traceback" not in log.read_text(), log.read_text()
 
@@ -56,7 +56,7 @@ def browser():
 
 
 class Visit:
-    """Somebody in a room: moves, and waits until what was asked for is seen."""
+    """Somebody in a page: moves, and waits until what was asked for is seen."""
 
     def __init__(self, page, address):
         self.page, self.address = page, address
@@ -66,11 +66,11 @@ class Visit:
         self.page.wait_for_selector("#c-preset, form.controls", state="attached", timeout=60_000)
         return self.seen()
 
-    def seen(self, what="whole"):
+    def seen(self, what="complete"):
         """Waits until the last move is drawn as a whole."""
         root = "document.documentElement.dataset"
         self.page.wait_for_function(
-            f"{root}.{what} !== undefined && {root}.{what} === {root}.asked", timeout=120_000, polling=50
+            f"{root}.{what} !== undefined && {root}.{what} === {root}.requested", timeout=120_000, polling=50
         )
         return self
 

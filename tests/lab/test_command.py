@@ -8,51 +8,51 @@ import pytest
 
 from linnet._check import InputError
 from linnet.cli.lab import _path, run
-from linnet.lab.rooms import ROOMS
+from linnet.lab.pages import PAGES
 
 
-@pytest.mark.parametrize("kind", [room for room in ROOMS if "toml" not in vars(room)], ids=lambda room: room.name)
+@pytest.mark.parametrize("kind", [page for page in PAGES if "toml" not in vars(page)], ids=lambda page: page.name)
 def test_a_pages_own_file_opens_it_again(kind, tmp_path):
-    room = kind()
-    values = room.checked(dict(next(iter(room.presets.values()))))
-    (tmp_path / "page.toml").write_text(room.toml(values), encoding="utf-8")
+    page = kind()
+    values = page.checked(dict(next(iter(page.presets.values()))))
+    (tmp_path / "page.toml").write_text(page.toml(values), encoding="utf-8")
     name, _, query = _path(tmp_path / "page.toml", None).partition("?")
-    assert name == room.name
-    assert room.read(dict(part.split("=") for part in query.split("&") if part)) == values
+    assert name == page.name
+    assert page.read(dict(part.split("=") for part in query.split("&") if part)) == values
 
 
 @pytest.mark.parametrize(
-    ("text", "room", "port", "told"),
+    ("text", "page", "port", "words"),
     [
-        (None, "attic", 0, "room = 'attic'"),
+        (None, "attic", 0, "page = 'attic'"),
         (None, None, 99_999, "127.0.0.1:99999 cannot be served at"),
-        ("room = 3", None, 0, "room = 3"),
-        ('room = "edge"\n[controls]\nkappa = 99', None, 0, "kappa = 99 is not allowed"),
-        ('room = "edge"\n[controls]\ncolour = 1', None, 0, "colour is no control of this room"),
-        ('room = "edge"\ncontrols = 1', None, 0, "controls = 1 is not allowed"),
-        ("room =", None, 0, "is no TOML file"),
-        ('room = "edge"', "edge", 0, "is not allowed with a file"),
+        ("page = 3", None, 0, "page = 3"),
+        ('page = "edge"\n[controls]\nkappa = 99', None, 0, "kappa = 99 is not allowed"),
+        ('page = "edge"\n[controls]\ncolor = 1', None, 0, "color is no control of this page"),
+        ('page = "edge"\ncontrols = 1', None, 0, "controls = 1 is not allowed"),
+        ("page =", None, 0, "is no TOML file"),
+        ('page = "edge"', "edge", 0, "is not allowed with a file"),
     ],
 )
-def test_refusals(text, room, port, told, tmp_path):
+def test_refusals(text, page, port, words, tmp_path):
     file = None if text is None else tmp_path / "page.toml"
     if file is not None:
         file.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="(?s)" + told):
-        run(file, room, "127.0.0.1", port, browser=False)
+    with pytest.raises(InputError, match="(?s)" + words):
+        run(file, page, "127.0.0.1", port, browser=False)
 
 
 _DROPPED = """
-from linnet.lab.rooms.own import _KEPT
+from linnet.lab.pages.data import _UPLOADS
 from linnet.lab.server import run
 
-_KEPT.keep(b"a,b\\n1,2\\n3,5\\n4,4\\n", ".csv", "mine.csv")
+_UPLOADS.keep(b"a,b\\n1,2\\n3,5\\n4,4\\n", ".csv", "mine.csv")
 run(address="127.0.0.1", port=0, browser=False, path="")
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that a process could answer")
-def test_what_was_dropped_goes_with_a_server_that_is_told_to_end(tmp_path):
+def test_what_was_dropped_goes_with_a_server_that_is_asked_to_end(tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", _DROPPED]
     with subprocess.Popen(

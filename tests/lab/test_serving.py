@@ -15,10 +15,14 @@ pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource
 from bokeh.protocol.messages.patch_doc import patch_doc
+from bokeh.settings import settings
+from panel.io.server import per_app_patterns
 from tornado.websocket import WebSocketClosedError
 
-from linnet.lab.programs import Held
-from linnet.lab.socket import Socket, complain
+from linnet.lab.pages import PAGES
+from linnet.lab.programs import ProgramCounter
+from linnet.lab.server import served
+from linnet.lab.socket import Socket, ignore_closed
 
 
 class Recorded(Socket):
@@ -61,15 +65,15 @@ def test_a_browser_that_leaves_is_no_error_and_others_are(caplog):
         raise error
 
     async def unheard():
-        asyncio.get_running_loop().set_exception_handler(complain)
+        asyncio.get_running_loop().set_exception_handler(ignore_closed)
         for error in (WebSocketClosedError(), ValueError("of another kind")):
             await asyncio.wait([asyncio.ensure_future(lost(error))])
             gc.collect()
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, unheard()).result()
-    (told,) = caplog.records
-    assert "of another kind" in str(told.exc_info[1])
+    (record,) = caplog.records
+    assert "of another kind" in str(record.exc_info[1])
 
 
 class Lock:
@@ -86,7 +90,7 @@ class Lock:
 
 
 def test_programs_are_let_go_when_there_are_many():
-    held = Held(most=5)
+    held = ProgramCounter(most=5)
     twice = eqx.filter_jit(lambda x: 2 * x)
     for size in range(101, 106):
         twice(jnp.zeros(size))
@@ -95,7 +99,16 @@ def test_programs_are_let_go_when_there_are_many():
     twice(jnp.zeros(101))
     assert held.count == before  # a program that is held is not made again
     jax.jit(lambda x: x + 3)(jnp.zeros(107))
-    held.bound()
+    held.limit()
     assert held.count == 0
     twice(jnp.zeros(101))
     assert held.count > 0
+
+
+def test_a_server_leaves_panel_and_bokeh_as_they_are():
+    before = [*per_app_patterns], settings.log_level()
+    server = served()
+    targets = [rule.target for rule in server._tornado.wildcard_router.rules]
+    server.stop()
+    assert targets.count(Socket) == len(PAGES)
+    assert ([*per_app_patterns], settings.log_level()) == before

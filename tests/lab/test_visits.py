@@ -1,4 +1,4 @@
-"""The laboratory in a real browser: every room is driven as a person would, and nothing leaves the machine."""
+"""The lab in a real browser: every page is driven as a person would, and nothing leaves the machine."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from linnet.lab.control import Bars, Choice, File, Slider, Switch
-from linnet.lab.rooms import ROOMS
+from linnet.lab.pages import PAGES
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[test]'").expect
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install '.[test]'")
@@ -17,12 +17,12 @@ def findings(page):
     return [(one["id"], one["nodes"][0]["html"]) for one in axe.Axe().run(page).response["violations"]]
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_every_control_moves_the_page(visit, room):
-    here = visit().go(room.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_control_moves_the_page(visit, page):
+    here = visit().go(page.name)
     assert here.page.locator("canvas").count() >= 1
-    assert here.page.locator("h1").inner_text() == room.title
-    for control in room().controls:
+    assert here.page.locator("h1").inner_text() == page.title
+    for control in page().controls:
         before = here.page.url
         if isinstance(control, Slider):
             here.slide(control.name, "ArrowLeft" if control.value == control.high else "ArrowRight")
@@ -40,9 +40,9 @@ def test_every_control_moves_the_page(visit, room):
     assert again.sentence == here.sentence
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_anyone_can_use_it(visit, room):
-    here = visit().go(room.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anyone_can_use_it(visit, page):
+    here = visit().go(page.name)
     for scheme, width in (("light", 1280), ("dark", 1280), ("dark", 390)):
         here.page.emulate_media(color_scheme=scheme)
         here.page.set_viewport_size({"width": width, "height": 844})
@@ -50,9 +50,9 @@ def test_anyone_can_use_it(visit, room):
         assert here.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_the_copied_lines_make_the_same_file(visit, room, tmp_path):
-    here = visit(permissions=["clipboard-read", "clipboard-write"]).go(room.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_copied_lines_make_the_same_file(visit, page, tmp_path):
+    here = visit(permissions=["clipboard-read", "clipboard-write"]).go(page.name)
     here.page.get_by_role("button", name="Copy Python").click()
     copied = here.page.evaluate("navigator.clipboard.readText()")
     assert copied == here.code
@@ -83,26 +83,26 @@ def test_the_last_of_many_moves_is_what_is_seen(visit):
         slider.press("ArrowRight")  # nobody waits
     here.seen()
     shown = float(here.page.locator("output[for=c-lr]").inner_text())
-    assert f"GradientDescent({shown!r})" in here.code
+    assert f"SGD(lr={shown!r})" in here.code
 
 
 def test_two_browsers_keep_apart(visit):
-    one, other = visit().go("network"), visit().go("network?depth=3&start=balanced")
+    one, other = visit().go("network"), visit().go("network?depth=3&init=balanced")
     one.slide("steps", "End")
-    assert "steps=2000" in one.code
-    assert "steps=300" in other.code
+    assert "optimizer, 2000," in one.code
+    assert "optimizer, 300," in other.code
     assert "'depth': 3" in other.code
 
 
-def test_a_diverging_step_is_told(visit):
+def test_a_diverging_run_is_reported(visit):
     here = visit().go("network").slide("lr", "End")
     assert "diverged at step" in here.sentence
     assert json.loads(here.page.evaluate("JSON.stringify(performance.getEntriesByName('drawn 1').length)")) == 1
 
 
-def click(here, plate, x, y):
+def click(here, panel, x, y):
     """Clicks into a picture, at these shares of its width and height."""
-    box = here.page.locator(f"figure:has-text('{plate}') canvas").first.bounding_box()
+    box = here.page.locator(f"figure:has-text('{panel}') canvas").first.bounding_box()
     here.page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
     return here
 
@@ -115,23 +115,23 @@ def changed(here, before):
 
 
 @pytest.mark.parametrize(
-    ("room", "plate", "names"),
+    ("page", "panel", "names"),
     [
         ("phase", "The plane of widths", ("gamma_w=", "gamma_sigma2=")),
         ("edge", "Bifurcation diagram", ("kappa=",)),
         ("landscape", "Critical points", ("point=",)),
     ],
 )
-def test_a_click_on_a_picture_is_a_move(visit, room, plate, names):
-    here = visit().go(room)
+def test_a_click_on_a_picture_is_a_move(visit, page, panel, names):
+    here = visit().go(page)
     before = here.page.url
-    if room == "landscape":  # at the point that has learned the first mode
+    if page == "landscape":  # at the point that has learned the first mode
         for x in np.linspace(0.1, 0.95, 18):
             for y in np.linspace(0.1, 0.9, 12):
                 if here.page.url == before:
-                    click(here, plate, x, y)
+                    click(here, panel, x, y)
     else:
-        click(here, plate, 0.6, 0.4)
+        click(here, panel, 0.6, 0.4)
     changed(here, before)
     assert all(name in here.page.url for name in names), here.page.url
 
@@ -159,7 +159,7 @@ def test_a_training_plays(visit):
     assert "time=" in here.page.url
 
 
-def test_ones_own_table_is_read_and_a_wrong_one_is_told(visit, tmp_path):
+def test_ones_own_table_is_read_and_a_wrong_one_is_refused(visit, tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(80, 3))
     table = np.column_stack([inputs, inputs @ [1.0, -2.0, 0.5]])
@@ -188,5 +188,5 @@ def test_ones_own_table_is_read_and_a_wrong_one_is_told(visit, tmp_path):
 def test_others_come_in_where_they_are_asked_to(browser, open_address):
     page = browser.new_page()
     page.goto(f"{open_address}/landscape")
-    expect(page.locator("pre[data-name=code]")).to_contain_text("ln.critical", timeout=60_000)
+    expect(page.locator("pre[data-name=code]")).to_contain_text("ln.init.critical", timeout=60_000)
     page.close()

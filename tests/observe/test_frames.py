@@ -66,10 +66,10 @@ def test_parts_are_those_of_their_definition(seed, widths):
 
 
 def test_values_carry_the_oscillation_of_an_aligned_linear_network():
-    problem = ln.factorisation(np.diag([10.0, 9.0, 6.0, 0.0]))
-    start = ln.orthogonal(jax.random.key(0), problem, 0.1, 3)
+    problem = ln.factorization(np.diag([10.0, 9.0, 6.0, 0.0]))
+    start = ln.init.orthogonal(jax.random.key(0), problem, 0.1, 3)
     lr = 1.03 * 2 / float(ln.theory.stability.curvature(10.0, 3))
-    run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=1000, record=ln.at([1000]))
+    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=1000, record=ln.record.at([1000]))
     states = [run.final]
     for _ in range(9):
         states.append(states[-1].descend(problem, lr))
@@ -83,7 +83,7 @@ def test_values_carry_the_oscillation_of_an_aligned_linear_network():
 
 def test_biases_move_in_the_whole_alone():
     x = np.random.default_rng(3).normal(size=(5, 3))
-    before = ln.mlp(jax.random.key(1), x, (4, 2), bias=True)
+    before = ln.networks.mlp(jax.random.key(1), x, (4, 2), bias=True)
     after = jax.tree.map(lambda leaf: leaf + 0.1 if leaf.ndim == 1 else leaf, before)
     seen = ln.observe.step_split(before, after, ln.supervised(np.ones((5, 2))))
     assert abs(float(seen.whole)) > 1e-3
@@ -93,7 +93,7 @@ def test_biases_move_in_the_whole_alone():
 
 def test_single_precision_stays():
     (before, now, after), problem, *_ = networks(np.random.default_rng(4), 3)
-    states, problem = ln.cast((before, now, after), jnp.float32), ln.cast(problem, jnp.float32)
+    states, problem = ln.states.cast((before, now, after), jnp.float32), ln.states.cast(problem, jnp.float32)
     seen = ln.observe.excess(*states, problem), ln.observe.value_shares(states[0], problem)
     assert {leaf.dtype for leaf in jax.tree.leaves(seen)} == {jnp.dtype("float32")}
 
@@ -105,6 +105,8 @@ def test_what_has_no_frame_is_refused():
         ln.observe.excess(before, now, other, problem)
     modes = ln.Modes(np.ones((2, 3)))
     with pytest.raises(ln.InputError, match="Modes has no layers that are matrices: use Weights or Network"):
-        ln.observe.step_split(modes, modes, ln.factorisation(np.ones(3)))
+        ln.observe.step_split(modes, modes, ln.factorization(np.ones(3)))
     with pytest.raises(ln.InputError, match="no layers that are matrices"):
-        ln.observe.value_shares(ln.unet(jax.random.key(0), np.ones((1, 1, 4, 4))), ln.supervised(np.ones((1, 1, 4, 4))))
+        ln.observe.value_shares(
+            ln.networks.unet(jax.random.key(0), np.ones((1, 1, 4, 4))), ln.supervised(np.ones((1, 1, 4, 4)))
+        )

@@ -27,8 +27,8 @@ def plain_hessian(state, problem):
 def test_dense_hessian_is_the_derivative_of_the_loss(cost):
     rng = np.random.default_rng(0)
     problem = {
-        "squared": ln.factorisation(rng.normal(size=(3, 2))),
-        "logistic": ln.logistic(np.sign(rng.normal(size=(3, 2)))),
+        "squared": ln.factorization(rng.normal(size=(3, 2))),
+        "logistic": ln.problems.logistic(np.sign(rng.normal(size=(3, 2)))),
         "regression": ln.regression(rng.normal(size=(5, 2)), rng.normal(size=(5, 3)), average=True),
     }[cost]
     state = ln.Weights((rng.normal(size=(4, 2)), rng.normal(size=(2, 4)), rng.normal(size=(3, 2))))
@@ -70,7 +70,7 @@ def dense(product, state, problem):
     d_in=st.integers(1, 5),
     d_out=st.integers(2, 4),
     n=st.integers(1, 6),
-    cost=st.sampled_from(["regression", "classes", "factorisation", "logistic"]),
+    cost=st.sampled_from(["regression", "classes", "factorization", "logistic"]),
     seed=st.integers(0, 10**6),
 )
 def test_the_two_parts_of_the_hessian(depth, d_in, d_out, n, cost, seed):
@@ -79,8 +79,8 @@ def test_the_two_parts_of_the_hessian(depth, d_in, d_out, n, cost, seed):
     problem = {
         "regression": lambda: ln.regression(x, rng.normal(size=(n, d_out)), average=True, output_scale=0.5),
         "classes": lambda: ln.classification(x, rng.integers(0, d_out, size=n), classes=d_out),
-        "factorisation": lambda: ln.factorisation(goal),
-        "logistic": lambda: ln.logistic(np.sign(goal)),
+        "factorization": lambda: ln.factorization(goal),
+        "logistic": lambda: ln.problems.logistic(np.sign(goal)),
     }[cost]()
     state = random_weights(rng, problem.shape, depth)
     first, rest = plain_parts(state, problem)
@@ -94,7 +94,7 @@ def test_the_two_parts_of_the_hessian(depth, d_in, d_out, n, cost, seed):
 
 def test_parts_of_other_states_and_by_lanczos():
     rng = np.random.default_rng(3)
-    vector = ln.factorisation(rng.normal(size=4))
+    vector = ln.factorization(rng.normal(size=4))
     matrix = ln.classification(rng.normal(size=(8, 9)), rng.integers(0, 4, size=8), average=True)
     wide = ln.Weights((rng.normal(size=(14, 9)), rng.normal(size=(4, 14))))
     assert ravel_pytree(wide)[0].size > observe.hessian.DENSE_SHARPNESS
@@ -116,14 +116,14 @@ def test_parts_of_other_states_and_by_lanczos():
 
 def relu():
     rng = np.random.default_rng(4)
-    state = ln.ReluNetwork(rng.normal(size=(4, 3)), rng.normal(size=(2, 4)), rng.normal(size=(5, 3)))
-    return state, ln.factorisation(rng.normal(size=(2, 5)))
+    state = ln.states.ReluNetwork(rng.normal(size=(4, 3)), rng.normal(size=(2, 4)), rng.normal(size=(5, 3)))
+    return state, ln.factorization(rng.normal(size=(2, 5)))
 
 
 def test_samples_of_a_relu_network_are_no_weights():
     state, problem = relu()
     flat, back = ravel_pytree(state.layers)
-    plain = jax.hessian(lambda v: problem.cost(ln.ReluNetwork(*back(v), state.inputs).matrix))(flat)
+    plain = jax.hessian(lambda v: problem.cost(ln.states.ReluNetwork(*back(v), state.inputs).matrix))(flat)
     assert jnp.allclose(observe.hessian_matrix(state, problem), plain, atol=1e-12)
     assert jnp.allclose(observe.sharpness(state, problem), jnp.linalg.eigvalsh(plain)[-1])
     along = observe.hessian_product(state, problem, state)  # a direction in which the samples would move
@@ -191,15 +191,15 @@ def test_density_of_the_hessian():
     found = look(state, problem)
     assert np.all(np.abs(found - right) <= 4.5 * error + 1e-6)
     assert np.max(np.abs(found - observe.hessian_density(points, width, seed=1)(state, problem))) > 1e-4
-    run = ln.simulate(problem, state, ln.GradientDescent(0.01), steps=2, observe=[look], record=ln.every(1))
+    run = ln.simulate(problem, state, ln.optim.SGD(0.01), steps=2, observe=[look], record=ln.record.every(1))
     assert run["hessian_density"].shape == (3, 25)
     np.testing.assert_allclose(run["hessian_density"][0], found, rtol=1e-9, atol=1e-12)
 
 
 def test_density_of_few_distinct_eigenvalues():
     """An exhausted Krylov space: weights are those of the eigenspaces, and nothing comes from what follows."""
-    problem = ln.factorisation(np.eye(10))
-    state = ln.identity(problem, 1.0, 2)
+    problem = ln.factorization(np.eye(10))
+    state = ln.init.identity(problem, 1.0, 2)
     points = np.array([-1.0, 0.0, 1.0, 2.0])
     starts = jnp.asarray(np.eye(200)[:3])
     back = ravel_pytree(state)[1]
@@ -215,24 +215,26 @@ def test_density_of_few_distinct_eigenvalues():
 
 def test_lanczos_finds_the_top_of_a_larger_network(key):
     problem = ln.low_rank_recovery(key, 12, 3)
-    state = ln.gaussian(key, problem, 200, 0.05)
+    state = ln.init.gaussian(key, problem, 200, 0.05)
     trained = ln.simulate(
-        problem, state, ln.GradientDescent(2.0), steps=300, observe=["sharpness"], record=ln.linear(3)
+        problem, state, ln.optim.SGD(2.0), steps=300, observe=["sharpness"], record=ln.record.linear(3)
     )
     dense = observe.hessian_spectrum(trained.final, problem)
     assert dense.size > observe.hessian.DENSE_SHARPNESS
     assert np.isclose(trained["sharpness"][-1], dense[0], rtol=1e-9)
     assert jnp.allclose(observe.top_hessian(5)(state, problem), observe.hessian_spectrum(state, problem)[:5], rtol=1e-6)
     # few distinct eigenvalues: the Krylov space is exhausted early and must not break down
-    exact = ln.identity(ln.factorisation(np.eye(14)), 1.0, 2)
-    assert np.isclose(observe.sharpness(exact, ln.factorisation(np.eye(14))), 2.0)
+    exact = ln.init.identity(ln.factorization(np.eye(14)), 1.0, 2)
+    assert np.isclose(observe.sharpness(exact, ln.factorization(np.eye(14))), 2.0)
     assert jnp.allclose(
-        observe.top_hessian(4)(exact, ln.factorisation(np.eye(14))), jnp.array([2.0, 0, 0, 0]), atol=1e-7
+        observe.top_hessian(4)(exact, ln.factorization(np.eye(14))), jnp.array([2.0, 0, 0, 0]), atol=1e-7
     )
-    single = ln.cast(exact, jnp.float32)
-    assert np.isclose(observe.sharpness(single, ln.cast(ln.factorisation(np.eye(14)), jnp.float32)), 2.0, rtol=1e-5)
+    single = ln.states.cast(exact, jnp.float32)
+    assert np.isclose(
+        observe.sharpness(single, ln.states.cast(ln.factorization(np.eye(14)), jnp.float32)), 2.0, rtol=1e-5
+    )
     saddle = ln.Weights([np.zeros((14, 14))] * 3)  # the Hessian is zero
-    assert np.isclose(observe.sharpness(saddle, ln.factorisation(np.eye(14))), 0.0)
+    assert np.isclose(observe.sharpness(saddle, ln.factorization(np.eye(14))), 0.0)
 
 
 @pytest.mark.compiles
@@ -245,9 +247,9 @@ def test_aligned_blocks_are_the_dense_hessian(depth, k, seed, residual):
         values[-1] = 0  # the one-zero start
     spectrum = np.prod(values, axis=0) + (rng.normal(size=k) if residual else 0)
     u, v = (np.linalg.qr(rng.normal(size=(k, k)))[0] for _ in range(2))
-    modes, vector = ln.Modes(values), ln.factorisation(spectrum, half=False)
+    modes, vector = ln.Modes(values), ln.factorization(spectrum, half=False)
     weights = modes.weights(u, v)
-    dense = observe.hessian_spectrum(weights, ln.factorisation((u * spectrum) @ v.T, half=False))
+    dense = observe.hessian_spectrum(weights, ln.factorization((u * spectrum) @ v.T, half=False))
     blocks = observe.aligned_spectrum(modes, vector)
     scale = max(1.0, float(jnp.max(jnp.abs(dense))))
     assert jnp.max(jnp.abs(blocks - dense)) < 1e-11 * scale
@@ -258,7 +260,7 @@ def test_spectrum_at_a_balanced_minimum_has_the_closed_form():
     """`stability/C2`: S_i = L s_i^{2-2/L} once, lam_ij twice, and zeros."""
     s, depth = np.array([3.0, 2.0, 0.5]), 3
     values = np.tile(s ** (1 / depth), (depth, 1))
-    got = observe.aligned_spectrum(ln.Modes(values), ln.factorisation(s))
+    got = observe.aligned_spectrum(ln.Modes(values), ln.factorization(s))
     lam = [[sum(a ** (2 * (depth - 1 - j) / depth) * b ** (2 * j / depth) for j in range(depth)) for b in s] for a in s]
     expected = np.sort(np.concatenate([np.ravel(lam), np.zeros((depth - 1) * 9)]))[::-1]
     assert jnp.allclose(got, expected, atol=1e-12)
@@ -267,32 +269,32 @@ def test_spectrum_at_a_balanced_minimum_has_the_closed_form():
 def test_diagonal_networks_lack_the_cross_directions():
     s, depth = np.array([3.0, 2.9]), 2
     modes = ln.Modes(np.tile(np.sqrt(s), (depth, 1)))
-    vector = ln.factorisation(s)
+    vector = ln.factorization(s)
     assert jnp.allclose(observe.hessian_spectrum(modes, vector), jnp.array([6.0, 5.8, 0.0, 0.0]), atol=1e-12)
     assert jnp.allclose(observe.aligned_spectrum(modes, vector)[:4], jnp.array([6.0, 5.9, 5.9, 5.8]))
 
 
 def test_wrong_questions_are_refused():
     with pytest.raises(ln.InputError, match="no Hessian"):
-        observe.hessian_matrix(ln.EndToEnd(np.eye(2), ln.Lazy(1.0)), ln.factorisation(np.eye(2)))
-    for mirror in (ln.ScalarMirror([[1.0, 2.0]], 0.1), ln.SpectralMirror(np.diag([2.0, 1.0]), 0.1)):
+        observe.hessian_matrix(ln.EndToEnd(np.eye(2), ln.states.Lazy(1.0)), ln.factorization(np.eye(2)))
+    for mirror in (ln.states.ScalarMirror([[1.0, 2.0]], 0.1), ln.states.SpectralMirror(np.diag([2.0, 1.0]), 0.1)):
         with pytest.raises(ln.InputError, match="no Hessian"):
-            observe.sharpness(mirror, ln.factorisation(mirror.matrix))
+            observe.sharpness(mirror, ln.factorization(mirror.matrix))
     for product in (observe.gauss_newton_product, observe.residual_product):
-        end = ln.EndToEnd(np.eye(2), ln.Lazy(1.0))
+        end = ln.EndToEnd(np.eye(2), ln.states.Lazy(1.0))
         with pytest.raises(ln.InputError, match="no Hessian"):
-            product(end, ln.factorisation(np.eye(2)), end)
+            product(end, ln.factorization(np.eye(2)), end)
     with pytest.raises(ln.InputError, match="dense Hessian"):
-        observe.hessian_matrix(ln.Weights([np.eye(60)]), ln.factorisation(np.eye(60)))
+        observe.hessian_matrix(ln.Weights([np.eye(60)]), ln.factorization(np.eye(60)))
     with pytest.raises(ln.InputError, match="aligned"):
-        observe.aligned_blocks(ln.Modes(np.ones((2, 2))), ln.factorisation(np.eye(2)))
+        observe.aligned_blocks(ln.Modes(np.ones((2, 2))), ln.factorization(np.eye(2)))
     with pytest.raises(ln.InputError, match="count = 9"):
-        observe.top_hessian(9)(ln.Weights([np.eye(2)]), ln.factorisation(np.eye(2)))
+        observe.top_hessian(9)(ln.Weights([np.eye(2)]), ln.factorization(np.eye(2)))
     for bad in (0.0, ln.Weights([-np.eye(2)]), "large"):
         with pytest.raises(ln.InputError, match=r"preconditioner = .*greater than 0"):
             observe.preconditioned_sharpness(bad)
     with pytest.raises(ln.InputError, match=r"must be one number or have \[\(2, 2\)\]"):
-        observe.preconditioned_sharpness(np.ones(4))(ln.Weights([np.eye(2)]), ln.factorisation(np.eye(2)))
+        observe.preconditioned_sharpness(np.ones(4))(ln.Weights([np.eye(2)]), ln.factorization(np.eye(2)))
     for bad, words in (
         (lambda: observe.hessian_density([], 0.1), "points"),
         (lambda: observe.hessian_density([0.0], 0), "width = 0"),

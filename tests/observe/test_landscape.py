@@ -52,8 +52,8 @@ def test_every_constructed_point_of_forty_networks_has_its_label():
         rng, key = np.random.default_rng(seed), jax.random.key(seed)
         for k in range(min(*widths, len(values)) + 1):
             for kept in combinations(range(1, len(values) + 1), k):
-                even = ln.critical(problem, widths[1:-1], kept, key=key if seed % 4 == 1 else None)
-                skew = ln.gauge(key, even)
+                even = ln.init.critical(problem, widths[1:-1], kept, key=key if seed % 4 == 1 else None)
+                skew = ln.init.gauge(key, even)
                 scales = 30.0 ** rng.uniform(-1, 1, size=skew.depth)
                 scales[-1] /= np.prod(scales)
                 skew = ln.Weights([s * np.asarray(w) for s, w in zip(scales, skew.layers, strict=True)])
@@ -77,7 +77,7 @@ def test_figures_are_those_of_the_given_weights():
     rng = np.random.default_rng(0)
     for problem in (
         ln.regression(rng.normal(size=(3, 4)), rng.normal(size=(3, 2)), average=True, output_scale=0.3),
-        ln.factorisation(rng.normal(size=(2, 4)), half=False),
+        ln.factorization(rng.normal(size=(2, 4)), half=False),
     ):
         state = ln.Weights([30 * rng.normal(size=(3, 4)), rng.normal(size=(3, 3)), 0.1 * rng.normal(size=(2, 3))])
         local = landscape._Local([np.asarray(w) for w in state.layers], landscape._data(problem))
@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_given_weights():
 
 def test_zero_weights_and_one_layer():
     target = np.diag([3.0, 1.0])
-    problem = ln.factorisation(target)
+    problem = ln.factorization(target)
     for depth, label, smallest in (
         (2, "strict_saddle", -3.0),
         (3, "degenerate_sosp", 0.0),
@@ -110,7 +110,7 @@ def test_zero_weights_and_one_layer():
     assert np.isclose(found.smallest, -6.0)
     assert observe.classify(ln.Weights([target]), problem).label == "global_min"
     assert observe.classify(ln.Weights([target + 1e-3]), problem).label == "not_critical"
-    nothing = ln.factorisation(np.zeros((2, 2)))
+    nothing = ln.factorization(np.zeros((2, 2)))
     assert observe.classify(ln.Weights([np.zeros((2, 2))] * 3), nothing).label == "global_min"
 
 
@@ -120,7 +120,7 @@ def test_lanczos_beyond_five_hundred_parameters():
     problem = ln.regression(x, rng.normal(size=(30, 10)))
     hidden = (15, 14)
     for kept in ((1, 2, 3), (1, 2, 4), tuple(range(1, 11)), ()):
-        state = ln.critical(problem, hidden, kept)
+        state = ln.init.critical(problem, hidden, kept)
         local = landscape._Local([np.asarray(w) for w in state.layers], landscape._data(problem))
         dense = np.linalg.eigvalsh(local.hessian())
         assert len(dense) > landscape.DENSE
@@ -130,8 +130,8 @@ def test_lanczos_beyond_five_hundred_parameters():
     # a saddle that misses only a mode of 1e-6
     u, s, vt = np.linalg.svd(rng.normal(size=(10, 12)), full_matrices=False)
     s[-1] = 1e-6
-    problem = ln.factorisation((u * s) @ vt)
-    state = ln.critical(problem, (30,), range(1, 10))
+    problem = ln.factorization((u * s) @ vt)
+    state = ln.init.critical(problem, (30,), range(1, 10))
     found = observe.classify(state, problem)
     assert found.label == "strict_saddle"
     assert np.isclose(found.smallest, -1e-6, rtol=1e-4)
@@ -140,11 +140,17 @@ def test_lanczos_beyond_five_hundred_parameters():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: observe.classify(ln.EndToEnd(np.eye(2), ln.Lazy(1.0)), ln.factorisation(np.eye(2))), "are Weights"),
-        (lambda: observe.classify(ln.Weights([np.eye(2)]), ln.logistic(np.eye(2) * 2 - 1)), "Logistic is not allowed"),
-        (lambda: observe.classify(ln.Weights([np.eye(2)]), ln.factorisation(np.eye(3))), "shape (2, 2)"),
         (
-            lambda: jax.jit(lambda w: observe.classify(ln.Weights([w]), ln.factorisation(np.eye(2))).excess)(np.eye(2)),
+            lambda: observe.classify(ln.EndToEnd(np.eye(2), ln.states.Lazy(1.0)), ln.factorization(np.eye(2))),
+            "are Weights",
+        ),
+        (
+            lambda: observe.classify(ln.Weights([np.eye(2)]), ln.problems.logistic(np.eye(2) * 2 - 1)),
+            "Logistic is not allowed",
+        ),
+        (lambda: observe.classify(ln.Weights([np.eye(2)]), ln.factorization(np.eye(3))), "shape (2, 2)"),
+        (
+            lambda: jax.jit(lambda w: observe.classify(ln.Weights([w]), ln.factorization(np.eye(2))).excess)(np.eye(2)),
             "cannot be traced",
         ),
     ],

@@ -16,15 +16,15 @@ from linnet import observe
 
 def gradients(state, problem):
     """Of each sample alone, by automatic differentiation of its cost."""
-    moving = state.layers if isinstance(state, ln.ReluNetwork) else state
+    moving = state.layers if isinstance(state, ln.states.ReluNetwork) else state
     flat, back = ravel_pytree(moving)
     x, y = state.sampled(problem)
 
     def cost(v, i):
-        if isinstance(state, ln.ReluNetwork):
-            outputs = ln.ReluNetwork(*back(v), x).matrix[:, i]
+        if isinstance(state, ln.states.ReluNetwork):
+            outputs = ln.states.ReluNetwork(*back(v), x).matrix[:, i]
             return jnp.sum((outputs - y[i]) ** 2) / 2  # of the mean over samples
-        return problem.seen(x[i][None], y[i][None]).cost(back(v).matrix)
+        return problem.on_samples(x[i][None], y[i][None]).cost(back(v).matrix)
 
     return np.asarray(jax.vmap(jax.grad(cost), (None, 0))(flat, jnp.arange(x.shape[0])))
 
@@ -72,12 +72,12 @@ def test_noise_of_other_states_and_of_many_samples():
     x, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 3))
     data = ln.regression(x, y, average=True)
     compare(ln.RankOne(rng.normal(size=4), 0.7, rng.normal(size=3), 4), data)
-    compare(ln.Modes(rng.normal(size=(3, 4))), ln.diagonal_regression(x, y[:, 0], average=True))
-    relu = ln.ReluNetwork(rng.normal(size=(5, 4)), rng.normal(size=(3, 5)), x)
+    compare(ln.Modes(rng.normal(size=(3, 4))), ln.problems.diagonal_regression(x, y[:, 0], average=True))
+    relu = ln.states.ReluNetwork(rng.normal(size=(5, 4)), rng.normal(size=(3, 5)), x)
     compare(relu, ln.supervised(y, "half squares", average="samples"))
     # a closed flow has the noise of the layers it stands for
-    layers = ln.balanced(rng.normal(size=(3, 4)), (5, 5))
-    end = ln.EndToEnd(layers.matrix, ln.Balanced(3))
+    layers = ln.init.balanced(rng.normal(size=(3, 4)), (5, 5))
+    end = ln.EndToEnd(layers.matrix, ln.states.Balanced(3))
     for look in (observe.gradient_noise, observe.gradient_noise_top):
         np.testing.assert_allclose(look(end, data), look(layers, data), rtol=1e-10)
     many = rng.normal(size=(300, 4))  # by Lanczos
@@ -97,7 +97,7 @@ def test_noise_is_that_of_batches():
     x, y = problem.sampled()
     for b in (1, 2, 5):
         chosen = np.array(list(itertools.combinations(range(6), b)))
-        batch = jax.vmap(lambda rows: ravel_pytree(state.velocity(problem.seen(x[rows], y[rows])))[0])(chosen)
+        batch = jax.vmap(lambda rows: ravel_pytree(state.velocity(problem.on_samples(x[rows], y[rows])))[0])(chosen)
         spread = covariance(np.asarray(batch))
         share = (6 - b) / (b * 5)
         np.testing.assert_allclose(np.trace(spread), share * observe.gradient_noise(state, problem), rtol=1e-11)
@@ -119,7 +119,7 @@ def test_small_noise_does_not_cancel():
     labels = y + 1e-9 * np.array([[1.0, 0.0], [-1.0, 0.0]])
     pair = ln.regression(np.repeat(x, 2, axis=0), labels, average=True)
     force = np.array([[1.0], [0.0]]) @ x
-    shift = 1e-9 * ravel_pytree(state.change(jnp.asarray(force)))[0]
+    shift = 1e-9 * ravel_pytree(state.vjp(jnp.asarray(force)))[0]
     for look in (observe.gradient_noise, observe.gradient_noise_top):
         np.testing.assert_allclose(look(state, pair), jnp.sum(shift**2), rtol=1e-5)
 
@@ -130,10 +130,10 @@ def test_noise_is_recorded_and_refused():
     problem = ln.regression(x, y, average=True)
     state = ln.Weights((rng.normal(size=(3, 4)), rng.normal(size=(2, 3))))
     names = ["gradient_noise", "gradient_noise_top"]
-    run = ln.simulate(problem, state, ln.GradientDescent(0.01), steps=3, observe=names, record=ln.every(1))
+    run = ln.simulate(problem, state, ln.optim.SGD(0.01), steps=3, observe=names, record=ln.record.every(1))
     for name in names:
         np.testing.assert_allclose(run[name][-1], observe.named(name)(run.final, problem), rtol=1e-10)
     with pytest.raises(ln.InputError, match="has no samples: use regression or classification"):
-        observe.gradient_noise(state, ln.factorisation(np.ones((2, 4))))
+        observe.gradient_noise(state, ln.factorization(np.ones((2, 4))))
     with pytest.raises(ln.InputError, match="samples=True"):
         observe.gradient_noise_top(state, ln.regression(x, y, samples=False))

@@ -54,7 +54,7 @@ MODELS = {
     "attention": Attention,
     "spectral": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 8)), nn.Linear(8, 6)),
 }
-OPTIMISERS = {
+OPTIMIZERS = {
     "sgd": lambda w: torch.optim.SGD(w, 0.1),
     "momentum": lambda w: torch.optim.SGD(w, 0.05, momentum=0.9),
     "adam": lambda w: torch.optim.Adam(w, 0.01),
@@ -67,7 +67,7 @@ def loss_of(model, batch):
 
 
 def train(
-    kind, optimiser, *, probed, dtype=torch.float32, autocast=False, parts=1, frozen=False, device="cpu", **options
+    kind, optimizer, *, probed, dtype=torch.float32, autocast=False, parts=1, frozen=False, device="cpu", **options
 ):
     """A training from fixed seeds: everything that it leaves behind."""
     torch.manual_seed(5)
@@ -76,27 +76,27 @@ def train(
     model = MODELS[kind]().to(device, dtype).train()
     if frozen:
         next(model.parameters()).requires_grad_(False)
-    step_by = OPTIMISERS[optimiser]([w for w in model.parameters() if w.requires_grad])
+    step_by = OPTIMIZERS[optimizer]([w for w in model.parameters() if w.requires_grad])
     batch = (torch.randn(16, 6).to(device, dtype), torch.randn(16, 6).to(device, dtype))
     kept = [part.clone() for part in batch]
-    probe = Probe(model, loss_of, batch, optimiser=step_by, every=EVERY, **options) if probed else None
+    probe = Probe(model, loss_of, batch, optimizer=step_by, every=EVERY, **options) if probed else None
     losses, modes = [], []
     for step in range(STEPS):
         step_by.zero_grad()
-        for _ in range(parts):  # gradients are accumulated over several batches, with looks between them
+        for _ in range(parts):  # gradients are accumulated over several batches, with measurements between them
             noisy = (batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1])
             with torch.autocast(device, torch.bfloat16, enabled=autocast):
                 loss = loss_of(model, noisy) / parts
                 if probe is not None and parts > 1:
-                    probe.look(step, loss)
+                    probe.update(step, loss)
             loss.backward()
         step_by.step()
         if probe is not None:
-            probe.look(step, loss)
+            probe.update(step, loss)
         losses.append(float(loss.detach()))
         modes.append([module.training for module in model.modules()])
     if probe is not None:
-        assert len(probe.record.looks) >= 2 * (STEPS // EVERY)
+        assert len(probe.record.measurements) >= 2 * (STEPS // EVERY)
         assert [torch.equal(a, b) for a, b in zip(batch, kept, strict=True)] == [True, True]
     return {
         "losses": losses,
@@ -104,7 +104,7 @@ def train(
         "state": copy.deepcopy(model.state_dict()),
         "gradients": [None if w.grad is None else w.grad.clone() for w in model.parameters()],
         "leaves": [(w.requires_grad, w.is_leaf, w.dtype) for w in model.parameters()],
-        "optimiser": copy.deepcopy(step_by.state_dict()),
+        "optimizer": copy.deepcopy(step_by.state_dict()),
         "generator": torch.get_rng_state(),
         "device": torch.cuda.get_rng_state() if device == "cuda" else None,
         "others": (random.getstate(), np.random.get_state()[1].tolist()),  # noqa: NPY002
@@ -122,23 +122,23 @@ def same(a, b):
     return a == b
 
 
-def both(kind, optimiser, **options):
+def both(kind, optimizer, **options):
     known = ("dtype", "autocast", "parts", "frozen", "device")
     training = {name: options.pop(name) for name in known if name in options}
-    without = train(kind, optimiser, probed=False, **training)
-    probed = train(kind, optimiser, probed=True, **training, **options)
+    without = train(kind, optimizer, probed=False, **training)
+    probed = train(kind, optimizer, probed=True, **training, **options)
     return without, probed
 
 
 @pytest.mark.parametrize(
-    ("kind", "optimiser"),
+    ("kind", "optimizer"),
     [
         *((kind, "adam") for kind in MODELS),
         *((kind, rule) for kind in ("plain", "tied") for rule in ("sgd", "momentum")),
     ],
 )
-def test_the_training_is_the_same_to_the_bit(kind, optimiser):
-    without, probed = both(kind, optimiser)
+def test_the_training_is_the_same_to_the_bit(kind, optimizer):
+    without, probed = both(kind, optimizer)
     for name in without:
         assert same(without[name], probed[name]), name
 
@@ -185,8 +185,8 @@ def test_looks_see_the_model_in_the_mode_that_was_asked_for():
         return model(batch).square().mean()
 
     model = Tied().train()
-    Probe(model, loss, torch.randn(5, 6)).look(0)
-    Probe(model, loss, torch.randn(5, 6), training=True).look(0)
+    Probe(model, loss, torch.randn(5, 6)).update(0)
+    Probe(model, loss, torch.randn(5, 6), training=True).update(0)
     assert seen == [(False, False), (True, False)]
 
 
@@ -196,10 +196,13 @@ def test_dropout_is_the_same_at_all_looks():
     probe = Probe(model, loss_of, (torch.randn(9, 6), torch.randn(9, 6)), every=2, training=True, tol=1e-4)
     for step in range(4):
         torch.rand(3)  # the training draws on
-        probe.look(step)
-    looks = probe.record.looks
-    assert len({look["batch_loss"] for look in looks}) == 1
-    assert all(look["sharpness"][0] == pytest.approx(looks[0]["sharpness"][0], rel=1e-5) for look in looks)
+        probe.update(step)
+    measurements = probe.record.measurements
+    assert len({measurement["batch_loss"] for measurement in measurements}) == 1
+    assert all(
+        measurement["sharpness"][0] == pytest.approx(measurements[0]["sharpness"][0], rel=1e-5)
+        for measurement in measurements
+    )
 
 
 def test_a_bfloat16_model_is_seen_in_single_precision():
@@ -210,8 +213,8 @@ def test_a_bfloat16_model_is_seen_in_single_precision():
     seen = []
     for one in (model, twin):
         probe = Probe(one, loss_of, batch)
-        probe.look(0)
-        seen.append(probe.record.looks[0])
+        probe.update(0)
+        seen.append(probe.record.measurements[0])
     assert seen[0]["sharpness"] == seen[1]["sharpness"]
     assert seen[0]["batch_loss"] == seen[1]["batch_loss"]
 
@@ -223,8 +226,8 @@ def test_parallel_and_compiled_models_are_seen_through(wrap):
     seen = []
     for one in (model, wrap(model)):
         probe = Probe(one, loss_of, batch)
-        probe.look(0)
-        seen.append(probe.record.looks[0]["sharpness"])
+        probe.update(0)
+        seen.append(probe.record.measurements[0]["sharpness"])
     assert seen[0] == seen[1]
 
 

@@ -59,11 +59,11 @@ def test_in_the_trainer_of_hugging_face(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), plain.parameters(), strict=True))
     record = probes[0].record
     assert [line["step"] for line in record.steps] == list(range(1, 13))
-    assert [look["step"] for look in record.looks] == [1, 2, 6, 7, 11, 12]
-    assert 0 == record.looks[-1]["lr"] < record.looks[0]["lr"] <= 0.01  # as its schedule has it
+    assert [measurement["step"] for measurement in record.measurements] == [1, 2, 6, 7, 11, 12]
+    assert 0 == record.measurements[-1]["lr"] < record.measurements[0]["lr"] <= 0.01  # as its schedule has it
     assert " at step 12" not in probes[0].verdict()[0]
     assert "preconditioned" in probes[0].verdict()[0]
-    assert "adaptive" in record.looks[-2]  # AdamW's
+    assert "adaptive" in record.measurements[-2]  # AdamW's
     assert ln.probe.read(tmp_path / "run").lines == record.lines
 
 
@@ -74,23 +74,23 @@ def test_in_lightning(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning", types.ModuleType("lightning"))
     monkeypatch.setitem(sys.modules, "lightning.pytorch", base)
     model = Model()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     probe = Probe(model, mse, {"x": X, "labels": Y}, every=2)
     callback = lightning_callback(probe)
-    trainer = types.SimpleNamespace(optimizers=[optimiser], global_step=0)
+    trainer = types.SimpleNamespace(optimizers=[optimizer], global_step=0)
     callback.on_train_start(trainer, model)
     for batch in range(8):  # two of them make a step
         loss = model(X, Y)["loss"]
         loss.backward()
         if batch % 2:
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             trainer.global_step += 1
         callback.on_train_batch_end(trainer, model, {"loss": loss}, None, batch)
     callback.on_train_end(trainer, model)
     assert [line["step"] for line in probe.record.steps] == [1, 2, 3, 4]
     assert all(line["loss"] > 0 for line in probe.record.steps)
-    assert probe.record.looks[0]["threshold"] == pytest.approx(20)
+    assert probe.record.measurements[0]["threshold"] == pytest.approx(20)
 
 
 @pytest.mark.parametrize("make", [trainer_callback, lightning_callback])
@@ -103,14 +103,14 @@ def test_a_library_that_is_not_there_is_one_sentence(make, monkeypatch):
 
 def run(steps=25, **options):
     model = Model()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    probe = Probe(model, mse, {"x": X, "labels": Y}, optimiser=optimiser, every=10, **options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, {"x": X, "labels": Y}, optimizer=optimizer, every=10, **options)
     for step in range(steps):
         loss = model(X, Y)["loss"]
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
-        probe.look(step, loss)
+        optimizer.step()
+        probe.update(step, loss)
     probe.close()
     return probe
 
@@ -125,7 +125,7 @@ def test_event_files(tmp_path):
     losses = events.Scalars("probe/loss")
     assert [event.step for event in losses] == list(range(25))
     sharpness = [event.value for event in events.Scalars("probe/sharpness")]
-    assert sharpness == pytest.approx([look["sharpness"][0] for look in probe.record.looks])
+    assert sharpness == pytest.approx([measurement["sharpness"][0] for measurement in probe.record.measurements])
     assert {"probe/flip", "probe/ratio", "probe/lowest"} <= set(events.Tags()["scalars"])
 
 
@@ -166,7 +166,7 @@ def test_only_the_first_of_many_processes_looks(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     probe = run(folder=tmp_path / "run")
-    assert not probe.record.looks
+    assert not probe.record.measurements
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    assert run(folder=tmp_path / "run").record.looks
+    assert run(folder=tmp_path / "run").record.measurements

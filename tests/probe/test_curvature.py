@@ -22,7 +22,7 @@ def twins(dtype, widths=(12, 10, 3), activation="tanh", n=40):
     rng = np.random.default_rng(4)
     kind = {torch.float32: np.float32, torch.float64: np.float64}[dtype]
     x, y = rng.normal(size=(n, 6)).astype(kind), rng.normal(size=(n, widths[-1])).astype(kind)
-    network = ln.mlp(jax.random.key(3), x, widths, activation=activation, scale=1.5, bias=True)
+    network = ln.networks.mlp(jax.random.key(3), x, widths, activation=activation, scale=1.5, bias=True)
     linear = {"tanh": torch.nn.Tanh, "gelu": lambda: torch.nn.GELU("tanh")}[activation]
     parts = []
     for below, above in zip((6, *widths), widths, strict=False):
@@ -60,7 +60,7 @@ def test_the_largest_eigenvalues_are_those_of_linnets_own_network(dtype, activat
     run = ln.simulate(
         problem,
         network,
-        ln.GradientDescent(0.1),
+        ln.optim.SGD(0.1),
         steps=1,
         observe={"all": ln.observe.hessian_spectrum, "top": ln.observe.sharpness},
     )
@@ -68,13 +68,13 @@ def test_the_largest_eigenvalues_are_those_of_linnets_own_network(dtype, activat
     cost = float(problem.cost(network.matrix))
     batch = (torch.tensor(x), torch.tensor(y))
     probe = Probe(model, mse, batch, eigenvalues=5, tol=1e-8, matvecs=150)
-    probe.look(0)
-    (look,) = probe.record.looks
+    probe.update(0)
+    (measurement,) = probe.record.measurements
     tol = TYPES[dtype]
-    assert look["batch_loss"] == pytest.approx(cost, rel=tol)
-    np.testing.assert_allclose(look["sharpness"], spectrum[:5], rtol=tol)
-    assert look["sharpness"][0] == pytest.approx(top, rel=tol)
-    assert all(0 < residual < 1e-4 * look["sharpness"][0] for residual in look["residual"])
+    assert measurement["batch_loss"] == pytest.approx(cost, rel=tol)
+    np.testing.assert_allclose(measurement["sharpness"], spectrum[:5], rtol=tol)
+    assert measurement["sharpness"][0] == pytest.approx(top, rel=tol)
+    assert all(0 < residual < 1e-4 * measurement["sharpness"][0] for residual in measurement["residual"])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -87,12 +87,12 @@ def test_a_residual_is_a_bound(dtype, matvecs):
     model.to(dtype)
     probe = Probe(model, mse, batch, tol=1e-9, matvecs=matvecs, every=2)
     for step in range(4):
-        probe.look(step)
-    for look in probe.record.looks:
-        assert look["products"] <= matvecs
-        for value, residual in zip(look["sharpness"], look["residual"], strict=True):
+        probe.update(step)
+    for measurement in probe.record.measurements:
+        assert measurement["products"] <= matvecs
+        for value, residual in zip(measurement["sharpness"], measurement["residual"], strict=True):
             assert float((exact - value).abs().min()) <= residual  # some eigenvalue is so near
-        assert look["lowest"] >= float(exact[0]) - 1e-5 * float(exact[-1])
+        assert measurement["lowest"] >= float(exact[0]) - 1e-5 * float(exact[-1])
 
 
 def test_products_and_gradients_are_exact():
@@ -115,7 +115,7 @@ def test_lanczos_finds_the_ends_of_any_symmetric_matrix(size):
     matrix = matrix + matrix.T
     exact = torch.linalg.eigvalsh(matrix).flip(0)
     start = torch.randn(size, generator=rng, dtype=torch.float64)
-    found = ends(lambda v: matrix @ v, start, good=min(3, size), kept=3, matvecs=80, tol=1e-9)
+    found = ends(lambda v: matrix @ v, start, good=min(3, size), count=3, matvecs=80, tol=1e-9)
     torch.testing.assert_close(found.values, exact[:3], rtol=1e-10, atol=1e-10)
     residual = torch.linalg.vector_norm(matrix @ found.vector - found.values[0] * found.vector)
     assert float(residual) <= float(found.residuals[0])
@@ -129,21 +129,21 @@ def test_millions_of_parameters_lose_nothing_in_single_precision():
     curvature[5], curvature[size // 2] = 3.0, 2.0
     start = torch.randn(size, generator=torch.Generator().manual_seed(0))
     start[5] = start[size // 2] = 100.0
-    found = ends(lambda v: curvature * v, start, good=2, kept=2, matvecs=12, tol=1e-4)
+    found = ends(lambda v: curvature * v, start, good=2, count=2, matvecs=12, tol=1e-4)
     assert found.values.tolist() == pytest.approx([3.0, 2.0], rel=3e-6)
     assert float((found.values - torch.tensor([3.0, 2.0])).abs().max()) <= float(found.residuals.min())
     assert float(found.vector.double().norm()) == pytest.approx(1, rel=1e-6)
 
 
 def test_lanczos_stops_where_the_krylov_space_ends():
-    found = ends(lambda v: 2 * v, torch.ones(30), good=1, kept=5, matvecs=20, tol=1e-3)
+    found = ends(lambda v: 2 * v, torch.ones(30), good=1, count=5, matvecs=20, tol=1e-3)
     assert (found.products, found.values.tolist()) == (1, [pytest.approx(2.0)])
-    flat = ends(torch.zeros_like, torch.zeros(30), good=1, kept=5, matvecs=20, tol=1e-3)
+    flat = ends(torch.zeros_like, torch.zeros(30), good=1, count=5, matvecs=20, tol=1e-3)
     assert (flat.products, flat.values.tolist(), flat.lowest) == (1, [0.0], 0.0)
 
 
 def test_a_warm_start_finds_an_eigenvalue_that_overtakes():
-    """Two parts that do not touch each other; the sharper one changes between looks."""
+    """Two parts that do not touch each other; the sharper one changes between measurements."""
 
     class Two(torch.nn.Module):
         def __init__(self):
@@ -157,43 +157,43 @@ def test_a_warm_start_finds_an_eigenvalue_that_overtakes():
     model, batch = Two(), torch.linspace(0.5, 1, 20)
     probe = Probe(model, loss, batch, every=2)
     for step in range(2):
-        probe.look(step)
-    assert probe.record.looks[-1]["sharpness"][0] == pytest.approx(18, rel=1e-4)
+        probe.update(step)
+    assert probe.record.measurements[-1]["sharpness"][0] == pytest.approx(18, rel=1e-4)
     model.weigh = torch.tensor([1.0, 9.5])
     for step in range(2, 4):
-        probe.look(step)
-    assert probe.record.looks[-1]["sharpness"][0] == pytest.approx(19, rel=1e-4)
+        probe.update(step)
+    assert probe.record.measurements[-1]["sharpness"][0] == pytest.approx(19, rel=1e-4)
 
 
 def test_curvature_along_a_step_and_for_nothing():
-    """On the batch that it trains on, the training's own gradients say what a pair of looks says."""
+    """On the batch that it trains on, the training's own gradients say what a pair of measurements says."""
     _, model, x, y = twins(torch.float64)
     batch = (torch.tensor(x), torch.tensor(y))
-    optimiser = torch.optim.SGD(model.parameters(), 0.05)
-    probe = Probe(model, mse, batch, optimiser=optimiser, every=2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    probe = Probe(model, mse, batch, optimizer=optimizer, every=2)
     for step in range(6):
         loss = mse(model, batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
-        probe.look(step, loss)
+        optimizer.step()
+        probe.update(step, loss)
     record = probe.record
     free = {line["step"]: line.get("directional") for line in record.steps}
-    paired = {look["step"]: look.get("path_sharpness") for look in record.looks}
+    paired = {measurement["step"]: measurement.get("path_sharpness") for measurement in record.measurements}
     assert set(free) == set(range(6))
     # the gradients of step t are those before it: its pair is the one of the step before
     for step in range(2, 6):
         assert free[step] == pytest.approx(paired[step - 1], rel=1e-9)
-        assert free[step] <= record.looks[step - 1]["sharpness"][0] * 1.05
+        assert free[step] <= record.measurements[step - 1]["sharpness"][0] * 1.05
 
 
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "nesterov", "adam", "adamw", "amsgrad", "rates"])
-def test_the_threshold_is_the_optimisers(kind):
+def test_the_threshold_is_the_optimizers(kind):
     _, model, x, y = twins(torch.float64)
     batch = (torch.tensor(x), torch.tensor(y))
     weights = list(model.parameters())
     groups = [{"params": weights[:2], "lr": 0.02}, {"params": weights[2:], "lr": 0.08}]
-    optimiser = {
+    optimizer = {
         "sgd": lambda: torch.optim.SGD(weights, 0.1),
         "momentum": lambda: torch.optim.SGD(weights, 0.1, momentum=0.9),
         "nesterov": lambda: torch.optim.SGD(weights, 0.1, momentum=0.9, nesterov=True),
@@ -203,42 +203,42 @@ def test_the_threshold_is_the_optimisers(kind):
         "rates": lambda: torch.optim.SGD(groups),
     }[kind]()
     limit = {"sgd": 20, "momentum": 38, "nesterov": 38 / 2.8, "rates": 25}.get(kind, 3800)
-    probe = Probe(model, mse, batch, optimiser=optimiser, every=2, tol=1e-6)
+    probe = Probe(model, mse, batch, optimizer=optimizer, every=2, tol=1e-6)
     for step in range(2):
         loss = mse(model, batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
-        probe.look(step)
-    look, matrix = probe.record.looks[-1], dense(model, batch)
-    assert look["threshold"] == pytest.approx(limit)
+        optimizer.step()
+        probe.update(step)
+    measurement, matrix = probe.record.measurements[-1], dense(model, batch)
+    assert measurement["threshold"] == pytest.approx(limit)
     if kind in ("sgd", "momentum", "nesterov"):
-        assert "adaptive" not in look
-        assert look["ratio"] == pytest.approx(float(torch.linalg.eigvalsh(matrix)[-1]) / limit, rel=1e-8)
+        assert "adaptive" not in measurement
+        assert measurement["ratio"] == pytest.approx(float(torch.linalg.eigvalsh(matrix)[-1]) / limit, rel=1e-8)
         return
     if kind == "rates":
         scale = torch.cat([torch.full((w.numel(),), 0.25 if i < 2 else 1.0) for i, w in enumerate(weights)]).double()
     else:  # as Adam divides: its own update without momentum
         found = []
         for weight in weights:
-            state = optimiser.state[weight]
+            state = optimizer.state[weight]
             square = state["max_exp_avg_sq" if kind == "amsgrad" else "exp_avg_sq"] / (1 - 0.999 ** int(state["step"]))
             found.append(1 / (square.sqrt() + 1e-8).reshape(-1))
         scale = torch.cat(found)
     exact = torch.linalg.eigvals(scale[:, None] * matrix).real.max()  # P^{-1} H: the same eigenvalues
-    assert abs(look["adaptive"] - float(exact)) <= look["adaptive_residual"]
-    assert look["ratio"] == pytest.approx(float(exact) / limit, rel=1e-5)
+    assert abs(measurement["adaptive"] - float(exact)) <= measurement["adaptive_residual"]
+    assert measurement["ratio"] == pytest.approx(float(exact) / limit, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["rmsprop", "dampened", "uphill"])
-def test_an_optimiser_that_is_not_understood_has_no_edge(kind):
+def test_an_optimizer_that_is_not_understood_has_no_edge(kind):
     _, model, x, y = twins(torch.float32)
-    optimiser = {
+    optimizer = {
         "rmsprop": lambda: torch.optim.RMSprop(model.parameters()),
         "dampened": lambda: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, dampening=0.5),
         "uphill": lambda: torch.optim.SGD(model.parameters(), 0.1, maximize=True),
     }[kind]()
-    probe = Probe(model, mse, (torch.tensor(x), torch.tensor(y)), optimiser=optimiser)
-    probe.look(0)
-    assert "ratio" not in probe.record.looks[0]
-    assert "There is no edge to compare it with" in probe.verdict()[0]
+    probe = Probe(model, mse, (torch.tensor(x), torch.tensor(y)), optimizer=optimizer)
+    probe.update(0)
+    assert "ratio" not in probe.record.measurements[0]
+    assert "There is no stability threshold to compare it with" in probe.verdict()[0]

@@ -19,9 +19,9 @@ def squares(model, batch):
     return ((model(x) - y) ** 2).sum(1).mean()
 
 
-def last_look(probe, step=0):
-    probe.look(step)
-    return [line for line in probe.record.lines if line["kind"] == "look"][-1]
+def last_measurement(probe, step=0):
+    probe.update(step)
+    return [line for line in probe.record.lines if line["kind"] == "measurement"][-1]
 
 
 # The saddle of fresh adapters ----------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ def last_look(probe, step=0):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_saddle_of_fresh_adapters_is_exact(seed):
     model, batch = adapted_net(seed, 0.0, torch.float64, scale=0.5 + seed)
-    seen = last_look(Probe(model, squares, batch, lr=0.01, tol=1e-12))
+    seen = last_measurement(Probe(model, squares, batch, lr=0.01, tol=1e-12))
     assert seen["saddle"] == pytest.approx(seen["sharpness"][0], rel=1e-9)
     assert seen["lowest"] == pytest.approx(-seen["saddle"], rel=1e-9)
     assert seen["saddle_share"] == pytest.approx(1, rel=1e-9)
@@ -40,7 +40,7 @@ def test_the_saddle_of_fresh_adapters_is_exact(seed):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_saddle_of_small_adapters(seed):
     model, batch = adapted_net(seed, 1e-3)
-    seen = last_look(Probe(model, squares, batch, lr=0.01, tol=1e-4))
+    seen = last_measurement(Probe(model, squares, batch, lr=0.01, tol=1e-4))
     assert seen["saddle"] == pytest.approx(seen["sharpness"][0], rel=5e-3)
     assert seen["lowest"] == pytest.approx(-seen["saddle"], rel=5e-3)
 
@@ -50,9 +50,9 @@ def test_the_step_at_which_descent_leaves(seed):
     products = []
     for grown in (0.03, 0.1, 0.3):
         model, batch = adapted_net(seed, 1e-3)
-        unit = last_look(Probe(model, squares, batch, lr=1.0))["saddle"]
+        unit = last_measurement(Probe(model, squares, batch, lr=1.0))["saddle"]
         lr = grown / unit
-        told = last_look(Probe(model, squares, batch, lr=lr))
+        told = last_measurement(Probe(model, squares, batch, lr=lr))
         descent = torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=lr)
         losses = []
         while not losses or losses[-1] > 0.95 * losses[0]:
@@ -92,7 +92,7 @@ def test_the_share_that_is_the_products_own():
 def test_what_is_said_of_adapters_that_have_grown():
     model, batch = adapted_net(0, 0.3)
     probe = Probe(model, squares, batch, lr=0.01)
-    assert "escape" not in last_look(probe)
+    assert "escape" not in last_measurement(probe)
     assert "away from A = B = 0" in " ".join(probe.verdict())
 
 
@@ -100,17 +100,17 @@ def test_what_is_said_of_fresh_adapters():
     model, batch = adapted_net(0, 1e-3)
     training = [w for w in model.parameters() if w.requires_grad]
     probe = Probe(model, squares, batch, lr=1e-2)
-    probe.look(0)
+    probe.update(0)
     told = " ".join(probe.verdict())
-    assert "Fresh adapters are on a saddle" in told
-    look = probe.record.looks[0]
-    steps = float(f"{look['escape']:.2g}")
-    assert f"by a factor 1 + {1e-2 * look['saddle']:.2g} a step, after {steps:,.0f} steps" in told
+    assert "Adapters are at the saddle of their initialization" in told
+    measurement = probe.record.measurements[0]
+    steps = float(f"{measurement['escape']:.2g}")
+    assert f"by a factor 1 + {1e-2 * measurement['saddle']:.2g} a step, after {steps:,.0f} steps" in told
     adam = torch.optim.Adam(training, lr=1e-4)
-    probe = Probe(model, squares, batch, optimiser=adam)
+    probe = Probe(model, squares, batch, optimizer=adam)
     squares(model, batch).backward()
     adam.step()
-    probe.look(0)
+    probe.update(0)
     told = " ".join(probe.verdict())
     assert "% of its own threshold" in told
 
@@ -123,15 +123,15 @@ def test_adapters_train_as_without_the_probe():
         model = torch.nn.Sequential(*model, torch.nn.Dropout(0.2), torch.nn.BatchNorm1d(3))
         adam = torch.optim.Adam([w for w in model.parameters() if w.requires_grad], lr=1e-2)
         told = {"outputs": lambda model, batch: (model(batch[0]), batch[1]), "training": True, "every": 2}
-        probe = Probe(model, squares, batch, optimiser=adam, **told) if probed else None
+        probe = Probe(model, squares, batch, optimizer=adam, **told) if probed else None
         torch.manual_seed(3)
         for step in range(6):
             adam.zero_grad()
             squares(model, batch).backward()
             adam.step()
             if probe is not None:
-                probe.look(step)
-        assert probe is None or len(probe.record.looks) == 6
+                probe.update(step)
+        assert probe is None or len(probe.record.measurements) == 6
         return [*model.state_dict().values(), *(w.grad for w in model.parameters() if w.grad is not None)]
 
     for one, other in zip(trained(True), trained(False), strict=True):
@@ -161,7 +161,7 @@ def test_adapters_of_peft():
     batch = (torch.randn(20, 6, dtype=torch.float64), torch.randn(20, 2, dtype=torch.float64))
     probe = Probe(model, squares, batch, lr=0.1, tol=1e-12)
     assert [layer.scale for layer in probe.layers] == [3.0, 3.0]
-    seen = last_look(probe)
+    seen = last_measurement(probe)
     assert seen["saddle"] == pytest.approx(seen["sharpness"][0], rel=1e-9)
     assert seen["lowest"] == pytest.approx(-seen["saddle"], rel=1e-9)
 
@@ -249,7 +249,7 @@ def test_a_pair_that_is_named():
     batch = (torch.randn(9, 5), torch.randn(9, 3))
     probe = Probe(model, squares, batch, lr=0.1, pairs=[("0.weight", "2.weight")])
     assert [layer.name for layer in probe.layers] == ["0.weight and 2.weight"]
-    seen = last_look(probe)
+    seen = last_measurement(probe)
     product = (model[2].weight @ model[0].weight).detach().double()
     values = torch.linalg.svdvals(product)
     np.testing.assert_allclose(seen["singular_values"][0], values, rtol=1e-6)
@@ -260,7 +260,7 @@ def test_a_pair_that_is_named():
     with torch.no_grad():
         for i in (0, 2):
             model[i].weight *= 4
-    assert last_look(probe, 1)["growth"] == [pytest.approx(16)]
+    assert last_measurement(probe, 1)["growth"] == [pytest.approx(16)]
     assert "1 rich" in " ".join(probe.verdict())
 
 
@@ -283,18 +283,18 @@ def test_pairs_that_are_refused(pairs, words):
 # Collapse ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_collapse_is_told():
+def test_constant_outputs_are_reported():
     torch.manual_seed(0)
     model = torch.nn.Linear(5, 1)
     batch = (torch.randn(9, 5), torch.randn(9, 1))
     probe = Probe(model, squares, batch, lr=0.1, outputs=lambda model, batch: (model(batch[0]), batch[1]))
-    seen = last_look(probe)
+    seen = last_measurement(probe)
     given = model(batch[0]).detach()
     assert seen["output_spread"] == pytest.approx(float(given.std(correction=0)), rel=1e-5)
     assert seen["label_spread"] == pytest.approx(float(batch[1].std(correction=0)), rel=1e-5)
     assert "Collapsed" not in " ".join(probe.verdict())
     torch.nn.init.zeros_(model.weight)
-    probe.look(1)
+    probe.update(1)
     assert "Collapsed" in " ".join(probe.verdict())
 
 
@@ -303,4 +303,4 @@ def test_outputs_that_are_refused():
     with pytest.raises(InputError, match="function of"):
         Probe(model, squares, batch, outputs=3)
     with pytest.warns(UserWarning, match="outputs must give two tensors"):
-        Probe(model, squares, batch, outputs=lambda model, batch: model(batch[0])).look(0)
+        Probe(model, squares, batch, outputs=lambda model, batch: model(batch[0])).update(0)

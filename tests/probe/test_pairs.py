@@ -50,9 +50,9 @@ def descend(model, batch, lr, steps=4000):
     return steps
 
 
-def told_of(model, batch, loss=squares, matvecs=60, **options):
+def predicted_pairs(model, batch, loss=squares, matvecs=60, **options):
     probe = Probe(model, loss, batch, lr=0.01, every=2, matvecs=matvecs, **options)
-    probe.look(0)
+    probe.update(0)
     return probe, probe.record.pairs
 
 
@@ -70,19 +70,19 @@ def block(model, batch):
     ("width", "size", "target", "regime"),
     [(5, 4.0, 2.0, "lazy"), (7, 1.0, 2.0, "mixed"), (5, 0.3, 2.0, "rich"), (9, 0.02, 0.5, "rich")],
 )
-def test_the_end_is_what_was_told(width, size, target, regime):
+def test_the_end_is_as_predicted(width, size, target, regime):
     model, batch = two_layers(0, width, 1.0, 1.0, target)
     heavy(model, size)
-    probe, (pair,) = told_of(model, batch)
+    probe, (pair,) = predicted_pairs(model, batch)
     assert pair["curvature"] == pytest.approx(1.7, rel=1e-9)
     assert pair["imbalance"] == pytest.approx(size**2 / 2, rel=1e-9)  # |lambda| / 2
     assert pair["end"] == pytest.approx(target, rel=1e-9)
     assert pair["growth"] == pytest.approx(math.sqrt(1 + (2 * target / size**2) ** 2), rel=1e-9)
     assert pair["regime"] == regime
-    assert max(pair["needs"].values()) < 1e-6
+    assert max(pair["assumptions"].values()) < 1e-6
     descend(model, batch, 0.02 * pair["largest_lr"])
-    probe.look(1)
-    seen = probe.record.looks[-1]
+    probe.update(1)
+    seen = probe.record.measurements[-1]
     assert seen["mode_value"] == [pytest.approx(pair["end"], rel=1e-6)]
     assert seen["mode_growth"] == [pytest.approx(pair["growth"], rel=5e-3)]  # descent is not flow
     assert seen["sharpness"][0] == pytest.approx(pair["sharpness_end"], rel=5e-3)
@@ -90,11 +90,11 @@ def test_the_end_is_what_was_told(width, size, target, regime):
 
 @pytest.mark.parametrize("size", [0.02, 1.0, 4.0])
 def test_the_largest_step_is_the_largest(size):
-    """At what the pair bears: below it descent ends at the minimum, above it does not stay there."""
+    """At the largest stable lr of the pair: below it descent ends at the minimum, above it does not stay there."""
     for factor, stays in ((0.97, True), (1.03, False)):
         model, batch = two_layers(1, 5, 1.0, 1.0)
         heavy(model, size)
-        _, (pair,) = told_of(model, batch)
+        _, (pair,) = predicted_pairs(model, batch)
         descend(model, batch, 0.02 * pair["largest_lr"])  # where gradient flow ends
         model[0].weight.data += 1e-6 * torch.randn(
             5, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64
@@ -107,14 +107,14 @@ def test_the_largest_step_is_the_largest(size):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_small_random_layers_of_any_width(seed):
     model, batch = two_layers(seed, 4 + seed, 1e-3, 1e-3)
-    probe, (pair,) = told_of(model, batch)
+    probe, (pair,) = predicted_pairs(model, batch)
     assert pair["end"] == pytest.approx(2.0, rel=1e-5)
     assert pair["sharpness_end"] == pytest.approx(2 * 1.7 * 2.0, rel=1e-5)
     assert pair["sharpness"] == pytest.approx(1.7 * 2.0, rel=1e-4)  # the saddle's
     assert pair["regime"] == "rich"
     descend(model, batch, 0.1 * pair["largest_lr"])
-    probe.look(1)
-    seen = probe.record.looks[-1]
+    probe.update(1)
+    seen = probe.record.measurements[-1]
     assert seen["mode_value"] == [pytest.approx(pair["end"], rel=1e-4)]
     assert seen["mode_growth"] == [pytest.approx(pair["growth"], rel=1e-2)]
     assert seen["sharpness"][0] == pytest.approx(pair["sharpness_end"], rel=1e-3)
@@ -122,11 +122,11 @@ def test_small_random_layers_of_any_width(seed):
 
 def test_wide_layers_are_lazy():
     model, batch = two_layers(0, 600, 1.0, 1.0)
-    probe, (pair,) = told_of(model, batch)
+    probe, (pair,) = predicted_pairs(model, batch)
     assert pair["regime"] == "lazy"
     descend(model, batch, 0.2 * pair["largest_lr"], steps=300)
-    probe.look(1)
-    seen = probe.record.looks[-1]
+    probe.update(1)
+    seen = probe.record.measurements[-1]
     assert seen["mode_growth"] == [pytest.approx(pair["growth"], abs=0.02)]
     assert 2 / seen["sharpness"][0] == pytest.approx(pair["largest_lr"], rel=0.1)
     assert "lazy" in " ".join(probe.verdict())
@@ -152,11 +152,11 @@ def test_curvature_and_sharpness_are_those_of_the_block(seed):
         ]
     )
     dense = torch.linalg.eigvalsh(block(model, batch)[own][:, own])
-    probe, pairs = told_of(model, batch)
+    probe, pairs = predicted_pairs(model, batch)
     (pair,) = [pair for pair in pairs if probe.layers[pair["layer"]].name == "2 and 3"]
     assert abs(pair["sharpness"] - float(dense[-1])) <= pair["residual"] + 1e-12
     assert pair["residual"] < 0.1 * pair["sharpness"]
-    assert pair["needs"]["product"] < 1e-12
+    assert pair["assumptions"]["product"] < 1e-12
     assert pair["reach"] == 1.0
     # along u v^T in the product, by differences of the loss: the first layer can make it alone
     mode = probe._modes[pair["layer"]]
@@ -177,10 +177,10 @@ def test_heads_of_attention_are_pairs():
     torch.nn.init.normal_(model.in_proj_bias)
     x = torch.randn(4, 5, 6, dtype=torch.float64)
     loss = lambda model, batch: ((model(batch, batch, batch)[0] - 1) ** 2).mean()  # noqa: E731
-    probe, pairs = told_of(model, x, loss)
+    probe, pairs = predicted_pairs(model, x, loss)
     assert len(pairs) == 4
-    assert max(pair["needs"]["product"] for pair in pairs) < 1e-10
-    top = probe.record.looks[0]["sharpness"][0]
+    assert max(pair["assumptions"]["product"] for pair in pairs) < 1e-10
+    top = probe.record.measurements[0]["sharpness"][0]
     assert all(pair["sharpness"] <= top * (1 + 1e-3) for pair in pairs)  # no block curves more than the whole
 
 
@@ -190,9 +190,9 @@ def test_a_loss_that_sees_more_than_the_product():
     batch = torch.randn(9, 5), torch.randn(9, 3)
     for scale in (1.0, 3.0):
         model[0].weight.data *= scale
-    probe, (pair,) = told_of(model, batch, pairs=[("0.weight", "2.weight")])
-    assert pair["needs"]["product"] > 0.05
-    assert "the loss sees more than the product" in " ".join(probe.verdict())
+    probe, (pair,) = predicted_pairs(model, batch, pairs=[("0.weight", "2.weight")])
+    assert pair["assumptions"]["product"] > 0.05
+    assert "the loss depends on more than the product" in " ".join(probe.verdict())
 
 
 # Adapters ------------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_adapters_know_their_reach(scale):
         model[part].lora_A["default"].weight.data = torch.nn.init.orthogonal_(
             torch.empty_like(model[part].lora_A["default"].weight)
         )
-    probe, pairs = told_of(model, batch)
+    probe, pairs = predicted_pairs(model, batch)
     surface = Surface(model, squares, batch)
     for pair in pairs:
         layer = probe.layers[pair["layer"]]
@@ -218,7 +218,7 @@ def test_adapters_know_their_reach(scale):
 
 
 @pytest.mark.parametrize(("scale", "size", "regime"), [(0.5, 3.0, "lazy"), (2.0, 1.0, "mixed"), (2.0, 0.2, "rich")])
-def test_an_adapter_trains_as_it_was_told(scale, size, regime):
+def test_an_adapter_trains_as_predicted(scale, size, regime):
     """A frozen linear layer that lacks a matrix of rank 1 whose rows A has: exact, with the factor s."""
     torch.manual_seed(0)
     model = Adapted(torch.nn.Linear(6, 4), 3, 0.0, scale).double()
@@ -227,7 +227,7 @@ def test_an_adapter_trains_as_it_was_told(scale, size, regime):
     u, v = torch.randn(4, dtype=torch.float64), model.lora_A["default"].weight.data.sum(0)
     lacks = torch.outer(u / u.norm(), v / v.norm())
     batch = x, (model.base_layer(x) + x @ lacks.T).detach()
-    probe, (pair,) = told_of(model, batch)
+    probe, (pair,) = predicted_pairs(model, batch)
     assert pair["reach"] == pytest.approx(1, abs=1e-9)
     assert pair["end"] == pytest.approx(1, rel=1e-9)
     assert pair["regime"] == regime
@@ -237,13 +237,13 @@ def test_an_adapter_trains_as_it_was_told(scale, size, regime):
         descent.zero_grad()
         squares(model, batch).backward()
         descent.step()
-    probe.look(1)
-    seen = probe.record.looks[-1]
+    probe.update(1)
+    seen = probe.record.measurements[-1]
     assert seen["mode_value"] == [pytest.approx(1, rel=1e-4)]
     assert seen["mode_growth"] == [pytest.approx(pair["growth"], rel=1e-2)]
     assert seen["sharpness"][0] == pytest.approx(pair["sharpness_end"], rel=1e-2)
-    x = torch.randn(6, dtype=torch.float64)  # what A does not see is told to be out of reach
-    _, (other,) = told_of(*_fresh(model, batch, x))
+    x = torch.randn(6, dtype=torch.float64)  # what A maps to zero is out of reach
+    _, (other,) = predicted_pairs(*_fresh(model, batch, x))
     assert other["reach"] < 0.99
 
 
@@ -261,7 +261,7 @@ def test_scaled_factors_are_one_problem():
     found = []
     for scale, alpha in ((4.0, 0.1), (1.0, 0.2)):
         model, batch = adapted_net(3, alpha, torch.float64, scale)
-        found.append({pair["layer"]: pair for pair in told_of(model, batch, matvecs=100)[1]})
+        found.append({pair["layer"]: pair for pair in predicted_pairs(model, batch, matvecs=100)[1]})
     for layer, pair in found[0].items():
         other = found[1][layer]
         for name in ("value", "imbalance", "curvature", "slope"):
@@ -274,12 +274,12 @@ def test_scaled_factors_are_one_problem():
 # What is kept and said -----------------------------------------------------------------------------------------------
 
 
-def test_told_once_and_kept(tmp_path):
+def test_predicted_once(tmp_path):
     model, batch = two_layers(0, 5, 1.0, 1.0)
     probe = Probe(model, squares, batch, lr=0.01, momentum=0.9, every=2, folder=tmp_path / "run")
     for step in range(4):
         descend(model, batch, 0.01, steps=1)
-        probe.look(step)
+        probe.update(step)
     probe.close()
     again = read(tmp_path / "run")
     assert [line["kind"] for line in again.lines].count("pairs") == 1
@@ -289,32 +289,32 @@ def test_told_once_and_kept(tmp_path):
     assert pair["largest_lr"] == pytest.approx(2 * 1.9 / most)
     data = dataset(again)
     assert float(data["pair_largest_lr"].sel(layer="0 and 1")) == pair["largest_lr"]
-    assert data["mode_growth"].dims == ("look", "layer")
-    assert f"bears an lr up to {pair['largest_lr']:.3g} (now 0.01)" in " ".join(probe.verdict())
+    assert data["mode_growth"].dims == ("measurement", "layer")
+    assert f"stable up to an lr of {pair['largest_lr']:.3g} (now 0.01)" in " ".join(probe.verdict())
 
 
 def test_a_loss_that_curves_downwards_has_no_end_in_sight(tmp_path):
     model, batch = two_layers(0, 5, 0.1, 0.1)
     for wide, seen in ((100.0, False), (0.3, True)):  # a well of this width, seen from within or from outside
         loss = lambda model, batch, wide=wide: -torch.exp(-squares(model, batch) / wide)  # noqa: E731
-        probe, (pair,) = told_of(model, batch, loss)
+        probe, (pair,) = predicted_pairs(model, batch, loss)
         assert (pair["curvature"] < 0) is seen
         assert (pair["end"] is None) is seen
-        assert ("no end in sight" in " ".join(probe.verdict())) is seen
+        assert ("no predicted end" in " ".join(probe.verdict())) is seen
         page = probe.report(tmp_path).read_text()
-        assert ("<td>no end in sight</td>" in page) is seen
-        assert "Pairs of factors, from their start" in page
+        assert ("<td>no predicted end</td>" in page) is seen
+        assert "Pairs of factors, predicted at initialization" in page
 
 
-def test_no_step_is_told_where_the_optimiser_has_its_own_units():
+def test_no_learning_rate_is_predicted_where_the_optimizer_has_its_own_units():
     model, batch = two_layers(0, 5, 1.0, 1.0)
     adam = torch.optim.Adam(model.parameters(), 1e-3)
     uneven = torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.1}, {"params": model[1].parameters()}], 0.2)
-    for optimiser in (adam, uneven):
-        probe = Probe(model, squares, batch, optimiser=optimiser)
-        probe.look(0)
+    for optimizer in (adam, uneven):
+        probe = Probe(model, squares, batch, optimizer=optimizer)
+        probe.update(0)
         assert probe.record.pairs[0]["largest_lr"] is None
-        assert "bears an lr" not in " ".join(probe.verdict()[1:])
+        assert "stable up to an lr" not in " ".join(probe.verdict()[1:])
 
 
 def test_many_pairs_keep_to_the_products():
@@ -322,8 +322,8 @@ def test_many_pairs_keep_to_the_products():
     surface = Surface(model, squares, batch)
     layers = layers_of(surface)
     for matvecs, count in ((1, 1), (7, 2), (60, 3)):
-        told, modes = predicted(surface, surface.here(), layers, matvecs, None)
-        assert len(told) == len(modes) == count
+        predictions, modes = predicted(surface, surface.here(), layers, matvecs, None)
+        assert len(predictions) == len(modes) == count
 
 
 def test_singular_values_keep_their_digits():

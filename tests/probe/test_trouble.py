@@ -11,7 +11,7 @@ from torch import nn
 
 import linnet as ln
 from linnet.probe import Probe, ProbeWarning, read
-from linnet.probe.pace import Pace
+from linnet.probe.schedule import Schedule
 
 X, Y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(8, 2)
 
@@ -86,33 +86,33 @@ def test_what_cannot_be_seen_is_one_sentence(name):
         warnings.simplefilter("always")
         probe = Probe(make(), loss_fn, batch, lr=0.1)
         for step in range(30):
-            probe.look(step, 1.0 + step)
+            probe.update(step, 1.0 + step)
     (told,) = [str(one.message) for one in heard]
     assert heard[0].category is ProbeWarning
-    assert told.startswith("the probe looks no further: ")
+    assert told.startswith("the probe has stopped measuring: ")
     assert words in told
     assert "\n" not in told
     assert [line["loss"] for line in probe.record.steps] == [1.0 + step for step in range(30)]
-    assert probe.verdict() == ["Nothing was looked at yet."]
+    assert probe.verdict() == ["Nothing was measured yet."]
     probe.plot()
     probe.to_xarray()
 
 
-def train(model, optimiser, probe, steps, change=lambda step: None):
+def train(model, optimizer, probe, steps, change=lambda step: None):
     for step in range(steps):
         change(step)
         loss = mse(model, (X, Y + 1))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
-        probe.look(step, loss)
+        optimizer.step()
+        probe.update(step, loss)
         del loss  # with it goes the graph, which knows the shapes
 
 
 def test_a_loss_that_becomes_nan_ends_the_looks_and_not_the_training():
     model = net()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimizer=optimizer, every=2)
 
     def spoil(step):
         if step == 10:
@@ -120,8 +120,8 @@ def test_a_loss_that_becomes_nan_ends_the_looks_and_not_the_training():
                 model[0].weight[0, 0] = torch.nan
 
     with pytest.warns(ProbeWarning, match="the loss on its batch is nan at step 10"):
-        train(model, optimiser, probe, 20, spoil)
-    assert [look["step"] for look in probe.record.looks] == list(range(10))
+        train(model, optimizer, probe, 20, spoil)
+    assert [measurement["step"] for measurement in probe.record.measurements] == list(range(10))
     assert len(probe.record.steps) == 20
     assert probe.record.steps[-1]["loss"] is None
 
@@ -129,8 +129,8 @@ def test_a_loss_that_becomes_nan_ends_the_looks_and_not_the_training():
 @pytest.mark.parametrize("how", ["replaced", "resized"])
 def test_other_parameters_end_the_looks_and_not_the_training(how):
     model = net()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimizer=optimizer, every=2)
 
     def change(step):
         if step == 6 and how == "replaced":
@@ -142,15 +142,15 @@ def test_other_parameters_end_the_looks_and_not_the_training(how):
                 weight.grad = None
 
     with pytest.warns(ProbeWarning, match=r"0\.weight was replaced or resized since the probe was made"):
-        train(model, optimiser, probe, 12, change)
-    assert [look["step"] for look in probe.record.looks] == list(range(6))
+        train(model, optimizer, probe, 12, change)
+    assert [measurement["step"] for measurement in probe.record.measurements] == list(range(6))
     assert len(probe.record.steps) == 12
 
 
-def test_an_optimiser_of_another_model_is_told():
-    probe = Probe(net(), mse, (X, Y), optimiser=torch.optim.SGD(net().parameters(), 0.1))
-    with pytest.warns(ProbeWarning, match="the optimiser has none of the model's parameters"):
-        probe.look(0)
+def test_an_optimizer_of_another_model_is_told():
+    probe = Probe(net(), mse, (X, Y), optimizer=torch.optim.SGD(net().parameters(), 0.1))
+    with pytest.warns(ProbeWarning, match="the optimizer has none of the model's parameters"):
+        probe.update(0)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_an_optimiser_of_another_model_is_told():
         ({"matvecs": 1}, "matvecs = 1 is not allowed"),
         ({"live": "yes"}, "live = 'yes' is not allowed: live must be True or False"),
         ({"training": 1}, "training = 1 is not allowed: training must be True or False"),
-        ({"optimiser": 3}, "optimiser = 3 is not allowed: give a torch.optim optimiser"),
-        ({"lr": 0.1, "optimiser": torch.optim.SGD(net().parameters(), 0.1)}, "lr and momentum are not allowed beside"),
+        ({"optimizer": 3}, "optimizer = 3 is not allowed: give a torch.optim optimizer"),
+        ({"lr": 0.1, "optimizer": torch.optim.SGD(net().parameters(), 0.1)}, "lr and momentum are not allowed beside"),
         ({"model": 3}, "model = 3 is not allowed: model must be a torch.nn.Module"),
         ({"loss_fn": 3}, "loss_fn = 3 is not allowed: it must be a function of (model, batch)"),
         ({"folder": __file__}, "there is a file where a folder should be"),
@@ -186,7 +186,7 @@ def test_arguments_are_refused_in_a_sentence(options, words):
 )
 def test_looks_are_refused_in_a_sentence(step, loss, words):
     with pytest.raises(ln.InputError, match=words.replace("(", r"\(")):
-        Probe(net(), mse, (X, Y)).look(step, loss)
+        Probe(net(), mse, (X, Y)).update(step, loss)
 
 
 # The record -----------------------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def test_looks_are_refused_in_a_sentence(step, loss, words):
 
 def recorded(folder, steps=30, **options):
     model = net()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=5, folder=folder, **options)
-    train(model, optimiser, probe, steps)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimizer=optimizer, every=5, folder=folder, **options)
+    train(model, optimizer, probe, steps)
     return probe
 
 
@@ -206,19 +206,19 @@ def test_the_record_is_on_the_disk_at_every_moment(tmp_path):
     assert found.about == probe.record.about
     assert found.lines == probe.record.lines
     assert len(found.steps) == 30
-    assert [look["step"] for look in found.looks] == [0, 1, 5, 6, 10, 11, 15, 16, 20, 21, 25, 26]
+    assert [measurement["step"] for measurement in found.measurements] == [0, 1, 5, 6, 10, 11, 15, 16, 20, 21, 25, 26]
     assert found.about["layers"] == ["0.weight", "2.weight"]
     data = ln.probe.dataset(found)
-    assert data["sharpness"].dims == ("look", "eigenvalue")
-    assert data["singular_values"].dims == ("look", "layer", "value")
-    assert data["sharpness"].values[3].tolist() == found.looks[3]["sharpness"]
+    assert data["sharpness"].dims == ("measurement", "eigenvalue")
+    assert data["singular_values"].dims == ("measurement", "layer", "value")
+    assert data["sharpness"].values[3].tolist() == found.measurements[3]["sharpness"]
     assert data.identical(probe.to_xarray())
 
 
 @pytest.mark.parametrize("cut", [1, 2, 30, 200])
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path, cut):
     probe = recorded(tmp_path)
-    file = tmp_path / "looks.jsonl"
+    file = tmp_path / "record.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-cut])
     found = read(tmp_path)
@@ -232,13 +232,13 @@ def test_records_that_are_damaged_or_strange_are_refused(tmp_path):
     recorded(tmp_path)
     with pytest.raises(ln.InputError, match="it has the record of another probe"):
         recorded(tmp_path)
-    lines = (tmp_path / "looks.jsonl").read_text()
-    (tmp_path / "looks.jsonl").write_text(lines.replace('"kind": "step"', '"kind: "step"', 1))
+    lines = (tmp_path / "record.jsonl").read_text()
+    (tmp_path / "record.jsonl").write_text(lines.replace('"kind": "step"', '"kind: "step"', 1))
     with pytest.raises(ln.InputError, match="is damaged: line 1 cannot be read"):
         read(tmp_path)
     about = json.loads((tmp_path / "probe.json").read_text()) | {"format": 99}
     (tmp_path / "probe.json").write_text(json.dumps(about))
-    with pytest.raises(ln.InputError, match="is not of format 1"):
+    with pytest.raises(ln.InputError, match="is not of format 2"):
         read(tmp_path)
 
 
@@ -261,14 +261,14 @@ class Full:
 
 def test_a_full_disk_is_told_once_and_ends_nothing(tmp_path):
     model = net()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    probe = Probe(model, mse, (X, Y), optimiser=optimiser, every=5, folder=tmp_path)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    probe = Probe(model, mse, (X, Y), optimizer=optimizer, every=5, folder=tmp_path)
     probe._record._file = Full(probe._record._file, 3000)
-    with pytest.warns(ProbeWarning, match=r"looks.jsonl' cannot be written: no space left on device\. What") as heard:
-        train(model, optimiser, probe, 30)
+    with pytest.warns(ProbeWarning, match=r"record.jsonl' cannot be written: no space left on device\. Later") as heard:
+        train(model, optimizer, probe, 30)
     assert len(heard) == 1
     assert len(probe.record.steps) == 30
-    assert len(probe.record.looks) == 12
+    assert len(probe.record.measurements) == 12
     found = read(tmp_path)
     assert 0 < len(found.lines) < len(probe.record.lines)
     assert found.lines == probe.record.lines[: len(found.lines)]
@@ -285,34 +285,34 @@ class Clock:
         return self.now
 
 
-def paced(steps, *, budget=0.05, every=None, step=1.0, look=3.0, passing=0.0, events=None):
-    """The steps at which a training that takes so long is looked at, and the share of its time that looks took."""
+def paced(steps, *, budget=0.05, every=None, step=1.0, measurement=3.0, passing=0.0, events=None):
+    """The steps at which such a training is measured, and the share of its time that measurements took."""
     clock = Clock()
-    pace, looks, spent = Pace(budget, every, clock), [], 0.0
+    schedule, measurements, spent = Schedule(budget, every, clock), [], 0.0
     for t in range(steps):
         clock.now += step
-        if glance := passing * pace.glance():
+        if glance := passing * schedule.compares_step():
             clock.now += glance
             spent += glance
-        pace.passed(glance)
-        pace.noticed(*(events or {}).get(t, (0.9, 1.0)))
-        if pace.due(t):
-            clock.now += look
-            spent += look
-            pace.looked(t, look)
-            looks.append(t)
-    return looks, spent / (clock.now - spent)
+        schedule.spent(glance)
+        schedule.observe_step(*(events or {}).get(t, (0.9, 1.0)))
+        if schedule.due(t):
+            clock.now += measurement
+            spent += measurement
+            schedule.measured(t, measurement)
+            measurements.append(t)
+    return measurements, spent / (clock.now - spent)
 
 
 def test_looks_come_in_pairs_and_keep_to_their_budget():
-    looks, share = paced(5000)
-    assert looks[:2] == [0, 1]
-    assert all(b == a + 1 for a, b in zip(looks[::2], looks[1::2], strict=True))
+    measurements, share = paced(5000)
+    assert measurements[:2] == [0, 1]
+    assert all(b == a + 1 for a, b in zip(measurements[::2], measurements[1::2], strict=True))
     # 6 seconds a pair, of which half of 5 % of the time are for what is regular: one in 240 steps
-    gaps = [b - a for a, b in zip(looks[2::2], looks[4::2], strict=False)]
+    gaps = [b - a for a, b in zip(measurements[2::2], measurements[4::2], strict=False)]
     assert set(gaps) == {240}
     assert share <= 0.025
-    assert len(looks) == 2 * (5000 // 240)
+    assert len(measurements) == 2 * (5000 // 240)
 
 
 @pytest.mark.parametrize("budget", [0.02, 0.05, 0.3])
@@ -323,39 +323,39 @@ def test_what_is_done_at_every_step_counts_too(budget):
 
 def test_glances_that_are_dear_have_pauses_too():
     clock = Clock()
-    pace, seen = Pace(0.05, None, clock), []
+    schedule, seen = Schedule(0.05, None, clock), []
     for t in range(3000):
         clock.now += 1.0
-        if pace.glance():
+        if schedule.compares_step():
             clock.now += 0.4  # more than the whole budget, if it were at every step
-            pace.passed(0.4)
+            schedule.spent(0.4)
             seen.append(t)
     assert seen[:3] == [0, 1, 2]
     assert all(seen[i + 1] - seen[i] == 1 for i in range(len(seen) - 1) if i % 3 < 2)  # three in a row
     assert 0.0115 < 0.4 * len(seen) / 3000 < 0.0135
     assert paced(30, every=10, passing=9.0)[0] == [0, 1, 10, 11, 20, 21]
-    assert Pace(0.05, 10, clock).glance()
+    assert Schedule(0.05, 10, clock).compares_step()
 
 
 def test_cheap_looks_are_apart_all_the_same():
-    looks, _ = paced(200, look=1e-6)
-    assert looks == sorted([*range(0, 200, 10), *range(1, 200, 10)])
+    measurements, _ = paced(200, measurement=1e-6)
+    assert measurements == sorted([*range(0, 200, 10), *range(1, 200, 10)])
 
 
 def test_every_so_many_steps():
-    looks, _ = paced(60, every=25, look=1e3, events={30: (-1.0, 9.0)})
-    assert looks == [0, 1, 25, 26, 50, 51]
+    measurements, _ = paced(60, every=25, measurement=1e3, events={30: (-1.0, 9.0)})
+    assert measurements == [0, 1, 25, 26, 50, 51]
 
 
 @pytest.mark.parametrize("event", [(-0.1, 1.0), (0.9, 1.031), (None, 1.031)])
 def test_a_turn_or_a_rise_brings_a_look_forward_within_the_budget(event):
     calm, _ = paced(1000)
     assert calm[2:4] == [479, 480]
-    looks, share = paced(1000, events={300: event})
-    assert looks[2:4] == [300, 301]  # 5 % of 300 seconds bear a second pair, 2.5 % do not
+    measurements, share = paced(1000, events={300: event})
+    assert measurements[2:4] == [300, 301]  # 5 % of 300 seconds bear a second pair, 2.5 % do not
     assert share <= 0.05
-    looks, _ = paced(1000, events={20: event})  # remembered until the budget bears it
-    assert looks[2:4] == [239, 240]
+    measurements, _ = paced(1000, events={20: event})  # remembered until the budget bears it
+    assert measurements[2:4] == [239, 240]
 
 
 @pytest.mark.parametrize("calm", [(0.1, 1.0), (0.9, 1.029), (None, None)])

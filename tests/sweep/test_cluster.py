@@ -28,12 +28,12 @@ lr = {{ start = 0.05, stop = 5.0, count = {columns}, spacing = "log" }}
 kind = "low_rank_recovery"
 d = 5
 rank = 2
-[start]
+[init]
 kind = "gaussian"
 width = 9
 variance = "variance"
-[motion]
-kind = "GradientDescent"
+[optimizer]
+kind = "SGD"
 lr = "lr"
 [run]
 steps = "40 if lr > 0.1 else 70"
@@ -203,7 +203,7 @@ def test_what_ends_every_worker_is_an_error_that_says_where(local):
 
 
 def test_workers_that_would_compute_other_numbers_are_refused(local, grid, tmp_path, monkeypatch):
-    device = {(worker.device, worker.double) for worker in cluster.look(local)}
+    device = {(worker.device, worker.double) for worker in cluster.workers(local)}
     assert device == {("cpu", True)}
     mine = cluster._versions()
     for name in mine:
@@ -253,7 +253,7 @@ from linnet.experiments import Experiment
 subject("mine", "Mine", authors="Me")
 
 
-@claim("mine/C1", "bound", "page 1", broken={"most": 0.0})
+@claim("mine/C1", "bound", "page 1", negative_control={"most": 0.0})
 def bounded(size, most=1.0, n=2):
     "1/n is at most 1."
     yield at_most(1 / n, most, n=n)
@@ -368,7 +368,7 @@ def test_without_dask_and_without_workers(monkeypatch, tmp_path):
     while not scheduler.file.exists():
         time.sleep(0.01)
     with pytest.raises(ln.InputError, match="has no workers: start some"), sweep.connect(str(scheduler.file)) as client:
-        cluster.look(client)
+        cluster.workers(client)
     scheduler.close()
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ln.InputError, match=r"needs Dask, which is not installed: pip install 'linnet\[cluster\]'"):

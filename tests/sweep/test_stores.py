@@ -28,14 +28,14 @@ batch = {batch}
 alpha = [0.1, 0.5, 1.0]
 lr = [0.01, 0.05, 0.1, 0.2]
 [problem]
-kind = "factorisation"
+kind = "factorization"
 target = [[2.0, 0.0], [0.0, 1.0]]
-[start]
+[init]
 kind = "one_zero"
 depth = 2
 alpha = "alpha"
-[motion]
-kind = "GradientDescent"
+[optimizer]
+kind = "SGD"
 lr = "lr"
 [run]
 steps = {steps}
@@ -481,15 +481,15 @@ batch = 2
 [axes]
 seed = [0, 1]
 [axes.problem]
-made = {{ kind = "factorisation", target = [[2.0, 0.0], [0.0, 1.0]] }}
-read = {{ kind = "factorisation", target = {{ file = "target.csv" }} }}
-[axes.start]
+made = {{ kind = "factorization", target = [[2.0, 0.0], [0.0, 1.0]] }}
+read = {{ kind = "factorization", target = {{ file = "target.csv" }} }}
+[axes.init]
 small = {{ kind = "gaussian", width = [3], variance = 0.01 }}
 eye = {{ kind = "i_gamma", gamma = 0.1 }}
-[axes.motion.descent]
-kind = "GradientDescent"
+[axes.optimizer.descent]
+kind = "SGD"
 lr = 0.1
-[axes.motion.Adam]
+[axes.optimizer.Adam]
 kind = "Adam"
 lr = "0.01 * norm(target)"
 [run]
@@ -501,27 +501,30 @@ values = "singular_values at end"
 """
 
 
-def test_axes_hold_problems_starts_and_motions_by_name(tmp_path):
+def test_axes_hold_problems_initializations_and_optimizers_by_name(tmp_path):
     np.savetxt(tmp_path / "target.csv", [[3.0, 1.0], [0.0, 1.0]], delimiter=",")
     spec = sweep.parse(NAMED.format(chunks="runs"), folder=tmp_path)
     sweep.run(spec, tmp_path / "s.zarr")
     sweep.export(tmp_path / "s.zarr", tmp_path / "s.nc")
     data = xarray.open_zarr(tmp_path / "s.zarr").load()
     with xarray.open_dataset(tmp_path / "s.nc", engine="scipy") as file:
-        assert file["motion"].values.tolist() == data["motion"].values.tolist() == ["descent", "Adam"]
+        assert file["optimizer"].values.tolist() == data["optimizer"].values.tolist() == ["descent", "Adam"]
         np.testing.assert_array_equal(file["curve"], data["curve"])
     for seed in (0, 1):
         for name, target in {"made": [[2.0, 0.0], [0.0, 1.0]], "read": [[3.0, 1.0], [0.0, 1.0]]}.items():
-            problem = ln.factorisation(np.array(target))
-            starts = {"small": ln.gaussian(jax.random.key(seed), problem, (3,), 0.01), "eye": ln.i_gamma(problem, 0.1)}
-            motions = {"descent": ln.GradientDescent(0.1), "Adam": ln.Adam(0.01 * np.linalg.norm(target, 2))}
-            for start, motion in itertools.product(starts, motions):
-                run = ln.simulate(problem, starts[start], motions[motion], steps=20, record=ln.record.every(5))
-                cell = data["curve"].sel(seed=seed, problem=name, start=start, motion=motion)
+            problem = ln.factorization(np.array(target))
+            networks = {
+                "small": ln.init.gaussian(jax.random.key(seed), problem, (3,), 0.01),
+                "eye": ln.init.i_gamma(problem, 0.1),
+            }
+            optimizers = {"descent": ln.optim.SGD(0.1), "Adam": ln.optim.Adam(0.01 * np.linalg.norm(target, 2))}
+            for init, optimizer in itertools.product(networks, optimizers):
+                run = ln.simulate(problem, networks[init], optimizers[optimizer], steps=20, record=ln.record.every(5))
+                cell = data["curve"].sel(seed=seed, problem=name, init=init, optimizer=optimizer)
                 np.testing.assert_allclose(cell, run["loss"], rtol=1e-9)
     found = located(tmp_path / "s.zarr")
     found.put("curve/1.1.0.0.0", b"damaged")
-    where = {"seed": [1, 1], "problem": ["read", "read"], "start": ["small", "small"], "motion": ["descent", "Adam"]}
+    where = {"seed": [1, 1], "problem": ["read", "read"], "init": ["small", "small"], "optimizer": ["descent", "Adam"]}
     assert sweep.check(spec, tmp_path / "s.zarr").damage == [(["curve"], where)]
     np.savetxt(tmp_path / "target.csv", [[3.0, 1.0], [0.0, 2.0]], delimiter=",")
     assert "holds another sweep: files" in one_sentence(sweep.run, spec, tmp_path / "s.zarr")
@@ -552,11 +555,15 @@ def test_records_in_chunks_of_their_own(tmp_path, memory):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("[axes.motion.Adam]", "[axes.how.Adam]", "the axis how has tables: only problem, start, motion may have them"),
-        ("[run]", "[motion]\nkind = 'Adam'\n[run]", "motion is given twice: as a table and as an axis"),
+        (
+            "[axes.optimizer.Adam]",
+            "[axes.how.Adam]",
+            "the axis how has tables: only problem, init, optimizer may have them",
+        ),
+        ("[run]", "[optimizer]\nkind = 'Adam'\n[run]", "optimizer is given twice: as a table and as an axis"),
         ("[axes.problem]", "[problem.other]", "problem.kind is missing"),
-        ('kind = "Adam"', "", "axes.motion.kind is missing"),
-        ('kind = "Adam"', 'kind = "Adan"', "motion.kind = 'Adan' is not allowed"),
+        ('kind = "Adam"', "", "axes.optimizer.kind is missing"),
+        ('kind = "Adam"', 'kind = "Adan"', "optimizer.kind = 'Adan' is not allowed"),
         ("width = [3]", "width = 3", "Adam does not treat all neurons alike"),
         ("[[2.0, 0.0], [0.0, 1.0]]", "[[2.0]]", "store.values has shape (1,) in some cells and not in others"),
         ('chunks = "runs"', 'chunks = "steps"', "chunks = 'steps' is not allowed"),

@@ -33,15 +33,15 @@ lr = {{ start = 0.05, stop = 5.0, count = 4, spacing = "log" }}
 kind = "low_rank_recovery"
 d = 6
 rank = 2
-[start]
+[init]
 kind = "gaussian"
 width = 20
 variance = "variance"
-[shadow]
+[second]
 kind = "two_c_balanced"
 c = "c"
-[motion]
-kind = "GradientDescent"
+[optimizer]
+kind = "SGD"
 lr = "lr"
 [run]
 steps = "40 if lr > 0.1 else 70"
@@ -61,13 +61,13 @@ def described(batch=4):
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_every_cell_is_the_run_that_it_says(tmp_path, batch):
-    spec, paces = described(batch), []
-    counts = sweep.run(spec, tmp_path / "s.zarr", pace=paces.append)
+    spec, measured = described(batch), []
+    counts = sweep.run(spec, tmp_path / "s.zarr", throughput=measured.append)
     data = xarray.open_zarr(tmp_path / "s.zarr").load()
-    assert len(paces) == 12 / batch
-    assert [pace.steps for pace in paces] == sorted(pace.steps for pace in paces)
-    assert paces[-1].steps == counts["steps"] == int(data["ended"].sum())
-    assert all(pace.workers == 1 and pace.speed > 0 and 0 < pace.use <= 100 for pace in paces)
+    assert len(measured) == 12 / batch
+    assert [now.steps for now in measured] == sorted(now.steps for now in measured)
+    assert measured[-1].steps == counts["steps"] == int(data["ended"].sum())
+    assert all(now.workers == 1 and now.speed > 0 and 0 < now.use <= 100 for now in measured)
     assert dict(data.sizes) == {"variance": 3, "lr": 4, "values_index": 6}
     assert counts["cells"] == counts["computed"] == 12
     assert counts["diverged"] > 0
@@ -77,15 +77,15 @@ def test_every_cell_is_the_run_that_it_says(tmp_path, batch):
     problem = ln.low_rank_recovery(key, 6, 2)
     for variance in data["variance"].values:
         for lr in data["lr"].values:
-            state = ln.gaussian(key, problem, 20, variance)
-            pair = ln.Pair(state, ln.two_c_balanced(state.matrix, 20 * variance))
+            state = ln.init.gaussian(key, problem, 20, variance)
+            pair = ln.states.Pair(state, ln.init.two_c_balanced(state.matrix, 20 * variance))
             run = ln.simulate(
                 problem,
                 pair,
-                ln.GradientDescent(lr),
+                ln.optim.SGD(lr),
                 steps=40 if lr > 0.1 else 70,
                 observe=["test_error"],
-                stop=ln.loss_below(0.05),
+                stop=ln.optim.loss_below(0.05),
             )
             cell = data.sel(variance=variance, lr=lr)
             assert words[int(cell["status"])] == run.status
@@ -213,17 +213,17 @@ def test_no_warning_reaches_users(tmp_path):
         xarray.open_zarr(tmp_path / "s.zarr").load()
 
 
-def test_every_cell_sees_its_own_start():
+def test_every_cell_uses_its_own_initial_matrix():
     text = SPEC.format(batch=1).replace("[1e-4, 1e-2, 1.0]", "{ start = 0.1, stop = 4, count = 40 }")
-    text = text.replace('steps = "40 if lr > 0.1 else 70"', 'steps = "1e6 * norm(start) / norm(target)"')
+    text = text.replace('steps = "40 if lr > 0.1 else 70"', 'steps = "1e6 * norm(init) / norm(target)"')
     builder = Builder(sweep.parse(text))
     key = jax.random.key(3)
     problem = ln.low_rank_recovery(key, 6, 2)
     top = np.linalg.norm(problem.target, 2)
     for variance in np.linspace(0.1, 4, 40):
-        start = np.asarray(ln.gaussian(key, problem, 20, variance).matrix)
+        initial = np.asarray(ln.init.gaussian(key, problem, 20, variance).matrix)
         cell = builder.cell({"variance": variance, "lr": 0.1})
-        assert abs(cell.steps - 1e6 * np.linalg.norm(start, 2) / top) <= 1
+        assert abs(cell.steps - 1e6 * np.linalg.norm(initial, 2) / top) <= 1
 
 
 def test_networks_of_many_widths_and_lengths_run_in_one_program_as_they_run_alone():
@@ -249,11 +249,14 @@ def test_networks_of_many_widths_and_lengths_run_in_one_program_as_they_run_alon
 
 def test_equal_draws_of_a_grid_are_made_once():
     memory = Memory()
-    problem = ln.factorisation(np.eye(3))
-    first = ln.gaussian(jax.random.key(0), problem, 4, 1.0)
-    with memory.kept():
-        drawn = [ln.gaussian(jax.random.key(0), problem, 4, variance) for variance in (1.0, 4.0)]
-        other = ln.gaussian(jax.random.key(1), problem, 4, 1.0), ln.gaussian(jax.random.key(0), problem, 5, 1.0)
+    problem = ln.factorization(np.eye(3))
+    first = ln.init.gaussian(jax.random.key(0), problem, 4, 1.0)
+    with memory.active():
+        drawn = [ln.init.gaussian(jax.random.key(0), problem, 4, variance) for variance in (1.0, 4.0)]
+        other = (
+            ln.init.gaussian(jax.random.key(1), problem, 4, 1.0),
+            ln.init.gaussian(jax.random.key(0), problem, 5, 1.0),
+        )
     assert len(memory) == 3
     np.testing.assert_array_equal(drawn[0].layers[0], first.layers[0])
     np.testing.assert_array_equal(drawn[1].layers[0], 2 * first.layers[0])
@@ -271,14 +274,14 @@ def test_series_of_descent_and_what_was_once_wrong(tmp_path):
 alpha = [0.1, 0.5]
 size = [1.0, 1.000000001]
 [problem]
-kind = "factorisation"
+kind = "factorization"
 target = [["size", 0.0], [0.0, 1.0]]
-[start]
+[init]
 kind = "one_zero"
 depth = 2
 alpha = "alpha"
-[motion]
-kind = "GradientDescent"
+[optimizer]
+kind = "SGD"
 lr = 0.05
 [run]
 steps = 100
@@ -288,8 +291,8 @@ loss = "loss at end"
 values = "singular_values at end"
 SERIES
 """
-    problem = ln.factorisation(np.eye(2))
-    run = ln.simulate(problem, ln.one_zero(problem, alpha=0.1, depth=2), ln.GradientDescent(0.05), steps=100)
+    problem = ln.factorization(np.eye(2))
+    run = ln.simulate(problem, ln.init.one_zero(problem, alpha=0.1, depth=2), ln.optim.SGD(0.05), steps=100)
     for i, record in enumerate(("[0]", "[0, 1, 2, 3]", '"every 1"')):
         sweep.run(sweep.parse(text.replace("RECORD", record).replace("SERIES", "")), tmp_path / f"{i}.zarr")
         data = xarray.open_zarr(tmp_path / f"{i}.zarr")
@@ -324,11 +327,11 @@ seed = [0, 1]
 kind = "regression"
 inputs = {{ file = "{tmp_path / "data.npz"}", array = "x" }}
 labels = {{ file = "{tmp_path / "data.npz"}", array = "y" }}
-[start]
+[init]
 kind = "gaussian"
 width = 8
 variance = "gamma ** 2"
-[motion]
+[optimizer]
 kind = "GradientFlow"
 [run]
 time = 3.0
@@ -359,11 +362,11 @@ kind = "classification"
 inputs = [[1.0, 0.5], [0.2, 2.0], [-1.0, 0.1]]
 labels = [0, 1, 2]
 average = true
-[start]
+[init]
 kind = "i_gamma"
 gamma = 0.1
-[motion]
-kind = "GradientDescent"
+[optimizer]
+kind = "SGD"
 lr = "lr"
 [run]
 steps = 20
@@ -376,7 +379,7 @@ accuracy = "accuracy at end"
     problem = ln.classification([[1.0, 0.5], [0.2, 2.0], [-1.0, 0.1]], [0, 1, 2], average=True)
     for lr in (0.1, 0.5):
         run = ln.simulate(
-            problem, ln.i_gamma(problem, 0.1), ln.GradientDescent(lr), steps=20, observe=["loss", "accuracy"]
+            problem, ln.init.i_gamma(problem, 0.1), ln.optim.SGD(lr), steps=20, observe=["loss", "accuracy"]
         )
         for name in ("loss", "accuracy"):
             assert float(data[name].sel(lr=lr)) == pytest.approx(float(run[name][-1]), rel=1e-12)
@@ -413,9 +416,9 @@ def test_arithmetic():
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('kind = "gaussian"', 'kind = "gauss"', "start.kind = 'gauss'"),
-        ("width = 20", "widht = 20", "start.widht is not known: gaussian takes width, variance"),
-        ("width = 20\n", "", "start.width is missing"),
+        ('kind = "gaussian"', 'kind = "gauss"', "init.kind = 'gauss'"),
+        ("width = 20", "widht = 20", "init.widht is not known: gaussian takes width, variance"),
+        ("width = 20\n", "", "init.width is missing"),
         (
             'variance = "variance"',
             'variance = "varianse"',
@@ -460,29 +463,51 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ln.InputError, match="cannot be read"):
         sweep.read(Path("nowhere.toml"))
     (tmp_path / "bad.npy").write_bytes(b"nonsense")
-    text = SPEC.format(batch=4).replace("width = 20", f'width = {{ file = "{tmp_path / "bad.npy"}" }}')
-    with pytest.raises(ln.InputError, match="cannot be read"):
-        sweep.run(sweep.parse(text), tmp_path / "s.zarr")
+    np.savez(tmp_path / "named.npz", x=np.eye(2))
+    (tmp_path / "words.csv").write_text("1,2\n3,four\n")
+    for file, words in {
+        '"bad.npy"': "empty, damaged or not a .npy file",
+        '"none.csv"': "there is no such file",
+        '"named.npz", array = "y"': "it has no array 'y', only x",
+        '"words.csv"': "line 2, column 2 holds 'four', and a number is needed",
+        '"matrix.xlsx"': "it must end in .csv",
+    }.items():
+        spec = sweep.parse(SPEC.format(batch=4).replace("width = 20", f"width = {{ file = {file} }}"), folder=tmp_path)
+        with pytest.raises(ln.InputError) as error:
+            sweep.run(spec, tmp_path / "s.zarr")
+        assert str(error.value).startswith("init.width.file = ")
+        assert words in str(error.value)
 
 
-def test_optimisers_and_their_batches_in_a_sweep(tmp_path):
+@pytest.mark.parametrize("text", ["2.5;0\n0;1\n", "a;b\n2,5;0\n0;1\n", "# 2\n2.5 0\n0 1\n", "a,b\n2.5,0\n0,1\n"])
+def test_sweeps_and_predictions_read_the_same_tables(tmp_path, text):
+    (tmp_path / "target.csv").write_text(text)
+    made, read = '"low_rank_recovery"\nd = 6\nrank = 2', '"factorization"\ntarget = { file = "target.csv" }'
+    spec = sweep.parse(SPEC.format(batch=4).replace(made, read), folder=tmp_path)
+    target = Builder(spec).cell({"variance": 1.0, "lr": 0.1}).problem.target
+    np.testing.assert_array_equal(target, [[2.5, 0], [0, 1]])
+    inputs, labels = ln.prediction.read_regression(tmp_path / "target.csv")
+    np.testing.assert_array_equal(np.column_stack([inputs, labels]), target)
+
+
+def test_optimizers_and_their_batches_in_a_sweep(tmp_path):
     text = """
 [axes]
-beta = [0.0, 0.9]
+momentum = [0.0, 0.9]
 [problem]
 kind = "regression"
 inputs = [[1.0, 0.5], [0.2, 2.0], [0.3, 0.1]]
 labels = [1.0, 0.0, 2.0]
-[start]
+[init]
 kind = "lambda_balanced"
 lam = -0.5
 width = 2
-[motion]
-kind = "Momentum"
+[optimizer]
+kind = "SGD"
 lr = 0.01
-beta = "beta"
-decay = 0.1
-batch = 2
+momentum = "momentum"
+weight_decay = 0.1
+batch_size = 2
 [run]
 steps = 50
 [store]

@@ -24,7 +24,7 @@ def exists(lam, d_out, d_in, width):
 def draw(seed, d_out, d_in, width, lam, *, scale=1.0):
     """A target and a start; where lambda is next to nothing, one on the right side of the saddle."""
     target = np.random.default_rng(seed).normal(size=(d_out, d_in))
-    start = ln.lambda_balanced(jax.random.key(seed), ln.factorisation(target), lam, width, scale=scale)
+    start = ln.init.lambda_balanced(jax.random.key(seed), ln.factorization(target), lam, width, scale=scale)
     if d_out == d_in and np.linalg.det(target) * np.linalg.det(start.matrix) < 0 and abs(lam) < 1e-6:
         target[0] *= -1
     return target, start
@@ -111,9 +111,9 @@ def test_repeated_and_vanishing_values_and_a_start_of_low_rank(values, lam):
     rng = np.random.default_rng(2)
     u, v = (np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(2))
     target = (u * values) @ v.T
-    starts = [ln.lambda_balanced(jax.random.key(3), ln.factorisation(target), lam, 2, scale=1.0)]
+    starts = [ln.init.lambda_balanced(jax.random.key(3), ln.factorization(target), lam, 2, scale=1.0)]
     if lam == 0:
-        starts.append(ln.balanced(np.outer(rng.normal(size=3), rng.normal(size=3)), (3,)))
+        starts.append(ln.init.balanced(np.outer(rng.normal(size=3), rng.normal(size=3)), (3,)))
     for start in starts:
         right = exact(start, target, start.balance())
         for time in (0.4, 6.0):
@@ -127,8 +127,8 @@ def test_who_wins_is_right_at_long_times():
     rng = np.random.default_rng(4)
     target = rng.normal(size=(5, 4))
     for lam in (0.0, 1.0, -0.5):
-        start = ln.lambda_balanced(jax.random.key(5), ln.factorisation(target), lam, 2, scale=0.3)
-        best = ln.factorisation(target).optimum(2).matrix
+        start = ln.init.lambda_balanced(jax.random.key(5), ln.factorization(target), lam, 2, scale=0.3)
+        best = ln.factorization(target).optimum(2).matrix
         for time in (300.0, 1e4):
             at = balance.flow(time, start, target)
             assert relative(at.matrix, best) < 1e-13
@@ -162,8 +162,8 @@ def test_flow_is_that_of_simulated_layers(d_out, d_in, width, lam, scale, seed):
     if not exists(lam, d_out, d_in, width):
         return
     target, start = draw(seed, d_out, d_in, width, lam, scale=0.7)
-    problem = ln.Factorisation(target, scale)
-    run = ln.simulate(problem, start, ln.GradientFlow(rtol=1e-12), time=1.5, record=ln.linear(2))
+    problem = ln.problems.Factorization(target, scale)
+    run = ln.simulate(problem, start, ln.optim.GradientFlow(rtol=1e-12), time=1.5, record=ln.record.linear(2))
     at = balance.flow(1.5, start, target, scale)
     assert relative(at.matrix, run.final.matrix) < 1e-9
     for ours, theirs in zip(at[1:], observe.grams(run.final), strict=True):
@@ -178,7 +178,7 @@ def test_flow_is_the_known_one_where_others_have_it():
         < 1e-13
     )
     for sign in (1, -1):
-        start = ln.two_c_balanced(start.matrix, 0.4, sign=sign)
+        start = ln.init.two_c_balanced(start.matrix, 0.4, sign=sign)
         assert start.balance() == pytest.approx(-0.8 * sign, rel=1e-14)
         closed = mixed.matrix(0.8, start.matrix, target, 0.4, 2.0)
         assert relative(balance.flow(0.8, start, target, 2.0).matrix, closed) < 1e-13
@@ -234,7 +234,7 @@ def test_eigenvectors_are_orthonormal_whatever_lambda(shape, lam):
 def test_the_weights_of_one_neuron(rates):
     rng = np.random.default_rng(11)
     target, w1, w2 = rng.normal(size=(2, 3)), rng.normal(size=(1, 3)), rng.normal(size=(2, 1))
-    found = balance.neuron(np.array([0.3, 2.0]), ln.Weights((w1, w2)), target, 1.5, rates=rates)
+    found = balance.neuron(np.array([0.3, 2.0]), ln.Weights((w1, w2)), target, 1.5, lr_multipliers=rates)
 
     def velocity(_, flat):
         gap = 1.5 * (target - np.outer(flat[3:], flat[:3]))
@@ -256,10 +256,10 @@ def test_decay_ends_at_the_soft_threshold():
     u, s, vt = np.linalg.svd(target, full_matrices=False)
     mu, scale = 1.3 * s[1], 2.0
     soft = (u * np.maximum(s - mu / scale, 0)) @ vt
-    end = balance.end(start, target, scale, decay=mu)
+    end = balance.end(start, target, scale, weight_decay=mu)
     assert relative(end.at.matrix, soft) < 1e-13
     assert not end.saddle
-    assert relative(balance.flow(60.0, start, target, scale, decay=mu).matrix, soft) < 1e-13
+    assert relative(balance.flow(60.0, start, target, scale, weight_decay=mu).matrix, soft) < 1e-13
     cost = ln.custom(lambda a: jnp.sum((a - target) ** 2), (3, 4))
 
     def velocity(_, flat):
@@ -273,7 +273,8 @@ def test_decay_ends_at_the_soft_threshold():
     run = solve_ivp(velocity, (0, 0.6), flat, method="DOP853", rtol=1e-12, atol=1e-14).y[:, -1]
     assert (
         relative(
-            balance.flow(0.6, start, target, scale, decay=mu).matrix, run[12:].reshape(3, 3) @ run[:12].reshape(3, 4)
+            balance.flow(0.6, start, target, scale, weight_decay=mu).matrix,
+            run[12:].reshape(3, 3) @ run[:12].reshape(3, 4),
         )
         < 1e-9
     )
@@ -313,9 +314,9 @@ def test_grams_that_the_matrix_does_not_decide_are_refused():
 
 
 def test_modes_are_those_of_aligned_layers():
-    problem = ln.factorisation(np.diag([3.0, 1.0, 0.2]))
+    problem = ln.factorization(np.diag([3.0, 1.0, 0.2]))
     for lam in (-0.7, 0.0, 1e-10, 2.0):
-        start = ln.lambda_balanced(jax.random.key(15), problem, lam, 3, scale=0.1, aligned=True)
+        start = ln.init.lambda_balanced(jax.random.key(15), problem, lam, 3, scale=0.1, aligned=True)
         at = balance.flow(0.9, start, problem.target, 2.0).matrix
         modes = balance.mode(0.9, np.diagonal(start.matrix), [3.0, 1.0, 0.2], lam, 2.0)
         assert relative(np.diag(modes), at) < 1e-13
@@ -329,8 +330,8 @@ def test_large_imbalance_is_lazy(d_out, d_in, width, sign):
     for size in (1e3, 1e5):
         rng = np.random.default_rng(16)
         target = rng.normal(size=(d_out, d_in))
-        start = ln.lambda_balanced(
-            jax.random.key(16), ln.factorisation(target), sign * size, width, scale=1 / np.sqrt(size)
+        start = ln.init.lambda_balanced(
+            jax.random.key(16), ln.factorization(target), sign * size, width, scale=1 / np.sqrt(size)
         )
         times = np.array([0.3, 1.0, 3.0]) / (2.0 * size)
         at = balance.flow(times, start, target, 2.0).matrix
@@ -343,19 +344,19 @@ def test_half_of_all_square_starts_end_at_a_saddle():
     ends = []
     for seed in range(8):
         target = np.random.default_rng(seed).normal(size=(3, 3))
-        start = ln.lambda_balanced(jax.random.key(seed), ln.factorisation(target), 0.0, 4, scale=0.5)
+        start = ln.init.lambda_balanced(jax.random.key(seed), ln.factorization(target), 0.0, 4, scale=0.5)
         end = balance.end(start, target)
         wrong = np.linalg.det(target) * np.linalg.det(start.matrix) < 0
         assert end.saddle == wrong
         assert end.missing == int(wrong)
-        best = ln.factorisation(target).optimum(2 if wrong else 3).matrix
+        best = ln.factorization(target).optimum(2 if wrong else 3).matrix
         assert relative(end.at.matrix, best) < 1e-12
         s = np.linalg.svd(target, compute_uv=False)
         assert relative(balance.flow(15 / s[2] if wrong else 100 / s[2], start, target).matrix, best) < 1e-5
         ends.append(wrong)
     assert 0 < sum(ends) < 8
     # lambda opens the way
-    start = ln.lambda_balanced(jax.random.key(1), ln.factorisation(target), 0.1, 3, scale=0.5)
+    start = ln.init.lambda_balanced(jax.random.key(1), ln.factorization(target), 0.1, 3, scale=0.5)
     assert not balance.end(start, target).saddle
 
 
@@ -380,11 +381,11 @@ def test_mistakes_are_one_sentence():
             1.0, loose, target
         ),
         r"decay is not allowed from this start: it has lambda = 0\.5": lambda: balance.flow(
-            1.0, start, target, decay=0.1
+            1.0, start, target, weight_decay=0.1
         ),
         r"time = 1000000000\.0 is not allowed: it would take .* steps": lambda: balance.flow(1e9, start, target),
         r"start has 2 hidden neurons: this is the flow of one": lambda: balance.neuron(1.0, start, target),
-        r"rates = 3 is not allowed": lambda: balance.neuron(1.0, start, target, rates=3),
+        r"lr_multipliers = 3 is not allowed": lambda: balance.neuron(1.0, start, target, lr_multipliers=3),
         r"start has shape \(3, 2\): it must have the target's shape \(2, 2\)": lambda: balance.end(start, np.eye(2)),
     }.items():
         with pytest.raises(ln.InputError, match=words):

@@ -369,8 +369,8 @@ def test_near_rates_are_the_nonzero_curvatures(shape, depth, rank):
     target = np.zeros(shape)
     np.fill_diagonal(target, z)
     best = np.where(np.arange(shape[0])[:, None] < rank, target, 0.0)
-    problem = ln.factorisation(target)
-    weights = ln.balanced(best, (rank,) * (depth - 1), rank=rank)
+    problem = ln.factorization(target)
+    weights = ln.init.balanced(best, (rank,) * (depth - 1), rank=rank)
     scale = float(problem.scale)
     curvature = np.asarray(ln.observe.hessian_spectrum(weights, problem)) / scale
     rates = convergence.near_rates(z, shape, depth, 1.0, rank)

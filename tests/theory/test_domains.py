@@ -128,7 +128,7 @@ START = Other(
     PLACE, (*AT.wrong, PLACE._replace(s=0.0), PLACE._replace(a=VECTOR / 2), PLACE._replace(b=VECTOR * np.nan))
 )
 RATES = convergence.Envelope(*(np.asarray(x) for x in (2.0, 1.0, 1.5, True)))
-PROBLEM = ln.mean_field_regression(np.array([[1.0, 0.5, 0.0], [0.2, 2.0, 0.3]]), np.array([1.0, 0.4]), width=5)
+PROBLEM = ln.problems.mean_field_regression(np.array([[1.0, 0.5, 0.0], [0.2, 2.0, 0.3]]), np.array([1.0, 0.4]), width=5)
 TASK = feature.task(PROBLEM)
 A_TASK, SIGMA = Other(TASK), Other(feature.covariance([(1.0, 3)]))
 AMPLITUDES = Other(feature.Amplitudes(0.02, 0.03), ((0.0, 0.0), (-1.0, 1.0), (math.nan, 1.0), (1.0,)))
@@ -137,11 +137,24 @@ GROWN = Other(feature.Growth(*(np.asarray(x) for x in (1.5, 1.1, 0.5))), ((1.0, 
 ALIGNED = feature.Aligned(*(jnp.asarray(x) for x in (0.3, -0.2, 0.1, 0.9)))
 END = feature.EndState(*(jnp.asarray(x) for x in (1.0, 1.0, [1.0, 0.0], 1.0, 1.0, 1.0, [2.0, 1.0])))
 SPECTRA = landscape.Spectrum(np.array([2.0, 1.0]), np.array([1, 3]))
-BETA, NO = Num(0.5, least=0.0, below=1.0), Other(False, (1,))
-STEPPING = {"beta": BETA, "nesterov": NO, "average": NO, "decay": nonnegative(0.1), "decoupled": NO}
+MOMENTUM, NO = Num(0.5, least=0.0, below=1.0), Other(False, (1,))
+ONE_MOMENTUM = Num(0.5, **ONE, least=0.0, below=1.0)
+STEPPING = {
+    "momentum": MOMENTUM,
+    "dampening": MOMENTUM,
+    "nesterov": NO,
+    "weight_decay": nonnegative(0.1),
+    "decoupled": NO,
+}
+ONE_STEPPING = {
+    **STEPPING,
+    "momentum": ONE_MOMENTUM,
+    "dampening": ONE_MOMENTUM,
+    "weight_decay": nonnegative(0.1, **ONE),
+}
 DECAYED = {
     "targets": Tensor(VALUES, negative=False),
-    "decay": nonnegative(0.1, **ONE),
+    "weight_decay": nonnegative(0.1, **ONE),
     "depth": Count(3),
     "scale": positive(1.5, **ONE),
     "local": NO,
@@ -149,10 +162,10 @@ DECAYED = {
 HESSIANS = np.array([[[1.0, 0.2], [0.2, 2.0]], [[0.5, 0.1], [0.1, 0.3]]])
 BATCHES = {
     "hessians": Tensor(HESSIANS, negative=False, zero=False),
-    "batch": Count(1, 1, 2),
-    "beta": Num(0.5, **ONE, least=0.0, below=1.0),
+    "batch_size": Count(1, 1, 2),
+    "momentum": ONE_MOMENTUM,
     "replacement": NO,
-    "average": NO,
+    "dampening": ONE_MOMENTUM,
 }
 SAMPLES, DEPTH = positive(1.5), Num(3.0, above=1.0)
 V0, SIGMA0 = positive(0.1, **ONE), nonnegative(0.05, **ONE)
@@ -208,7 +221,7 @@ TABLE = {
         "start": BALANCED,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE, large=10.0),
-        "decay": nonnegative(0.3, **ONE, large=10.0),
+        "weight_decay": nonnegative(0.3, **ONE, large=10.0),
         "tol": ZERO,
     },
     "balance.eigenvectors": {"target": Tensor(MATRIX), "lam": Num(0.3, **ONE)},
@@ -217,7 +230,7 @@ TABLE = {
         "start": NEURON,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE, large=10.0),
-        "rates": Other((2.0, 0.5), ((1.0,), (1.0, 0.0), (1.0, math.nan), (1.0, "abc"))),
+        "lr_multipliers": Other((2.0, 0.5), ((1.0,), (1.0, 0.0), (1.0, math.nan), (1.0, "abc"))),
     },
     "balance.grams": {"matrix": Tensor(MATRIX), "lam": Num(0.3, **ONE), "width": Count(2, 2, 2)},
     "balance.mode": {
@@ -238,7 +251,7 @@ TABLE = {
         "start": BALANCED,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE),
-        "decay": nonnegative(0.3, **ONE),
+        "weight_decay": nonnegative(0.3, **ONE),
         "tol": ZERO,
     },
     # convergence
@@ -312,8 +325,8 @@ TABLE = {
         "samples": SAMPLES,
     },
     # feature
-    "feature.Task.step": {"lr": LR},
-    "feature.task": {"problem": Other(PROBLEM, (ln.factorisation(np.eye(2)),))},
+    "feature.FeatureTask.step": {"lr": LR},
+    "feature.task": {"problem": Other(PROBLEM, (ln.factorization(np.eye(2)),))},
     "feature.growth": {"steps": nonnegative(3.0, time=True), "x": positive(0.3)},
     "feature.flow_growth": {"theta": TIME},
     "feature.stage_one": {"grown": GROWN, "v": Num(0.1), "alpha": Num(0.2), "gamma": positive(2.0)},
@@ -397,7 +410,7 @@ TABLE = {
     "landscape.index": {"values": LEARNED, "widths": WIDTHS, "kept": KEPT},
     "landscape.label": {"values": LEARNED, "widths": WIDTHS, "kept": KEPT},
     "landscape.critical_points": {
-        "problem": Other(ln.factorisation(MATRIX), (PROBLEM.root,)),
+        "problem": Other(ln.factorization(MATRIX), (PROBLEM.root,)),
         "hidden": Other((3,), ((), (0,), (-1,), (2.5,), (math.nan,))),
         "most": Other(4, (0, 2.5, [1, 2])),
     },
@@ -635,48 +648,56 @@ TABLE = {
         "rank": Count(2),
         "scale": positive(1.0),
     },
-    # optimisers
-    "optimisers.largest_stable_lr": {"curvature": nonnegative(2.0), **STEPPING},
-    "optimisers.stability_limit": {"lr": positive(0.1), **STEPPING},
-    "optimisers.effective_decay": {
-        "decay": nonnegative(0.1),
-        "beta": BETA,
-        "average": NO,
+    # optimizers
+    "optimizers.largest_stable_lr": {"curvature": nonnegative(2.0), **STEPPING},
+    "optimizers.stability_limit": {"lr": positive(0.1), **STEPPING},
+    "optimizers.largest_monotone_lr": {"curvature": nonnegative(2.0), **STEPPING},
+    "optimizers.modified_equation": {"lr": LR, **ONE_STEPPING},
+    "optimizers.modified_equation_error": {
+        "lr": positive(0.01, **ONE),
+        "curvature": nonnegative(2.0, **ONE),
+        **ONE_STEPPING,
+    },
+    "optimizers.effective_decay": {
+        "weight_decay": nonnegative(0.1),
+        "momentum": MOMENTUM,
+        "dampening": MOMENTUM,
+        "nesterov": NO,
         "decoupled": Other(True, (1,)),
     },
-    "optimisers.momentum_time": {
+    "optimizers.momentum_time": {
         "lr": positive(0.1),
         "steps": nonnegative(10.0),
-        "beta": BETA,
-        "average": NO,
+        "momentum": MOMENTUM,
+        "dampening": MOMENTUM,
     },
-    "optimisers.decay_thresholds": {"decay": nonnegative(0.1), "depth": Count(3), "scale": positive(1.5)},
-    "optimisers.decayed_value": {
+    "optimizers.decay_thresholds": {"weight_decay": nonnegative(0.1), "depth": Count(3), "scale": positive(1.5)},
+    "optimizers.decayed_value": {
         "target": nonnegative(2.0),
-        "decay": nonnegative(0.1),
+        "weight_decay": nonnegative(0.1),
         "depth": Count(3),
         "scale": positive(1.5),
         "local": NO,
     },
-    "optimisers.decayed_curvatures": DECAYED,
-    "optimisers.decayed_sharpness": DECAYED,
-    "optimisers.decayed_imbalance": {"time": nonnegative(0.7), "imbalance": Num(0.3), "decay": nonnegative(0.1)},
-    "optimisers.label_noise_rate": {"lr": positive(0.1), "noise": nonnegative(0.5), "curvature": nonnegative(2.0)},
-    "optimisers.batch_variance": {"curvatures": Tensor(VALUES), "batch": Count(1, 1, 2), "replacement": NO},
-    "optimisers.batch_stable_lr": {
+    "optimizers.decayed_curvatures": DECAYED,
+    "optimizers.decayed_sharpness": DECAYED,
+    "optimizers.decayed_imbalance": {"time": nonnegative(0.7), "imbalance": Num(0.3), "weight_decay": nonnegative(0.1)},
+    "optimizers.label_noise_rate": {"lr": positive(0.1), "noise": nonnegative(0.5), "curvature": nonnegative(2.0)},
+    "optimizers.batch_variance": {"curvatures": Tensor(VALUES), "batch_size": Count(1, 1, 2), "replacement": NO},
+    "optimizers.batch_stable_lr": {
         "mean": positive(2.0),
         "variance": nonnegative(0.5),
-        "beta": BETA,
-        "average": NO,
+        "momentum": MOMENTUM,
+        "dampening": MOMENTUM,
     },
-    "optimisers.largest_batch_lr": BATCHES,
-    "optimisers.largest_online_lr": {
+    "optimizers.largest_batch_lr": BATCHES,
+    "optimizers.largest_online_lr": {
         "curvatures": Tensor(VALUES, negative=False, zero=False),
-        "batch": Count(1, 1),
-        "beta": Num(0.5, **ONE, least=0.0, below=1.0),
-        "average": NO,
+        "batch_size": Count(1, 1),
+        "momentum": ONE_MOMENTUM,
+        "dampening": ONE_MOMENTUM,
     },
-    "optimisers.batch_spectral_radius": {**BATCHES, "lr": positive(0.1, **ONE)},
+    "optimizers.batch_spectral_radius": {**BATCHES, "lr": positive(0.1, **ONE)},
     # stability
     "stability.curvature": {"s": positive(2.0), "depth": Count(3)},
     "stability.kappa": {"s": positive(2.0), "depth": Count(3), "lr": positive(0.1), "half": Other(True, (1,))},
@@ -772,12 +793,13 @@ UNKNOWN = {
     "rank_one_flow.passage_time": {"level"},
     "spectral.hitting_time": {"share"},
     "spectral.log_det_objective": {"first"},
-    "optimisers.largest_stable_lr": {"curvature"},
-    "optimisers.label_noise_rate": {"lr", "curvature"},
+    "optimizers.largest_stable_lr": {"curvature"},
+    "optimizers.label_noise_rate": {"lr", "curvature"},
+    "optimizers.modified_equation_error": {"lr", "curvature", "weight_decay"},
     "stability.cross_threshold": {"ratio"},
     "stability.flow_time": {"end"},
 }
-SELF = {"Grams": GRAMS, "Task": TASK, "Aligned": ALIGNED, "EndState": END, "Regime": Regime, "Spectrum": SPECTRA}
+SELF = {"Grams": GRAMS, "FeatureTask": TASK, "Aligned": ALIGNED, "EndState": END, "Regime": Regime, "Spectrum": SPECTRA}
 
 
 def public_functions():
@@ -861,13 +883,13 @@ def test_lists_are_arrays_and_shapes_go_together(name):
             call(**good | {first: np.full(2, good[first]), second: np.full(3, good[second])})
 
 
-ROOMS = (
+MODULES = (
     "balance",
     "convergence",
     "feature",
     "mixed",
     "mode_fate",
-    "optimisers",
+    "optimizers",
     "rank_one_flow",
     "spectral",
     "stability",
@@ -877,15 +899,16 @@ ROOMS = (
 @pytest.fixture
 def compiled(monkeypatch):
     """Every formula is compiled, however few its numbers; gives the names of those that were."""
-    seen = []
+    compiled_names, real = [], _formula.evaluate
 
     def evaluate(formula, *given, few=0, **static):
-        seen.append(formula.__name__)
-        return _formula.evaluate(formula, *given, few=-1, **static)
+        compiled_names.append(formula.__name__)
+        return real(formula, *given, few=-1, **static)
 
-    for room in ROOMS:
-        monkeypatch.setattr(import_module(f"linnet.theory.{room}"), "evaluate", evaluate)
-    return seen
+    for module in ("_formula", *MODULES):
+        if hasattr(found := import_module(f"linnet.theory.{module}"), "evaluate"):
+            monkeypatch.setattr(found, "evaluate", evaluate)
+    return compiled_names
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -905,11 +928,11 @@ def test_numpy_and_programs_agree(name, monkeypatch, request):
     with monkeypatch.context() as closed:
         closed.setattr(_formula, "_compiled", only_traced)
         known = numbers(call(**good))
-    seen = request.getfixturevalue("compiled")
+    compiled_names = request.getfixturevalue("compiled")
     for one, two in zip(known, numbers(call(**good)), strict=True):
         np.testing.assert_allclose(two, one, rtol=1e-9, atol=1e-12)
     if name == "mixed.matrix":
-        assert seen == ["_matrix"]
+        assert compiled_names == ["matrix"]
 
 
 def test_what_is_traced_or_large_or_empty_is_one_program():
@@ -927,3 +950,40 @@ def test_what_is_traced_or_large_or_empty_is_one_program():
     assert _formula.evaluate(double, np.ones(400), few=1).shape == (400,)
     assert traced[-1] is jnp
     assert jax.grad(lambda x: _formula.evaluate(double, x))(1.0) == 2
+
+
+def test_a_formula_has_the_signature_and_the_domains_that_it_declares():
+    def ordered(*, low, high):
+        if np.any(np.asarray(low) > np.asarray(high)):
+            raise ln.InputError("low is above high.")
+
+    @_formula.formula(ordered, low=_formula.at_least(0), high=_formula.NUMBERS)
+    def middle(low, high=4.0):
+        """The mean."""
+        return (low + high) / 2
+
+    assert str(inspect.signature(middle)) == "(low, high=4.0)"
+    assert middle.__doc__ == "The mean."
+    assert middle(2) == 3
+    assert isinstance(middle([1.0, 2.0]), jax.Array)
+    assert middle.raw(np.ones(2)).tolist() == [2.5, 2.5]
+    with pytest.raises(ln.InputError, match="low is above high"):
+        middle(5.0)
+    with pytest.raises(ln.InputError, match=r"low = -1.0 is not allowed: low must be a finite number of at least 0"):
+        middle(-1.0)
+    with pytest.raises(ln.InputError, match=r"shapes that do not go together are not allowed: they are low \(2,\)"):
+        middle([1.0, 2.0], [3.0, 4.0, 5.0])
+    with pytest.raises(TypeError, match="middle: each argument must have a domain"):
+        _formula.formula(low=_formula.NUMBERS)(middle.raw)
+
+
+def test_many_steps_of_a_loop_are_compiled():
+    kinds = []
+
+    @_formula.formula(x=_formula.NUMBERS, steps=_formula.integer(0, loops=True))
+    def power(x, steps):
+        kinds.append(_check.namespace(x))
+        return x**steps
+
+    assert power(1.0, 256) == power(1.0, 257) == 1
+    assert kinds == [np, jnp]

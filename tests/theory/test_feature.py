@@ -18,13 +18,13 @@ def gaussian_task(seed=0, d=2000, w=128, noise=0.1):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(10, d))
     y = x @ rng.normal(size=d) + noise * rng.normal(size=10)
-    problem = ln.mean_field_regression(np.linalg.qr(x.T, mode="r").T, y, width=w)
+    problem = ln.problems.mean_field_regression(np.linalg.qr(x.T, mode="r").T, y, width=w)
     return problem, feature.task(problem)
 
 
 def diagonal_task(spectrum, labels, width):
     """K = diag(spectrum) and y as given."""
-    problem = ln.mean_field_regression(np.diag(np.sqrt(spectrum)), np.asarray(labels), width=width)
+    problem = ln.problems.mean_field_regression(np.diag(np.sqrt(spectrum)), np.asarray(labels), width=width)
     return problem, feature.task(problem)
 
 
@@ -46,7 +46,7 @@ def parallel_start(rng, task, width, v0, sigma0):
 def test_task_numbers():
     rng = np.random.default_rng(1)
     x, y, w = rng.normal(size=(5, 3)), rng.normal(size=5), 7
-    task = feature.task(ln.mean_field_regression(x, y, width=w))
+    task = feature.task(ln.problems.mean_field_regression(x, y, width=w))
     gram = x @ x.T
     gamma, phi = y @ gram @ y, y @ gram @ gram @ y
     for ours, right in (
@@ -168,7 +168,7 @@ def test_isotropic_training_is_the_aligned_model():
         sizes = feature.amplitudes(*start.layers, task)
         assert float(sizes.plus) == pytest.approx(np.mean((v + alpha) ** 2), rel=1e-12)
         lr = 0.2 * float(feature.step_limits(task, v0, sigma0).isotropic)
-        run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=60, observe=["loss", "label_kernel"])
+        run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=60, observe=["loss", "label_kernel"])
         model = feature.aligned_descent(sizes, task.step(lr), task.vstar2, 60)
         np.testing.assert_allclose(run["loss"], model.loss(task), atol=1e-12 * float(run["loss"][0]))
         kernel = np.asarray(run["label_kernel"])
@@ -328,7 +328,7 @@ def test_late_factor_of_large_steps(x):
     problem, task = diagonal_task([1.0, 1.0, 1.0], [1.0, 2.0, -1.0], 8)
     lr = x / float(task.rate)
     start = random_start(0, problem, 8, 1e-2, 1e-2)
-    run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=400, observe=["loss"])
+    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=400, observe=["loss"])
     left = np.sqrt(np.asarray(run["loss"]))
     first, last = (int(np.argmax(left < level * left[0])) for level in (1e-6, 1e-11))
     measured = (left[last] / left[first]) ** (1 / (last - first))
@@ -372,7 +372,7 @@ def test_growth_of_the_kernel_on_gaussian_data():
         size = float(jnp.sqrt(task.vstar2))
         start = random_start(0, problem, 4096, sigma0 * size, v0 * size)
         lr = 0.02 * float(feature.step_limits(task, v0 * size, sigma0 * size).isotropic)
-        run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=3000, observe=["label_kernel", "loss"])
+        run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=3000, observe=["label_kernel", "loss"])
         assert float(run["loss"][-1]) < 1e-6 * float(run["loss"][0])
         measured = float(run["label_kernel"][-1] / run["label_kernel"][0])
         sizes = feature.amplitudes(*start.layers, task)
@@ -388,7 +388,7 @@ def test_the_whole_training_on_gaussian_data():
     start = random_start(1, problem, 1024, 0.01, 0.001)
     x = 0.29  # the law puts the alignment between two steps, at 14.42
     lr = x / float(task.rate)
-    run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=60, observe=["loss", "slope"])
+    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=60, observe=["loss", "slope"])
     model = feature.aligned_descent(feature.amplitudes(*start.layers, task), task.step(lr), task.vstar2, 60)
     loss = np.asarray(run["loss"])
     assert np.max(np.abs(loss - np.asarray(model.loss(task)))) < 3e-3 * loss[0]
@@ -415,7 +415,7 @@ def test_mean_field_map_against_the_exact_run():
         (10 * v0 * rng.normal(size=(200, problem.shape[1])), v0 * rng.choice([-1.0, 1.0], size=(1, 200)))
     )
     lr = 0.05 / float(task.rate)
-    run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=200)
+    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=200)
     v = np.asarray(run.final.layers[1][0])
     omega = start.layers[0] @ task.feature
     mean = np.asarray(feature.mean_field(omega, start.layers[1][0], task, lr, 200)[1][-1])
@@ -435,7 +435,7 @@ def test_end_state_limits_and_late_rate(spectrum):
     start = random_start(2, problem, 50, 1e-7, 1e-7)
     limits = feature.step_limits(task)
     lr = 0.01 * float(limits.end)
-    run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=40_000, record=ln.every(20_000), observe=["loss"])
+    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=40_000, record=ln.record.every(20_000), observe=["loss"])
     final = run.final
     mean_square = float(jnp.sum(final.layers[1] ** 2)) / 50
     assert mean_square == pytest.approx(v, rel=1e-3)
@@ -464,7 +464,7 @@ def test_the_limit_of_spread_data_is_that_of_the_end_state():
         lr = x / float(task.rate)
         assert (lr < float(limits.end)) == settles
         start = random_start(3, problem, 40, 1e-3, 1e-3)
-        run = ln.simulate(problem, start, ln.GradientDescent(lr), steps=6000, record=ln.every(3000))
+        run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=6000, record=ln.record.every(3000))
         fitted = run.status == "horizon" and float(run["loss"][-1]) < 1e-9
         mean_square = float(jnp.sum(run.final.layers[1] ** 2)) / 40
         kept = fitted and abs(mean_square / float(feature.end_state(task).mean_square) - 1) < 0.05
@@ -473,7 +473,7 @@ def test_the_limit_of_spread_data_is_that_of_the_end_state():
 
 def test_invariants_and_how_descent_changes_them(key):
     problem, _ = gaussian_task(seed=8, d=50, w=12)
-    start = ln.readout(key, problem, (12,), sigma0=0.1, v0=0.2)
+    start = ln.init.readout(key, problem, (12,), sigma0=0.1, v0=0.2)
     small = start.compress()
     spectrum = feature.boost_spectrum(*start.layers)
     np.testing.assert_allclose(feature.boost_spectrum(*small.layers), spectrum, atol=1e-12 * np.abs(spectrum).max())
@@ -551,7 +551,7 @@ def test_times_failures_and_bounds():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda t: feature.task(ln.factorisation(np.eye(2))), "regression with one output"),
+        (lambda t: feature.task(ln.factorization(np.eye(2))), "regression with one output"),
         (lambda t: feature.task(ln.regression(np.eye(2), np.eye(2))), "regression with one output"),
         (lambda t: feature.task(ln.regression(np.eye(2), [0.0, 0.0])), "X^T y is zero"),
         (lambda t: t.step(0.0), "lr = 0.0"),

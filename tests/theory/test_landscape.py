@@ -50,7 +50,7 @@ def test_the_spectrum_is_that_of_the_dense_hessian(widths):
         problem = white(rng, widths[0], widths[-1], z, n)
         for k in range(min(*widths, np.count_nonzero(z)) + 1):
             for kept in combinations(range(1, np.count_nonzero(z) + 1), k):
-                right = dense(ln.critical(problem, widths[1:-1], kept), problem)[::-1]
+                right = dense(ln.init.critical(problem, widths[1:-1], kept), problem)[::-1]
                 found = landscape.spectrum(z, widths, kept, curvature=n)
                 unit = max(np.max(np.abs(right)), 1e-300)
                 assert np.max(np.abs(found.all() - right)) < 1e-10 * unit, (z, kept)
@@ -61,14 +61,14 @@ def test_the_spectrum_is_that_of_the_dense_hessian(widths):
 def test_the_reference_is_automatic_differentiation():
     rng = np.random.default_rng(0)
     problem = white(rng, 3, 2, np.array([2.0, 1.0]), 5)
-    state = ln.critical(problem, (4, 2), (2,))
+    state = ln.init.critical(problem, (4, 2), (2,))
     plain = np.linalg.eigvalsh(np.asarray(jax.jit(hessian_matrix)(state, problem)))
     assert np.allclose(dense(state, problem), plain, atol=1e-12)
     assert np.allclose(landscape.spectrum([2.0, 1.0], (3, 4, 2, 2), (2,), curvature=5).all()[::-1], plain, atol=1e-10)
 
 
 def test_the_index_is_the_same_for_any_data_and_basis():
-    """Negative eigenvalues counted at unbalanced points of coloured data, n < d_in included."""
+    """Negative eigenvalues counted at unbalanced points of colored data, n < d_in included."""
     rng = np.random.default_rng(3)
     seen = set()
     for n, widths in ((7, (4, 3, 3)), (2, (4, 3, 3)), (7, (4, 3, 2, 3)), (2, (4, 5, 3, 3))):
@@ -78,11 +78,11 @@ def test_the_index_is_the_same_for_any_data_and_basis():
         assert not land.whitened
         assert land.total == len(land.points)
         for point in land.points:
-            even = ln.critical(problem, widths[1:-1], point.kept)
+            even = ln.init.critical(problem, widths[1:-1], point.kept)
             assert np.isclose(point.loss, float(problem.cost(even.matrix)), rtol=1e-10)
             assert np.isclose(point.excess, point.loss - float(problem.optimum(min(widths)).cost), atol=1e-10)
             assert np.isnan(point.smallest)
-            for state in (even, ln.gauge(jax.random.key(1), even, spread=10.0)):
+            for state in (even, ln.init.gauge(jax.random.key(1), even, spread=10.0)):
                 values = dense(state, problem)
                 assert np.sum(values < -1e-10 * values[-1]) == point.negative, (n, widths, point)
                 assert ln.observe.classify(state, problem).label == point.label
@@ -99,7 +99,7 @@ def test_enumeration_by_loss_and_the_ladder():
     assert sorted(sets) == sorted(every)
     sums = [sum(gains[i - 1] for i in kept) for kept in sets]
     assert np.all(np.diff(sums) < 1e-12)
-    problem = ln.factorisation(np.diag(z))
+    problem = ln.factorization(np.diag(z))
     land = landscape.critical_points(problem, (3, 9), most=10)
     assert (land.total, len(land.points), land.bottleneck) == (len(every), 10, 3)
     kept = [point.kept for point in land.points]
@@ -109,7 +109,7 @@ def test_enumeration_by_loss_and_the_ladder():
     assert land.points[0].label == "global_min"
     assert {p.label for p in land.points if p.kept in ladder[1:]} == {"degenerate_sosp"}
     assert [p.loss for p in land.points] == sorted(p.loss for p in land.points)
-    large = landscape.critical_points(ln.factorisation(np.diag(np.arange(60.0, 0, -1))), (30,), most=40)
+    large = landscape.critical_points(ln.factorization(np.diag(np.arange(60.0, 0, -1))), (30,), most=40)
     assert large.total > 1e17
     assert len(large.points) == 40
 
@@ -142,18 +142,21 @@ def test_only_top_sets_are_minima_and_two_layers_have_no_degenerate_point():
         (lambda: landscape.label([2.0, 1.0], (2, 1, 2), (1, 2)), "room for 1 modes"),
         (lambda: landscape.label([2.0, 1.0], (2, 1, 2), 1), "list of mode numbers"),
         (lambda: landscape.spectrum([2.0], (2, 1, 2), (), curvature=0.0), "curvature = 0"),
-        (lambda: landscape.critical_points(ln.factorisation(np.eye(2)), ()), "at least one hidden width"),
-        (lambda: landscape.critical_points(ln.factorisation(np.eye(2)), (0,)), "width = 0"),
-        (lambda: landscape.critical_points(ln.logistic(np.ones((2, 2))), (2,)), "factorisation or a regression"),
-        (lambda: landscape.critical_points(ln.factorisation(np.eye(2)), (2,), most=0), "most = 0"),
+        (lambda: landscape.critical_points(ln.factorization(np.eye(2)), ()), "at least one hidden width"),
+        (lambda: landscape.critical_points(ln.factorization(np.eye(2)), (0,)), "width = 0"),
+        (
+            lambda: landscape.critical_points(ln.problems.logistic(np.ones((2, 2))), (2,)),
+            "factorization or a regression",
+        ),
+        (lambda: landscape.critical_points(ln.factorization(np.eye(2)), (2,), most=0), "most = 0"),
         (lambda: ln.regression(np.ones((2, 3)), np.ones((2, 1))).whiten(), "whitening needs rank X = d_in"),
-        (lambda: ln.critical(ln.factorisation(np.eye(2)), (0,), ()), "width = 0"),
-        (lambda: ln.critical(ln.factorisation(np.eye(2)), (1,), (1, 2)), "room for 1 modes"),
-        (lambda: ln.critical(ln.factorisation(np.diag([1.0, 0.0])), (2,), (2,)), "from 1 to 1"),
-        (lambda: ln.critical(ln.logistic(np.ones((2, 2))), (2,), ()), "Logistic is not allowed"),
-        (lambda: ln.critical(ln.factorisation(np.ones(2)), (2,), ()), "matrix problem"),
-        (lambda: ln.gauge(jax.random.key(0), ln.Modes(np.ones((2, 2)))), "needs Weights"),
-        (lambda: ln.gauge(jax.random.key(0), ln.Weights([np.eye(2)] * 2), spread=0.5), "spread = 0.5"),
+        (lambda: ln.init.critical(ln.factorization(np.eye(2)), (0,), ()), "width = 0"),
+        (lambda: ln.init.critical(ln.factorization(np.eye(2)), (1,), (1, 2)), "room for 1 modes"),
+        (lambda: ln.init.critical(ln.factorization(np.diag([1.0, 0.0])), (2,), (2,)), "from 1 to 1"),
+        (lambda: ln.init.critical(ln.problems.logistic(np.ones((2, 2))), (2,), ()), "Logistic is not allowed"),
+        (lambda: ln.init.critical(ln.factorization(np.ones(2)), (2,), ()), "matrix problem"),
+        (lambda: ln.init.gauge(jax.random.key(0), ln.Modes(np.ones((2, 2)))), "needs Weights"),
+        (lambda: ln.init.gauge(jax.random.key(0), ln.Weights([np.eye(2)] * 2), spread=0.5), "spread = 0.5"),
     ],
 )
 def test_mistakes_are_one_sentence(wrong, words):
@@ -163,11 +166,11 @@ def test_mistakes_are_one_sentence(wrong, words):
 
 
 def test_gauge_keeps_the_matrix_and_loses_the_balance(key):
-    problem = ln.factorisation(np.diag([3.0, 2.0, 1.0]))
-    even = ln.critical(problem, (4, 3), (1, 3), key=key)
+    problem = ln.factorization(np.diag([3.0, 2.0, 1.0]))
+    even = ln.init.critical(problem, (4, 3), (1, 3), key=key)
     assert max(float(np.max(np.abs(d))) for d in even.imbalance()) < 1e-12
-    skew = ln.gauge(key, even)
+    skew = ln.init.gauge(key, even)
     assert np.allclose(skew.matrix, even.matrix, atol=1e-12)
     assert max(float(np.max(np.abs(d))) for d in skew.imbalance()) > 0.1
     single = ln.Weights([np.eye(2)])
-    assert np.array_equal(ln.gauge(key, single).matrix, np.eye(2))
+    assert np.array_equal(ln.init.gauge(key, single).matrix, np.eye(2))

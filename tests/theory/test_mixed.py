@@ -102,10 +102,14 @@ def test_matrix_is_the_mixed_flow(d_out, d_in, c):
     start, goal = rng.normal(size=(d_out, d_in)), rng.normal(size=(d_out, d_in))
     if d_out == d_in and np.linalg.det(start) * np.linalg.det(goal) < 0 and c == 0:
         start[0] *= -1  # the other half of the starts ends at a saddle without a threshold
-    problem = ln.factorisation(goal, half=False)  # kappa = 2
+    problem = ln.factorization(goal, half=False)  # kappa = 2
     time = 0.5 / max(1.0, c)
     flow = ln.simulate(
-        problem, ln.EndToEnd(start, ln.Mixed(c)), ln.GradientFlow(rtol=1e-13), time=time, record=ln.linear(2)
+        problem,
+        ln.EndToEnd(start, ln.states.Mixed(c)),
+        ln.optim.GradientFlow(rtol=1e-13),
+        time=time,
+        record=ln.record.linear(2),
     )
     closed = jax.jit(mixed.matrix)(time, start, goal, c, 2.0)
     assert jnp.max(jnp.abs(closed - flow.final.matrix)) < 1e-10 * jnp.max(jnp.abs(closed))
@@ -120,9 +124,13 @@ def test_matrix_crosses_the_wrong_determinant():
     start[0] *= -np.sign(np.linalg.det(start) * np.linalg.det(goal))
     assert np.linalg.det(start) * np.linalg.det(goal) < 0
     for c in (1e-3, 1e-6, 1e-8):
-        problem = ln.factorisation(goal)
+        problem = ln.factorization(goal)
         flow = ln.simulate(
-            problem, ln.EndToEnd(start, ln.Mixed(c)), ln.GradientFlow(rtol=1e-12), time=3.0, record=ln.linear(2)
+            problem,
+            ln.EndToEnd(start, ln.states.Mixed(c)),
+            ln.optim.GradientFlow(rtol=1e-12),
+            time=3.0,
+            record=ln.record.linear(2),
         )
         closed = mixed.matrix(3.0, start, goal, c)
         assert jnp.max(jnp.abs(closed - flow.final.matrix)) < 1e-9
@@ -142,7 +150,7 @@ def test_lazy_predictions(key):
     problem = ln.low_rank_recovery(key, 30, 3)
     start = 0.1 * jax.random.normal(key, (30, 30))
     kappa, c = 2 / 30**2, 5.0
-    run = ln.simulate(problem, ln.EndToEnd(start, ln.Lazy(c)), ln.GradientFlow(), time=40.0)
+    run = ln.simulate(problem, ln.EndToEnd(start, ln.states.Lazy(c)), ln.optim.GradientFlow(), time=40.0)
     assert jnp.allclose(mixed.lazy(40.0, start, problem.target, c, kappa), run.final.matrix, rtol=1e-9, atol=1e-11)
     truth, noise = problem.truth, problem.target - problem.truth
     best = mixed.lazy_optimum(truth, noise)
@@ -158,10 +166,10 @@ def test_lazy_predictions(key):
 @pytest.mark.parametrize("factor", [0.98, 1.02])
 def test_largest_step_is_where_a_small_perturbation_grows(factor):
     goal, c, kappa = np.diag([2.0, 0.5]), 0.3, 1.0
-    start = ln.mixed_manifold(goal, c)
+    start = ln.init.mixed_manifold(goal, c)
     kicked = ln.Weights([w + 1e-7 * np.random.default_rng(i).normal(size=w.shape) for i, w in enumerate(start.layers)])
     lr = factor * mixed.largest_lr(2.0, c, kappa)
-    run = ln.simulate(ln.factorisation(goal), kicked, ln.GradientDescent(lr), steps=200, record=ln.every(50))
+    run = ln.simulate(ln.factorization(goal), kicked, ln.optim.SGD(lr), steps=200, record=ln.record.every(50))
     assert bool(run["loss"][-1] > run["loss"][0]) == (factor > 1)
 
 
@@ -203,9 +211,11 @@ def test_phases_and_transition():
 @pytest.mark.parametrize("width", [3, 6, 40])
 def test_sandwich_holds_along_the_flow(width):
     rng = np.random.default_rng(width)
-    problem = ln.logistic(np.sign(rng.normal(size=(3, 4))))
+    problem = ln.problems.logistic(np.sign(rng.normal(size=(3, 4))))
     start = ln.Weights((rng.normal(size=(width, 4)), rng.normal(size=(3, width))))
-    run = ln.simulate(problem, start, ln.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"])
+    run = ln.simulate(
+        problem, start, ln.optim.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"]
+    )
     (imbalance,) = start.imbalance()
     for i in range(0, 201, 25):
         first, second = mixed.sandwich(run["matrix"][i], imbalance)
@@ -316,13 +326,15 @@ def test_early_stopping_is_the_minimum():
 
 
 def test_the_scale_of_a_mode_is_a_constant_of_its_flow_at_any_width():
-    problem = ln.factorisation([[1.5]])
+    problem = ln.factorization([[1.5]])
     for seed, (first, second) in enumerate(((0.3, 0.3), (0.5, 0.0), (1e-3, 0.2), (2.0, 1.0))):
-        state = ln.gaussian(jax.random.key(seed), problem, 3.0, [first, second])
+        state = ln.init.gaussian(jax.random.key(seed), problem, 3.0, [first, second])
         w1, w2 = state.layers
         s = float(state.matrix[0, 0])
         c = mixed.mode_scale(jnp.sum(w1**2), jnp.sum(w2**2), s)
-        run = ln.simulate(problem, state, ln.GradientFlow(rtol=1e-11), time=2.0, record=ln.linear(5), observe=["modes"])
+        run = ln.simulate(
+            problem, state, ln.optim.GradientFlow(rtol=1e-11), time=2.0, record=ln.record.linear(5), observe=["modes"]
+        )
         np.testing.assert_allclose(run["modes"][:, 0], mixed.mode(run.times, s, 1.5, c), rtol=1e-8)
     assert mixed.mode_scale(2e-3, 0.0, 0.0) == pytest.approx(1e-3)  # I_gamma
     assert mixed.mode_scale(1.0, 1.0, 1.0) == 0  # balanced

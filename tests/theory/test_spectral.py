@@ -79,10 +79,12 @@ def test_layers_loss_and_rates_along_a_flow(key):
         x = rng.normal(size=(n, d_in)) / np.sqrt(n)
         y = x @ rng.normal(size=(d_in, d_out))
         problem = ln.regression(x, y)
-        start = ln.i_gamma(problem, gamma)
+        start = ln.init.i_gamma(problem, gamma)
         names = {"s": ln.observe.singular_values, "loss": ln.observe.loss, "a": ln.observe.matrix}
         names |= {f"w{i}": ln.observe.layer_singular_values(i) for i in (1, 2)}
-        run = ln.simulate(problem, start, ln.GradientFlow(), time=20.0, observe=names, record=ln.linear(41))
+        run = ln.simulate(
+            problem, start, ln.optim.GradientFlow(), time=20.0, observe=names, record=ln.record.linear(41)
+        )
         k = min(d_in, d_out)
         for s, first, second in zip(run["s"], run["w1"], run["w2"], strict=True):
             layers = spectral.layer_values(s[:k], gamma, d_in)
@@ -123,7 +125,7 @@ def test_limit_weights_solve_the_variational_problem():
     x, gamma = rng.normal(size=(3, 5)), 0.2
     y = rng.normal(size=(3, 2))
     problem = ln.regression(x, y)
-    run = ln.simulate(problem, ln.i_gamma(problem, gamma), ln.GradientFlow(rtol=1e-12), time=2000.0)
+    run = ln.simulate(problem, ln.init.i_gamma(problem, gamma), ln.optim.GradientFlow(rtol=1e-12), time=2000.0)
     w1, w2 = run.final.layers
     np.testing.assert_allclose(run.final.matrix, problem.target, atol=1e-9)
     np.testing.assert_allclose(w1.T @ w1, spectral.gram_limit(problem.target, gamma), atol=1e-8)
@@ -148,7 +150,7 @@ def test_the_largest_step_is_where_descent_stops_settling():
     limit = spectral.largest_lr(x, problem.target, gamma)
     assert limit == pytest.approx(1 / np.hypot(2.0, gamma), rel=1e-12)
     for share, settles in ((0.9, True), (1.1, False)):
-        run = ln.simulate(problem, ln.i_gamma(problem, gamma), ln.GradientDescent(share * limit), steps=2000)
+        run = ln.simulate(problem, ln.init.i_gamma(problem, gamma), ln.optim.SGD(share * limit), steps=2000)
         assert (float(run["loss"][-1]) < 1e-8) == settles
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import linnet as ln
-from linnet import dynamics
+from linnet import maps
 from linnet.theory import convergence, mixed, stability
 
 
@@ -27,7 +27,7 @@ def dense(state):
 
 @jax.jit
 def spectrum_here(state):
-    return ln.observe.hessian_spectrum(state, ln.factorisation(state.matrix))
+    return ln.observe.hessian_spectrum(state, ln.factorization(state.matrix))
 
 
 # Curvature -----------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_cross_eigenvectors():
         value = float(stability.cross_curvature(10.0, 9.0, depth))
         direction = ln.Weights([np.array([[0.0, w], [0.0, 0.0]]) for w in weights])
         product = jax.jit(ln.observe.hessian_product)
-        image = product(ln.Weights(layers), ln.factorisation(np.diag([10.0, 9.0])), direction)
+        image = product(ln.Weights(layers), ln.factorization(np.diag([10.0, 9.0])), direction)
         for got, w in zip(image.layers, direction.layers, strict=True):
             assert np.max(np.abs(np.asarray(got - value * w))) < 1e-12
 
@@ -87,11 +87,11 @@ aligned_blocks = jax.jit(ln.observe.aligned_blocks)
 
 @given(st.integers(1, 5), st.floats(0.3, 1.6), st.floats(0.2, 3))
 def test_curvature_of_a_balanced_mode_anywhere(depth, rho, s):
-    blocks, _ = aligned_blocks(ln.Modes(np.full((depth, 1), rho)), ln.factorisation(np.array([s])))
+    blocks, _ = aligned_blocks(ln.Modes(np.full((depth, 1), rho)), ln.factorization(np.array([s])))
     found = np.linalg.eigvalsh(np.asarray(blocks[0]))
     h = float(stability.mode_curvature(rho, s, depth))
     assert np.min(np.abs(found - h)) < 1e-10
-    slope = jax.grad(dynamics.balanced(depth))(rho / s ** (1 / depth), 0.7)
+    slope = jax.grad(maps.balanced(depth))(rho / s ** (1 / depth), 0.7)
     assert abs(slope - (1 - 0.7 / float(stability.curvature(s, depth)) * h)) < 1e-10
 
 
@@ -112,8 +112,8 @@ def test_the_table_of_the_cascade(depth):
     assert abs(found.doublings[0] - 2) < 1e-12
     got = (found.superstable, *found.doublings[1:4], found.accumulation, found.leaves)
     assert np.max(np.abs(np.array(got) - TABLE[depth])) <= 0.51e-6
-    assert abs(dynamics.two_cycle(depth, found.doublings[1]).multiplier + 1) < 1e-10
-    assert abs(dynamics.two_cycle(depth, found.superstable).multiplier) < 1e-10
+    assert abs(maps.two_cycle(depth, found.doublings[1]).multiplier + 1) < 1e-10
+    assert abs(maps.two_cycle(depth, found.superstable).multiplier) < 1e-10
 
 
 def test_where_orbits_leave_and_diverge():
@@ -125,11 +125,11 @@ def test_where_orbits_leave_and_diverge():
         table = stability.stages(depth)
         starts = np.random.default_rng(depth).uniform(0.01, 1.05, 400)
         for kappa, low, high in ((table.diverges - 1e-3, 0.0, 0.0), (table.diverges + 0.05, 0.2, 1.0)):
-            run = dynamics.orbits(dynamics.balanced(depth), starts, np.full(400, kappa), skip=5000, keep=1)
+            run = maps.orbits(maps.balanced(depth), starts, np.full(400, kappa), skip=5000, keep=1)
             assert low <= float(np.mean(np.asarray(run.diverged))) <= high
-        run = dynamics.orbits(dynamics.balanced(depth), starts, np.full(400, table.leaves - 1e-3), skip=2000, keep=200)
+        run = maps.orbits(maps.balanced(depth), starts, np.full(400, table.leaves - 1e-3), skip=2000, keep=200)
         assert np.min(np.asarray(run.values)) > 0
-    trapped = dynamics.orbits(dynamics.balanced(3), np.linspace(0.01, 1.2, 400), np.full(400, 4.0), skip=20_000, keep=1)
+    trapped = maps.orbits(maps.balanced(3), np.linspace(0.01, 1.2, 400), np.full(400, 4.0), skip=20_000, keep=1)
     assert np.max(np.abs(np.asarray(trapped.values))) < 0.1
 
 
@@ -155,14 +155,14 @@ def test_orbit_of_a_network():
     assert abs(found.bottom[0] - 8.111579) < 1e-6
     assert abs(found.top[0] - 11.496654) < 1e-6
     assert np.allclose(found.bottom[1:], [6, 3])
-    problem = ln.factorisation(s)
+    problem = ln.factorization(s)
     run = ln.simulate(
         problem,
-        ln.one_zero(problem, 0.01, depth),
-        ln.GradientDescent(lr),
+        ln.init.one_zero(problem, 0.01, depth),
+        ln.optim.SGD(lr),
         steps=4000,
         observe=["modes"],
-        record=ln.at([3999, 4000]),
+        record=ln.record.at([3999, 4000]),
     )
     ends = np.sort(np.asarray(run["modes"][-2:]), axis=0)
     assert np.max(np.abs(ends - [found.bottom, found.top])) < 1e-12
@@ -205,10 +205,10 @@ def test_gaps_of_a_one_zero_chain(depth):
     assert abs(stability.one_zero_loss(x, y, s, lr, depth) - q) < 1e-15
     # the map's third entry is the ratio of the gaps of the other two
     kappa = 1.7
-    run = dynamics.orbits(stability.one_zero_gap(depth), [[0.0, 0.5, 1.0]], [kappa], skip=0, keep=40)
+    run = maps.orbits(stability.one_zero_gap(depth), [[0.0, 0.5, 1.0]], [kappa], skip=0, keep=40)
     x, y, gap = np.asarray(run.values)[0].T
     assert np.allclose((y**2 - x**2) / 0.25, gap, rtol=0, atol=1e-13)
-    plain = dynamics.orbits(dynamics.one_zero(depth), [[0.0, 0.5]], [kappa], skip=0, keep=40)
+    plain = maps.orbits(maps.one_zero(depth), [[0.0, 0.5]], [kappa], skip=0, keep=40)
     assert np.allclose(np.asarray(plain.values)[0], np.stack([x, y], axis=-1), rtol=1e-13)
 
 
@@ -236,9 +236,11 @@ def test_where_the_flow_ends():
         assert np.max(np.abs(np.prod(end, axis=0) / s - 1)) < 1e-10
         moved = end**2 - start**2
         assert np.max(np.abs(moved - moved[0]) / np.max(end**2 + start**2, axis=0)) < 1e-12
-    problem = ln.factorisation(np.array([2.0]))
+    problem = ln.factorization(np.array([2.0]))
     start = np.array([[0.5], [1.2], [0.0]])
-    flow = ln.simulate(problem, ln.Modes(start), ln.GradientFlow(rtol=1e-11), time=30.0, record=ln.linear(2))
+    flow = ln.simulate(
+        problem, ln.Modes(start), ln.optim.GradientFlow(rtol=1e-11), time=30.0, record=ln.record.linear(2)
+    )
     assert np.max(np.abs(np.asarray(flow.final.values) - stability.flow_values(start, 2.0))) < 1e-8
 
 
@@ -356,8 +358,8 @@ def test_flip_condition():
 def test_cross_multipliers_are_those_of_the_whole_network():
     """Against the Jacobian of two steps of descent on 2 x 2 matrices by automatic differentiation."""
     for depth, ratio, kappa in ((2, 0.93, 2.15), (3, 0.9, 2.2)):
-        problem = ln.factorisation(np.diag([1.0, ratio]))
-        cycle = dynamics.two_cycle(depth, kappa)
+        problem = ln.factorization(np.diag([1.0, ratio]))
+        cycle = maps.two_cycle(depth, kappa)
         start = np.diag([float(cycle.low), ratio ** (1 / depth)])
 
         def twice(flat, depth=depth, problem=problem, kappa=kappa):
@@ -434,15 +436,15 @@ def test_escape_times():
         if start == "one_zero":
             layers[-1] = 0
         expected = float(stability.escape_time(s, alpha, depth, start)) / lr
-        problem = ln.factorisation(np.array([s]))
+        problem = ln.factorization(np.array([s]))
         steps = int(1.3 * expected)
         run = ln.simulate(
             problem,
             ln.Modes(layers),
-            ln.GradientDescent(lr),
+            ln.optim.SGD(lr),
             steps=steps,
             observe=["modes"],
-            record=ln.every(max(1, steps // 2000)),
+            record=ln.record.every(max(1, steps // 2000)),
         )
         half = np.asarray(run.steps)[np.argmax(np.asarray(run["modes"])[:, 0] > 0.5)]
         assert abs(half / expected - 1) < 0.03

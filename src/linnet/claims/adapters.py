@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, erratum, within
-from linnet.motion import Adam, MiniBatch
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, evidence, within
+from linnet.optim import Adam, MiniBatch
 from linnet.problems import Problem, supervised
 from linnet.record import every
 from linnet.simulation import simulate
@@ -35,7 +35,7 @@ def _forward(given: Any, x: Any) -> Any:
 def _network(seed: int, rank: int, n: int) -> Network:
     """A random network, 40 - 64 - 64, with adapters of scale 1e-3 and a head that does not train.
 
-    Inputs are much alike, as sentences are to a language model: outputs differ little at the start.
+    Inputs are much alike, as sentences are to a language model: outputs differ little at initialization.
     """
     rng = np.random.default_rng(seed)
     frozen = [rng.normal(size=(b, a)) * math.sqrt(2 / a) for a, b in pairwise((40, 64, 64))]
@@ -53,18 +53,11 @@ def _scores(seed: int, n: int) -> tuple[Problem, np.ndarray]:
     return supervised(y), y[:, 0]
 
 
-def _said(state: Any, problem: Any) -> Any:
+def _outputs(state: Any, problem: Any) -> Any:
     return state.matrix[0]
 
 
-@erratum(
-    "stability/E28",
-    "error",
-    "Figure 20 and appendix B",
-    printed="the loss oscillates at every rank, by catapults (the text suspects the batches)",
-    corrected="by the batches alone: each has the loss of a constant output, and a fixed batch has no rise at any rank",
-    broken={"shift": 1.0},
-)
+@evidence("stability/E28", negative_control={"shift": 1.0})
 def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterator[Finding]:
     """Adam with lr 1e-4 on adapters of a frozen network, 512 samples in batches of 64, and on all of them."""
     n, batch, steps = 512, 64, 160
@@ -73,12 +66,12 @@ def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterato
     order = np.concatenate([rng.permutation(n).reshape(-1, batch) for _ in range(steps * batch // n)])
     for rank in (1, 4, 16) if size == "full" else (4,):
         network = _network(seed, rank, n)
-        adam = Adam(1e-4, eps=1e-6, batch=MiniBatch(order=order))
-        run = simulate(problem, network, adam, steps=steps, record=every(1), observe={"said": _said})
-        said = np.asarray(run["said"])
-        loss = np.array([np.mean((f[rows] - y[rows]) ** 2) for f, rows in zip(said, order, strict=False)])
-        constant = np.mean((said[0].mean() + shift - y[order]) ** 2, axis=1)
-        yield at_most(np.max(np.abs(loss - constant)[:16]), 0.05, rank=rank, what="batch losses, 16 steps")
+        adam = Adam(1e-4, eps=1e-6, batches=MiniBatch(order=order))
+        run = simulate(problem, network, adam, steps=steps, record=every(1), observe={"f": _outputs})
+        outputs = np.asarray(run["f"])
+        loss = np.array([np.mean((f[rows] - y[rows]) ** 2) for f, rows in zip(outputs, order, strict=False)])
+        constant = np.mean((outputs[0].mean() + shift - y[order]) ** 2, axis=1)
+        yield at_most(np.abs(loss - constant)[:16], 0.05, rank=rank, what="batch losses, 16 steps")
         yield within(np.mean(np.diff(loss) > 0), 0.4, 0.6, rank=rank, what="rises with batches")
         still = simulate(problem, network, Adam(1e-4, eps=1e-6), steps=steps, record=every(1), observe=["loss"])
         rises = np.mean(np.diff(np.asarray(still["loss"])) > 0)
@@ -86,17 +79,10 @@ def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterato
         yield as_printed(at_least(rises, 0.1, rank=rank, what="rises on a fixed batch"))
 
 
-@erratum(
-    "stability/E29",
-    "error",
-    "Figure 21 and appendix B",
-    printed="at one lr the loss catapults from 7 to 4; others cannot decrease it as far",
-    corrected="a smooth escape from the saddle, without a rise, to one constant output; smaller steps reach it later",
-    broken={"longer": 0.0},
-)
+@evidence("stability/E29", negative_control={"longer": 0.0})
 def fall_is_an_escape(size: str, longer: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
-    """Adam at two step sizes on adapters below a bounded random head without a bias, on a fixed batch: where lr times
-    the number of steps is the same, so is the loss, var(y) + (mean(y) - f)^2 with one f for all samples.
+    """Adam at two learning rates on adapters below a bounded random head without a bias, on a fixed batch: where lr
+    times the number of steps is the same, so is the loss, var(y) + (mean(y) - f)^2 with one f for all samples.
     """
     n, first = 256, (1e-3, 300)  # no step larger than the adapters are
     problem, y = _scores(seed, n)
@@ -104,12 +90,12 @@ def fall_is_an_escape(size: str, longer: float = 1.0, seed: Seed = 0) -> Iterato
     ends = []
     for lr in (1e-3, 2e-4, 1e-4) if size == "full" else (1e-3, 2e-4):
         steps = round(first[1] * (first[0] / lr) ** longer)
-        run = simulate(problem, network, Adam(lr, eps=1e-6), steps=steps, record=every(1), observe={"said": _said})
-        said = np.asarray(run["said"])
-        loss = np.mean((said - y) ** 2, axis=1)
-        constant = y.var() + (y.mean() - said[-1].mean()) ** 2
+        run = simulate(problem, network, Adam(lr, eps=1e-6), steps=steps, record=every(1), observe={"f": _outputs})
+        outputs = np.asarray(run["f"])
+        loss = np.mean((outputs - y) ** 2, axis=1)
+        constant = y.var() + (y.mean() - outputs[-1].mean()) ** 2
         yield at_most(np.sum(np.diff(loss) > 0), 0, lr=lr, what="rises")
-        yield at_most(said[-1].std() / y.std(), 1e-3, lr=lr, what="spread of the outputs over that of the labels")
+        yield at_most(outputs[-1].std() / y.std(), 1e-3, lr=lr, what="spread of the outputs over that of the labels")
         yield within(loss[-1] / constant, 0.98, 1.02, lr=lr, what="loss over that of a constant")
         ends.append(loss[0] - loss[-1])
     yield at_most(max(ends) / min(ends) - 1, 0.05, what="falls of the loss")

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from linnet import observe
-from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, erratum, within
-from linnet.initial import balanced, lambda_balanced, two_c_balanced
-from linnet.problems import Factorisation, factorisation
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, evidence, within
+from linnet.init import balanced, lambda_balanced, two_c_balanced
+from linnet.problems import Factorization, factorization
 from linnet.states import Weights
 from linnet.theory import balance, mixed
 
@@ -41,7 +41,7 @@ def _cases(size: str) -> Iterator[tuple[int, int, int, float]]:
 def _draw(d_out: int, d_in: int, width: int, lam: float, seed: int, scale: float = 0.7) -> tuple[Any, Weights]:
     """A target and a start of its size; where lambda is next to nothing, on the side from which the target is met."""
     target = np.random.default_rng(seed).normal(size=(d_out, d_in))
-    start = lambda_balanced(jax.random.key(seed), factorisation(target), lam, width, scale=scale)
+    start = lambda_balanced(jax.random.key(seed), factorization(target), lam, width, scale=scale)
     if d_out == d_in and abs(lam) < 1e-6 and _side(target, start) < 0:
         target[0] *= -1
     return target, start
@@ -58,8 +58,8 @@ def _integrated(
     time: float,
     *,
     scale: float = 1.0,
-    decay: float = 0.0,
-    rates: tuple[float, float] = (1.0, 1.0),
+    weight_decay: float = 0.0,
+    lr_multipliers: tuple[float, float] = (1.0, 1.0),
 ) -> Weights:
     """The layers' own gradient flow, by an 8th-order method."""
     shapes = [w.shape for w in start.layers]
@@ -71,7 +71,8 @@ def _integrated(
     def velocity(_: float, flat: Any) -> Any:
         w1, w2 = layers(flat)
         force = scale * (target - w2 @ w1)
-        moves = rates[0] * (w2.T @ force - decay * w1), rates[1] * (force @ w1.T - decay * w2)
+        one, two = lr_multipliers
+        moves = one * (w2.T @ force - weight_decay * w1), two * (force @ w1.T - weight_decay * w2)
         return np.concatenate([move.ravel() for move in moves])
 
     flat = np.concatenate([np.asarray(w).ravel() for w in start.layers])
@@ -107,14 +108,14 @@ def _field(target: Any, lam: float) -> Any:
     "balance/C1",
     "exact",
     "the definition of balance",
-    broken={"start": lambda *given, **more: _stretched(lambda_balanced(*given, **more))},
+    negative_control={"start": lambda *given, **more: _stretched(lambda_balanced(*given, **more))},
 )
 def existence(size: str, start: Callable[..., Weights] = lambda_balanced, seed: Seed = 0) -> Iterator[Finding]:
     """W_2^T W_2 - W_1 W_1^T = lambda I has solutions if and only if lambda = 0, or lambda > 0 and w <= d_out, or lambda
     < 0 and w <= d_in; all other layers are at least |lambda| away from it.
     """
     for d_out, d_in, width in _SHAPES[2:5] if size == "quick" else _SHAPES:
-        problem = factorisation(np.random.default_rng(seed).normal(size=(d_out, d_in)))
+        problem = factorization(np.random.default_rng(seed).normal(size=(d_out, d_in)))
         for lam in _LAMBDAS:
             case = {"d_out": d_out, "d_in": d_in, "width": width, "lam": lam}
             if _exists(lam, d_out, d_in, width):
@@ -134,14 +135,14 @@ def _stretched(state: Weights) -> Weights:
     return Weights((state.layers[0], 1.01 * state.layers[1]))
 
 
-@claim("balance/C2", "exact", "Fukumizu 1998", broken={"field": lambda target, lam: _field(target, -lam)})
+@claim("balance/C2", "exact", "Fukumizu 1998", negative_control={"field": lambda target, lam: _field(target, -lam)})
 def one_equation(size: str, field: Callable[..., Any] = _field, seed: Seed = 1) -> Iterator[Finding]:
     """The gradient flow of lambda-balanced layers on (kappa/2) |A - Y|^2 is dQ/dt = kappa (F Q - Q Q^T Q / 2) with
     Q = [W_1^T; W_2] and F = [[-lambda/2, Y^T], [Y, lambda/2]].
     """
     for d_out, d_in, width, lam in _cases(size):
         target, start = _draw(d_out, d_in, width, lam, seed)
-        moved: Any = start.velocity(Factorisation(jnp.asarray(target), jnp.asarray(1.7)))
+        moved: Any = start.velocity(Factorization(jnp.asarray(target), jnp.asarray(1.7)))
         q = _stack(start)
         right = 1.7 * (field(target, lam) @ q - q @ q.T @ q / 2)
         yield at_most(_apart(_stack(moved), right), 1e-13, d_out=d_out, d_in=d_in, width=width, lam=lam)
@@ -151,7 +152,7 @@ def one_equation(size: str, field: Callable[..., Any] = _field, seed: Seed = 1) 
     "balance/C3",
     "exact",
     "Theorem 3.3.1",
-    broken={"solution": lambda time, *given: balance.flow(1.02 * time, *given)},
+    negative_control={"solution": lambda time, *given: balance.flow(1.02 * time, *given)},
 )
 def closed_form(size: str, solution: Callable[..., balance.Grams] = balance.flow, seed: Seed = 2) -> Iterator[Finding]:
     """Q Q^T = e^{F t} Q_0 M^{-1} Q_0^T e^{F t} with M = I + Q_0^T (int_0^t e^{2 F x} dx) Q_0 holds A, C1 and C2 at
@@ -175,7 +176,10 @@ def _eigen(target: Any, lam: float) -> balance.Eigen:
 
 
 @claim(
-    "balance/C4", "exact", "Theorem 3.3.1 (2)", broken={"eigen": lambda target, lam: balance.eigenvectors(target, -lam)}
+    "balance/C4",
+    "exact",
+    "Theorem 3.3.1 (2)",
+    negative_control={"eigen": lambda target, lam: balance.eigenvectors(target, -lam)},
 )
 def one_angle(size: str, eigen: Callable[..., balance.Eigen] = _eigen, seed: Seed = 3) -> Iterator[Finding]:
     """With a = atan2(s, -lambda/2)/2, (v cos a, u sin a) and (-v sin a, u cos a) are eigenvectors of F for
@@ -205,14 +209,14 @@ def _one_shot(time: float, start: Weights, target: Any) -> balance.Grams:
     return balance.Grams(*(jnp.asarray(b) for b in (x[d_in:, :d_in], x[:d_in, :d_in], x[d_in:, d_in:])))
 
 
-@claim("balance/C5", "exact", "derived", broken={"solution": _one_shot})
+@claim("balance/C5", "exact", "derived", negative_control={"solution": _one_shot})
 def who_wins(size: str, solution: Callable[..., balance.Grams] = balance.flow, seed: Seed = 4) -> Iterator[Finding]:
     """Composed steps P <- e^{f dt} P R^{-1}, |f| dt <= 5, are right at any time with fewer neurons than growing modes,
     where one step with its exponents cut ends at modes that did not win.
     """
     for d_out, d_in, width, lam in ((4, 4, 2, 0.0), (5, 3, 2, 1.0), (3, 5, 2, -0.5), (4, 4, 3, 1e-8)):
         target, start = _draw(d_out, d_in, width, lam, seed, scale=0.3)
-        best = factorisation(target).optimum(width).matrix
+        best = factorization(target).optimum(width).matrix
         for time in (300.0, 1e4) if size == "full" else (1e3,):
             found = solution(time, start, target).matrix
             yield at_most(_apart(found, best), 1e-13, d_out=d_out, d_in=d_in, width=width, lam=lam, time=time)
@@ -221,7 +225,12 @@ def who_wins(size: str, solution: Callable[..., balance.Grams] = balance.flow, s
 # What follows from A --------------------------------------------------------------------------------------------------
 
 
-@claim("balance/C6", "exact", "derived", broken={"formula": lambda a, lam, width: balance.grams(a, 1.05 * lam, width)})
+@claim(
+    "balance/C6",
+    "exact",
+    "derived",
+    negative_control={"formula": lambda a, lam, width: balance.grams(a, 1.05 * lam, width)},
+)
 def grams_from_the_matrix(
     size: str, formula: Callable[..., balance.Grams] = balance.grams, seed: Seed = 5
 ) -> Iterator[Finding]:
@@ -251,7 +260,7 @@ def grams_from_the_matrix(
     "balance/C7",
     "exact",
     "derived",
-    broken={"closed": lambda time, a, target, c: mixed.matrix(time, a, target, 1.1 * c)},
+    negative_control={"closed": lambda time, a, target, c: mixed.matrix(time, a, target, 1.1 * c)},
 )
 def mixed_flow(
     size: str,
@@ -282,7 +291,7 @@ def _kernel(at: balance.Grams, inputs: Any) -> Any:
     "balance/C8",
     "exact",
     "the tangent kernel",
-    broken={"kernel": lambda at, inputs: at._replace(output_gram=1.1 * at.output_gram).kernel(inputs)},
+    negative_control={"kernel": lambda at, inputs: at._replace(output_gram=1.1 * at.output_gram).kernel(inputs)},
 )
 def tangent_kernel(size: str, kernel: Callable[..., Any] = _kernel, seed: Seed = 7) -> Iterator[Finding]:
     """The tangent kernel on inputs X is I x X C1 X^T + C2 x X X^T and the hidden layer's similarity X C1 X^T, so both
@@ -308,7 +317,7 @@ def tangent_kernel(size: str, kernel: Callable[..., Any] = _kernel, seed: Seed =
     "balance/C9",
     "exact",
     "Theorem 3.2.1",
-    broken={"mode": lambda time, a, s, lam: balance.mode(time, a, s, 1.1 * lam)},
+    negative_control={"mode": lambda time, a, s, lam: balance.mode(time, a, s, 1.1 * lam)},
 )
 def aligned_mode(size: str, mode: Callable[..., Any] = balance.mode) -> Iterator[Finding]:
     """A mode that a hidden neuron carries obeys da/dt = kappa sqrt(lambda^2 + 4 a^2) (s - a), which has a closed form
@@ -328,7 +337,7 @@ def aligned_mode(size: str, mode: Callable[..., Any] = balance.mode) -> Iterator
             )
             gap = np.max(np.abs(np.asarray(mode(times, a, s, lam)) - run.y[0]))
             yield at_most(gap / max(abs(a), s), 1e-10, lam=lam, start=a, target=s)
-    problem = factorisation(np.diag([3.0, 2.0, 1.0]))
+    problem = factorization(np.diag([3.0, 2.0, 1.0]))
     for lam in (0.0, 1e-10, 0.5):
         start = lambda_balanced(jax.random.key(0), problem, lam, 2, scale=0.3, aligned=True)
         found = balance.flow(0.6, start, problem.target).matrix
@@ -343,7 +352,7 @@ def aligned_mode(size: str, mode: Callable[..., Any] = balance.mode) -> Iterator
     "balance/C10",
     "asymptotic",
     "Theorems 4.1.2 and 4.1.3, the smaller widths derived",
-    broken={"lazy": lambda time, *given: balance.lazy(0.9 * time, *given)},
+    negative_control={"lazy": lambda time, *given: balance.lazy(0.9 * time, *given)},
 )
 def large_imbalance(size: str, lazy: Callable[..., Any] = balance.lazy, seed: Seed = 8) -> Iterator[Finding]:
     """For |lambda| -> infinity at fixed A_0 and |lambda| t, A = A_0 + P (Y - A_0) (1 - e^{-|lambda| t}), P the
@@ -354,7 +363,7 @@ def large_imbalance(size: str, lazy: Callable[..., Any] = balance.lazy, seed: Se
         full, errors, drifts = width == (d_out if sign > 0 else d_in), [], []
         for large in (1e2, 1e4):
             target = np.random.default_rng(seed).normal(size=(d_out, d_in))
-            problem = factorisation(target)
+            problem = factorization(target)
             start = lambda_balanced(jax.random.key(seed), problem, sign * large, width, scale=large**-0.5)
             times = np.array([0.3, 1.0, 3.0]) / large
             at = balance.flow(times, start, target)
@@ -374,7 +383,7 @@ def _saddle(start: Weights, target: Any) -> bool:
     return balance.end(start, target).saddle
 
 
-@claim("balance/C11", "exact", "derived", broken={"saddle": lambda start, target: False})
+@claim("balance/C11", "exact", "derived", negative_control={"saddle": lambda start, target: False})
 def wrong_side(size: str, saddle: Callable[..., bool] = _saddle, seed: Seed = 0) -> Iterator[Finding]:
     """lambda = 0, square, w >= d, Y invertible: the sign of det A is conserved, so that half of all starts end at a
     saddle of rank d - 1; a small lambda leaves it after t = ln(1/|lambda|)/s.
@@ -383,20 +392,20 @@ def wrong_side(size: str, saddle: Callable[..., bool] = _saddle, seed: Seed = 0)
     for draw in range(seed, seed + count):
         d, width = 2 + draw % 3, 2 + draw % 3 + draw % 2
         target = np.random.default_rng(draw).normal(size=(d, d))
-        start = lambda_balanced(jax.random.key(draw), factorisation(target), 0.0, width, scale=0.7)
+        start = lambda_balanced(jax.random.key(draw), factorization(target), 0.0, width, scale=0.7)
         s = np.linalg.svd(target, compute_uv=False)
         wrong = _side(target, start) < 0
         moved = _integrated(start, target, 12 / s[-1])
         case = {"d": d, "width": width, "seed": draw, "wrong": wrong}
         yield at_least(_side(target, moved) * _side(target, start), 0.5, what="sign of det A", **case)
-        best = factorisation(target).optimum(d - 1 if saddle(start, target) else d).matrix
+        best = factorization(target).optimum(d - 1 if saddle(start, target) else d).matrix
         yield at_most(_apart(moved.matrix, best), 1e-3, what="distance from the end", **case)
     for lam in (1e-6, 1e-12):
         time = mixed.mode_time(-1.0, 0.5, 1.0, lam / 2)
         yield within(float(time) / np.log(1 / lam), 0.9, 1.15, what="time over ln(1/lambda)/s", lam=lam)
 
 
-@claim("balance/C12", "exact", "derived", broken={"start": lambda target, lam: two_c_balanced(target, 0.5)})
+@claim("balance/C12", "exact", "derived", negative_control={"start": lambda target, lam: two_c_balanced(target, 0.5)})
 def reversal(size: str, start: Callable[..., Weights] | None = None, seed: Seed = 9) -> Iterator[Finding]:
     """A network that has learned Y and is then asked for -Y: with lambda = 0 it ends at zero, a saddle; with every
     other lambda it arrives, and each mode passes through zero at the speed kappa |lambda| s.
@@ -430,12 +439,14 @@ def reversal(size: str, start: Callable[..., Weights] | None = None, seed: Seed 
     "balance/C13",
     "exact",
     "Kunin et al. 2024, one neuron; any shape derived",
-    broken={"solution": lambda time, start, target, rates: balance.neuron(time, start, target, rates=rates[::-1])},
+    negative_control={
+        "solution": lambda time, start, target, rates: balance.neuron(time, start, target, lr_multipliers=rates[::-1])
+    },
 )
 def one_neuron(
     size: str,
     solution: Callable[..., balance.Neuron] = lambda time, start, target, rates: balance.neuron(
-        time, start, target, rates=rates
+        time, start, target, lr_multipliers=rates
     ),
     seed: Seed = 10,
 ) -> Iterator[Finding]:
@@ -449,13 +460,13 @@ def one_neuron(
         for rates in ((1.0, 1.0), (2.0, 0.5), (0.3, 2.0)):
             start = Weights((rng.normal(size=(1, d_in)), rng.normal(size=(d_out, 1))))
             found = solution(1.2, start, target, rates)
-            w1, w2 = _integrated(start, target, 1.2, rates=rates).layers
+            w1, w2 = _integrated(start, target, 1.2, lr_multipliers=rates).layers
             case = {"d_out": d_out, "d_in": d_in, "rates": rates}
             yield at_most(max(_apart(found.first, w1[0]), _apart(found.second, w2[:, 0])), 1e-9, **case)
     target, even = _draw(3, 2, 2, 0.4, seed)
     rates, g = (2.0, 0.5), (2.0 / 0.5) ** 0.25
     start = Weights((g * even.layers[0], even.layers[1] / g))
-    right = _integrated(start, target, 0.8, rates=rates).matrix
+    right = _integrated(start, target, 0.8, lr_multipliers=rates).matrix
     yield at_most(_apart(balance.flow(0.8, even, target).matrix, right), 1e-9, what="two neurons", rates=rates)
     q0, f = _stack(even), _field(target, 0.4)
     values, vectors = np.linalg.eigh(f)
@@ -469,14 +480,16 @@ def one_neuron(
     "balance/C14",
     "exact",
     "derived",
-    broken={
-        "solution": lambda time, start, target, scale, mu: balance.flow(time, start, target, scale, decay=1.1 * mu)
+    negative_control={
+        "solution": lambda time, start, target, scale, mu: balance.flow(
+            time, start, target, scale, weight_decay=1.1 * mu
+        )
     },
 )
 def weight_decay(
     size: str,
     solution: Callable[..., balance.Grams] = lambda time, start, target, scale, mu: balance.flow(
-        time, start, target, scale, decay=mu
+        time, start, target, scale, weight_decay=mu
     ),
     seed: Seed = 11,
 ) -> Iterator[Finding]:
@@ -486,11 +499,11 @@ def weight_decay(
     for d_out, d_in, width in ((3, 3, 3), (4, 2, 1), (2, 3, 5)):
         target, start = _draw(d_out, d_in, width, 0.0, seed)
         for mu in (0.1, 1.0):
-            right = _integrated(start, target, 1.3, scale=2.0, decay=mu)
+            right = _integrated(start, target, 1.3, scale=2.0, weight_decay=mu)
             case = {"d_out": d_out, "d_in": d_in, "width": width, "mu": mu}
             yield at_most(_gap(solution(1.3, start, target, 2.0, mu), right), 1e-9, **case)
     target, start = _draw(3, 4, 3, 2.0, seed)
-    left = _integrated(start, target, 1.3, scale=2.0, decay=0.4).balance(tol=1e-8)
+    left = _integrated(start, target, 1.3, scale=2.0, weight_decay=0.4).balance(tol=1e-8)
     yield at_most(abs((left or 0.0) / (2.0 * np.exp(-2 * 0.4 * 1.3)) - 1), 1e-9, what="lambda", mu=0.4)
 
 
@@ -498,7 +511,7 @@ def _soft(s: Any, mu: float) -> Any:
     return np.maximum(s - mu, 0)
 
 
-@claim("balance/C15", "exact", "derived", broken={"learned": lambda s, mu: np.where(s > mu, s, 0)})
+@claim("balance/C15", "exact", "derived", negative_control={"learned": lambda s, mu: np.where(s > mu, s, 0)})
 def soft_threshold(size: str, learned: Callable[..., Any] = _soft, seed: Seed = 12) -> Iterator[Finding]:
     """Two balanced layers (lambda = 0) with decay end, from almost every start, at the soft threshold max(s - mu/kappa,
     0) of the top w modes; square, w >= d, all s > mu/kappa and the wrong sign of det A: the last mode ends at zero.
@@ -509,19 +522,19 @@ def soft_threshold(size: str, learned: Callable[..., Any] = _soft, seed: Seed = 
         for mu in (0.3 * s[-1], (s[0] + s[1]) / 2):
             kept = learned(s, mu) * (np.arange(len(s)) < width)
             case = {"d_out": d_out, "d_in": d_in, "width": width, "mu": float(mu)}
-            end = balance.end(start, target, 2.0, decay=2.0 * mu)
+            end = balance.end(start, target, 2.0, weight_decay=2.0 * mu)
             yield at_most(_apart(end.at.matrix, (u * kept) @ vt), 1e-12, what="end", **case)
             slowest = np.min(np.append(np.abs(s - mu), -np.diff(s)[width - 1 : width]))
-            moved = _integrated(start, target, 15 / slowest, scale=2.0, decay=2.0 * mu)
+            moved = _integrated(start, target, 15 / slowest, scale=2.0, weight_decay=2.0 * mu)
             yield at_most(_apart(moved.matrix, (u * kept) @ vt), 1e-6, what="the layers' own flow", **case)
     target, start = _draw(3, 3, 3, 0.0, seed)
     u, _, vt = np.linalg.svd(target)
     s, mu = np.array([3.0, 2.0, 1.0]), 0.3
     wrong = -(u * s) @ vt  # three signs change that of the determinant
     kept = -learned(s, mu) * np.array([1.0, 1.0, 0.0])
-    end = balance.end(start, wrong, decay=mu)
+    end = balance.end(start, wrong, weight_decay=mu)
     yield at_most(_apart(end.at.matrix, (u * kept) @ vt), 1e-12, what="wrong side")
-    moved = _integrated(start, wrong, 12 / (s[-1] - mu), decay=mu)
+    moved = _integrated(start, wrong, 12 / (s[-1] - mu), weight_decay=mu)
     yield at_most(_apart(moved.matrix, (u * kept) @ vt), 1e-3, what="wrong side, the layers' own flow")
 
 
@@ -542,20 +555,12 @@ def _inverse_form(time: float, start: Weights, target: Any) -> Any:
     return (z @ np.linalg.solve(middle, z.T))[d:, :d]
 
 
-@erratum(
-    "balance/E1",
-    "clarification",
-    "the form of the solution for long times, with the inverse of B",
-    printed="Q Q^T by the inverse of B, the part of the start that grows, for every start",
-    corrected="at lambda = 0 B is singular for half of all square starts, those with det A det Y < 0, and nearly so at "
-    "small lambda; composed steps need no inverse",
-    broken={"solution": lambda time, *given: balance.flow(1.05 * time, *given)},
-)
+@evidence("balance/E1", negative_control={"solution": lambda time, *given: balance.flow(1.05 * time, *given)})
 def the_inverse_of_b(size: str, solution: Callable[..., balance.Grams] = balance.flow) -> Iterator[Finding]:
     """Random starts of lambda = 0 on the wrong side against the layers' own flow; on the right side both forms hold."""
     for seed in range(8):
         target = np.random.default_rng(seed).normal(size=(3, 3))
-        start = lambda_balanced(jax.random.key(seed), factorisation(target), 0.0, 3, scale=0.7)
+        start = lambda_balanced(jax.random.key(seed), factorization(target), 0.0, 3, scale=0.7)
         right = _integrated(start, target, 1.5).matrix
         wrong = _side(target, start) < 0
         yield at_most(_apart(solution(1.5, start, target).matrix, right), 1e-9, seed=seed, wrong=wrong)

@@ -4,16 +4,20 @@ import abc
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 from pydantic import Field, ValidationError, create_model
 
 from linnet import _check
 from linnet._check import InputError
-from linnet._part import Part, sentence
-from linnet.claims.papers import admit, blamed, enlist, installed, place, subjects, unknown
+from linnet._schema import Part, sentence
+from linnet.claims.papers import admit, blamed, enlist, import_papers, place, subjects, unknown
 
 KINDS = ("exact", "bound", "asymptotic", "statistical", "refuted")
 GRADES = ("error", "misprint", "clarification")
@@ -49,19 +53,19 @@ class Finding:
         1 - measured/most for a size that may be at most so much, 1 - least/measured for one that must be at least so
         much, and of two bounds the distance from the nearer one over half of the range.
         """
-        room, both = self.room, math.isfinite(self.low) and math.isfinite(self.high)
+        slack, both = self.slack, math.isfinite(self.low) and math.isfinite(self.high)
         whole = (self.high - self.low) / 2 if both else max(abs(self.measured), abs(self.required))
-        if not math.isfinite(self.measured) or abs(room) >= whole:  # NaN too
-            return 0.0 if room == 0 else 1.0 if self.holds else -1.0
-        return room / whole
+        if not math.isfinite(self.measured) or abs(slack) >= whole:  # NaN too
+            return 0.0 if slack == 0 else 1.0 if self.holds else -1.0
+        return slack / whole
 
     @property
     def tightness(self) -> tuple[float, float]:
-        """What tells the tightest of many: the margin, and the room where that is the same."""
-        return self.margin, self.room
+        """What tells the tightest of many: the margin, and the slack where that is the same."""
+        return self.margin, self.slack
 
     @property
-    def room(self) -> float:
+    def slack(self) -> float:
         """The distance from the nearer bound; negative outside, and NaN is outside of everything."""
         return -math.inf if math.isnan(self.measured) else min(self.measured - self.low, self.high - self.measured)
 
@@ -72,18 +76,35 @@ class Finding:
 
 
 def at_most(measured: Any, required: float, **case: Any) -> Finding:
-    """The finding that `measured` <= `required`, with what was run."""
-    return Finding(float(measured), -math.inf, float(required), case)
+    """The finding that `measured`, or the largest number of an array, is at most `required`, with what was run."""
+    return Finding(float(np.asarray(measured).max()), -math.inf, float(required), case)
 
 
 def at_least(measured: Any, required: float, **case: Any) -> Finding:
-    """The finding that `measured` >= `required`, with what was run."""
-    return Finding(float(measured), float(required), math.inf, case)
+    """The finding that `measured`, or the smallest number of an array, is at least `required`, with what was run."""
+    return Finding(float(np.asarray(measured).min()), float(required), math.inf, case)
 
 
 def within(measured: Any, low: float, high: float, **case: Any) -> Finding:
     """The finding that `low` <= `measured` <= `high`, with what was run."""
     return Finding(float(measured), float(low), float(high), case)
+
+
+def near(measured: Any, center: float, radius: float, **case: Any) -> Finding:
+    """The finding that `measured` lies within `radius` of `center`, with what was run."""
+    return within(measured, center - radius, center + radius, **case)
+
+
+def close(
+    measured: Any, expected: Any, *, rtol: float | None = None, atol: float | None = None, **case: Any
+) -> Finding:
+    """The finding that arrays (or numbers) agree: the largest |measured / expected - 1| is at most `rtol`, or the
+    largest |measured - expected| at most `atol`, whichever is given.
+    """
+    if rtol is not None:
+        return at_most(np.abs(measured / expected - 1), rtol, **case)
+    assert atol is not None
+    return at_most(np.abs(measured - expected), atol, **case)
 
 
 def as_printed(finding: Finding) -> Finding:
@@ -121,7 +142,7 @@ class _Entry(abc.ABC):
     id: str
     check: Check | None
     hypotheses: Mapping[str, Callable[[Any], bool]]
-    broken: Mapping[str, Any]
+    negative_control: Mapping[str, Any]
 
     @property
     def paper(self) -> str:
@@ -150,8 +171,8 @@ class _Entry(abc.ABC):
 class Claim(_Entry):
     """A statement of a paper made executable.
 
-    `hypotheses` are predicates on a finding's case, by the words that describe them: a finding outside them is an
-    error of the check. `broken` are arguments that sabotage the check's subject: with them it must not hold. All other
+    `hypotheses` are predicates on a finding's case, by their descriptions: a finding outside them is an error of the
+    check. `negative_control` are arguments that make the check's subject wrong: with them it must not hold. All other
     arguments of the check that have a default are its `parameters`, which may be changed.
     """
 
@@ -161,7 +182,7 @@ class Claim(_Entry):
     kind: str
     check: Check
     hypotheses: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
-    broken: Mapping[str, Any] = field(default_factory=dict)
+    negative_control: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def expected(self) -> bool:
@@ -187,7 +208,7 @@ class Erratum(_Entry):
     evidence: str
     check: Check | None
     hypotheses: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
-    broken: Mapping[str, Any] = field(default_factory=dict)
+    negative_control: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "erratum"
     expected: bool = True
 
@@ -222,7 +243,7 @@ def _parameters(entry: _Entry) -> dict[str, Any]:
     if entry.check is None:
         return {}
     given = inspect.signature(entry.check).parameters.values()
-    return {p.name: p.default for p in given if p.default is not p.empty and p.name not in entry.broken}
+    return {p.name: p.default for p in given if p.default is not p.empty and p.name not in entry.negative_control}
 
 
 def settle(entries: Sequence[Claim | Erratum], changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -262,7 +283,9 @@ def _settable(entries: Sequence[Claim | Erratum]) -> str:
 def _measure(entry: _Entry, size: str, subject: Mapping[str, Any]) -> Measured:
     _check.choice("size", size, SIZES)
     if entry.check is None:
-        raise InputError(f"{entry.id} is noted, a slip of notation or of an argument: no computation decides it.")
+        raise InputError(
+            f"{entry.id} is recorded as text, a slip of notation or of an argument: no computation decides it."
+        )
     began = time.perf_counter()
     with blamed(entry.id):
         findings = list(entry.check(size, **subject))
@@ -298,14 +321,14 @@ def claim(
     place: str,
     *,
     hypotheses: Mapping[str, Callable[[Any], bool]] | None = None,
-    broken: Mapping[str, Any],
+    negative_control: Mapping[str, Any],
 ) -> Callable[[Check], Claim]:
     """Registers a check as a claim. Its docstring is the statement, one sentence."""
 
     def register(check: Check) -> Claim:
         if kind not in KINDS:
             raise InputError(f"{id}: kind = {kind!r} must be one of {', '.join(KINDS)}.")
-        entry = Claim(id, _sentence(check), place, kind, check, hypotheses or {}, broken)
+        entry = Claim(id, _sentence(check), place, kind, check, hypotheses or {}, negative_control)
         _register(entry, "C")
         return entry
 
@@ -319,23 +342,38 @@ def erratum(
     *,
     printed: str,
     corrected: str,
-    broken: Mapping[str, Any] | None = None,
+    negative_control: Mapping[str, Any] | None = None,
 ) -> Callable[[Check], Erratum]:
     """Registers a check as an erratum that a computation decides. Its docstring is the evidence."""
 
     def register(check: Check) -> Erratum:
-        entry = Erratum(id, place, _grade(id, grade), printed, corrected, _sentence(check), check, broken=broken or {})
+        control = negative_control or {}
+        entry = Erratum(
+            id, place, _grade(id, grade), printed, corrected, _sentence(check), check, negative_control=control
+        )
         _register(entry, "E")
         return entry
 
     return register
 
 
-def noted(id: str, grade: str, place: str, *, printed: str, corrected: str, evidence: str = "") -> Erratum:  # noqa: A002
+def evidence(id: str, *, negative_control: Mapping[str, Any]) -> Callable[[Check], Erratum]:  # noqa: A002
+    """Registers a check as the computation that decides an erratum of `errata.toml`; see `erratum`."""
+    return erratum(**_papers_errata()[id], negative_control=negative_control)
+
+
+def record_erratum(id: str, grade: str, place: str, *, printed: str, corrected: str, evidence: str = "") -> Erratum:  # noqa: A002
     """Registers an erratum that no computation decides: a slip of notation, or of an argument."""
     entry = Erratum(id, place, _grade(id, grade), printed, corrected, evidence or "Recorded as text.", None)
     _register(entry, "E")
     return entry
+
+
+@cache
+def _papers_errata() -> dict[str, dict[str, str]]:
+    """The rows of `errata.toml` by id."""
+    text = (files("linnet.claims") / "errata.toml").read_text(encoding="utf-8")
+    return {row["id"]: row for row in tomllib.loads(text)["erratum"]}
 
 
 def _grade(id: str, grade: str) -> str:  # noqa: A002
@@ -353,31 +391,36 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
     return place(id), number[0], int(number[1:])
 
 
-def registry() -> dict[str, Claim | Erratum]:
-    """All claims and errata by id: those of the papers in their order, then those of users."""
-    import linnet.claims.adapters
-    import linnet.claims.balance
-    import linnet.claims.convergence
-    import linnet.claims.feature
-    import linnet.claims.landscape
-    import linnet.claims.mixed
-    import linnet.claims.networks
-    import linnet.claims.optimisers
-    import linnet.claims.sharpening
-    import linnet.claims.spectral
-    import linnet.claims.stability  # noqa: F401  (they register themselves)
+_MODULES = {  # of this package, by paper
+    "mixed": ("mixed",),
+    "spectral": ("spectral",),
+    "nonlocal": ("landscape", "convergence"),
+    "stability": ("stability", "sharpening", "networks", "adapters"),
+    "feature": ("feature",),
+    "balance": ("balance",),
+    "optimizers": ("optimizers",),
+}
 
-    installed()
-    return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
+
+def registry(papers: Collection[str] | None = None) -> dict[str, Claim | Erratum]:
+    """All claims and errata by id, or those of some papers, whose modules alone are imported: the papers in their
+    order, then users' own subjects.
+    """
+    import_papers("linnet.claims", _MODULES, papers)
+    for name, row in _papers_errata().items():
+        if (papers is None or name.split("/")[0] in papers) and name not in _REGISTRY:
+            record_erratum(**row)
+    names = (name for name in _REGISTRY if papers is None or name.split("/")[0] in papers)
+    return {name: _REGISTRY[name] for name in sorted(names, key=_order)}
 
 
 def find(ids: list[str], paper: str | None = None) -> list[Claim | Erratum]:
     """The entries with these ids (all that can be computed if none are given), of one paper if asked."""
-    entries = registry()
     if paper is not None:
         _check.choice("paper", paper, list(subjects()))
+    entries = registry({name.split("/")[0] for name in ids} or (None if paper is None else {paper}))
     for name in ids:
         if name not in entries:
-            raise unknown("id", name, entries)
+            raise unknown("id", name, registry())
     chosen = [entries[name] for name in ids] if ids else [e for e in entries.values() if e.check is not None]
     return [entry for entry in chosen if paper is None or entry.paper == paper]

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, erratum, within
-from linnet.initial import balanced, critical, gauge
+from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, evidence, within
+from linnet.init import balanced, critical, gauge
 from linnet.observe import Kind, classify
-from linnet.problems import Regression, factorisation, regression
+from linnet.problems import Regression, factorization, regression
 from linnet.states import Weights
 
 # Networks that several checks share: few shapes, so that little compiles ---------------------------------------------
@@ -46,7 +46,7 @@ _HIDDEN = {2: ((2,), (4,)), 3: ((2, 4), (5, 3)), 4: ((4, 2, 3), (4, 5, 4))}
 
 
 def _networks(size: str, depths: tuple[int, ...] = (2, 3, 4)) -> Iterator[_Network]:
-    """Coloured data with n > d_in = 4 and n < d_in, three outputs, the bottleneck inside (2) or at the output (3)."""
+    """Colored data with n > d_in = 4 and n < d_in, three outputs, the bottleneck inside (2) or at the output (3)."""
     for seed in range(1 if size == "quick" else 6):
         for n in (7, 3):
             rng = np.random.default_rng(seed)
@@ -91,7 +91,7 @@ def _alternate(x: np.ndarray, y: np.ndarray, layers: list[np.ndarray], sweeps: i
     return product
 
 
-@claim("nonlocal/C1", "exact", "(10a), (10b)", broken={"spare": 1})
+@claim("nonlocal/C1", "exact", "(10a), (10b)", negative_control={"spare": 1})
 def bottleneck_decides_the_minimum(size: str, spare: int = 0) -> Iterator[Finding]:
     """Products of layers reach every matrix of rank at most r, so min Loss is the best rank-r least-squares fit."""
     for network in _networks(size):
@@ -107,7 +107,7 @@ def bottleneck_decides_the_minimum(size: str, spare: int = 0) -> Iterator[Findin
         yield within(excess, -1e-12, 1e-9, **network.case, what="least squares layer by layer, from Gaussian weights")
 
 
-@claim("nonlocal/C2", "exact", "Lemmas 4 to 6", broken={"missing": 1})
+@claim("nonlocal/C2", "exact", "Lemmas 4 to 6", negative_control={"missing": 1})
 def critical_points_carry_over(size: str, missing: int = 0) -> Iterator[Finding]:
     """At a critical point with rank(A) = r, P = W_L ... W_{j+1} and Q = W_j ... W_1 (d_j = r) are critical for
     1/2 |Y - X (PQ)^T|^2, and negative curvature appears in both or in neither.
@@ -129,7 +129,7 @@ def critical_points_carry_over(size: str, missing: int = 0) -> Iterator[Finding]
             yield at_least(float(same), 1.0, **network.case, kept=kept, what="both have negative curvature, or neither")
 
 
-@claim("nonlocal/C3", "exact", "Theorem 7", broken={"depth": 3})
+@claim("nonlocal/C3", "exact", "Theorem 7", negative_control={"depth": 3})
 def two_layers_have_no_bad_second_order_point(size: str, depth: int = 2) -> Iterator[Finding]:
     """With two layers every critical point that is not a global minimum has negative curvature."""
     for network in _networks(size, (depth,)):
@@ -170,7 +170,7 @@ def _unseen(network: _Network) -> Iterator[tuple[tuple[int, ...], Weights]]:
         yield kept, gauge(jax.random.key(1), even)
 
 
-@claim("nonlocal/C4", "exact", "Theorem 8", broken={"missing": 1})
+@claim("nonlocal/C4", "exact", "Theorem 8", negative_control={"missing": 1})
 def full_rank_second_order_points_are_global(size: str, missing: int = 0) -> Iterator[Finding]:
     """A critical point without negative curvature and with rank(A) = r is a global minimum, also for n < d_in."""
     for network in _networks(size):
@@ -184,7 +184,7 @@ def full_rank_second_order_points_are_global(size: str, missing: int = 0) -> Ite
         yield at_least(second_order, 1, **network.case, what="second-order points found")
 
 
-@claim("nonlocal/C5", "exact", "text after Theorem 8, corrected", broken={"factor": 1.01})
+@claim("nonlocal/C5", "exact", "text after Theorem 8, corrected", negative_control={"factor": 1.01})
 def degenerate_points(size: str, factor: float = 1.0) -> Iterator[Finding]:
     """Zero weights and balanced Z_k, k < r, are strict saddles for two layers, with lambda_min = -|Y^T X| and
     -n z_{k+1}, and second-order points from three layers on; with spare rank in the middle they are saddles again.
@@ -223,14 +223,7 @@ def degenerate_points(size: str, factor: float = 1.0) -> Iterator[Finding]:
 # Errata --------------------------------------------------------------------------------------------------------------
 
 
-@erratum(
-    "nonlocal/E2",
-    "error",
-    "text after Theorem 8, and the paragraph after it on strict saddles",
-    printed="the zero matrix is a spurious second-order point when the depth is N >= 2",
-    corrected="N >= 3; at N = 2 it is a strict saddle with lambda_min = -|Y X^T|, as Theorem 7 demands",
-    broken={"depth": 2},
-)
+@evidence("nonlocal/E2", negative_control={"depth": 2})
 def zero_is_spurious_from_three_layers_on(size: str, depth: int = 3) -> Iterator[Finding]:
     """The smallest Hessian eigenvalue at zero weights for two and three layers."""
     for network in _networks(size, (2,)):
@@ -243,15 +236,7 @@ def zero_is_spurious_from_three_layers_on(size: str, depth: int = 3) -> Iterator
                 yield at_most(abs(point.smallest / top + 1), 1e-12, depth=layers, **network.case)
 
 
-@erratum(
-    "nonlocal/E5",
-    "clarification",
-    "Lemmas 5 and 6, Theorem 8",
-    printed="X (d_x x m) has full column rank, namely X X^T is invertible; and rank(Y P_X) >= r",
-    corrected="full row rank is meant, and neither hypothesis is needed: full-rank second-order points are global "
-    "minima for any data",
-    broken={"missing": 1},
-)
+@evidence("nonlocal/E5", negative_control={"missing": 1})
 def data_may_be_degenerate(size: str, missing: int = 0) -> Iterator[Finding]:
     """X X^T is invertible with column rank d_x < m; with n < d_in the second-order points of full rank have no excess,
     also where rank(Pi_X Y) < r, and full-rank points with a rank-deficient A X^T and a residual are strict saddles.
@@ -279,18 +264,10 @@ def data_may_be_degenerate(size: str, missing: int = 0) -> Iterator[Finding]:
             yield at_most(point.smallest / top, -1e-6, **network.case, kept=kept, what="curvature")
 
 
-@erratum(
-    "nonlocal/E7",
-    "error",
-    "Lemma 21, proof (88)",
-    printed="with S = row(P) meet col(Q), P Pi_S Q takes the same objective value as P Q",
-    corrected="P Pi_S Q differs from P Q in general; the lemma itself holds: minimisers have rank exactly r if "
-    "rank(Pi_X Y) >= r",
-    broken={"missing": 1},
-)
+@evidence("nonlocal/E7", negative_control={"missing": 1})
 def reduction_to_equal_ranks(size: str, missing: int = 0) -> Iterator[Finding]:
     """P = diag(1, 0, 0), Q with rows e_1, e_1, e_2: P Q = P, rank P < rank Q < 3 and S = {0}; and the ranks of
-    minimisers on random data.
+    minimizers on random data.
     """
     p = np.diag([1.0, 0.0, 0.0])
     q = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -303,27 +280,19 @@ def reduction_to_equal_ranks(size: str, missing: int = 0) -> Iterator[Finding]:
     target = p @ q
     yield within(ranks[1] - ranks[0], 1, 1, what="rank Q - rank P")
     yield as_printed(at_most(np.sum((target - p @ onto @ q) ** 2) / 2, 1e-12, what="objective of the reduced pair"))
-    point = classify(Weights((q, p)), factorisation(target))
-    yield at_least(float(point.label == Kind.GLOBAL_MIN), 1.0, what="the pair itself is a global minimiser")
+    point = classify(Weights((q, p)), factorization(target))
+    yield at_least(float(point.label == Kind.GLOBAL_MIN), 1.0, what="the pair itself is a global minimizer")
     for network in _networks(size):
         a = np.asarray(network.problem.optimum(network.bottleneck - missing).matrix)
         rank = int(np.linalg.matrix_rank(a, tol=1e-10 * np.linalg.norm(a, 2)))
-        yield within(rank - network.bottleneck, 0, 0, **network.case, what="rank of the minimiser less r")
+        yield within(rank - network.bottleneck, 0, 0, **network.case, what="rank of the minimizer less r")
 
 
-@erratum(
-    "nonlocal/E8",
-    "clarification",
-    "text after Definition 3",
-    printed="unlike a non-strict saddle point, there always exists a descent direction at a strict saddle point",
-    corrected="a non-strict saddle may have one too, of higher order: at zero weights and three layers the loss falls "
-    "with the cube of the step",
-    broken={"order": 2},
-)
+@evidence("nonlocal/E8", negative_control={"order": 2})
 def third_order_descent(size: str, order: int = 3) -> Iterator[Finding]:
     """Loss along W_l = t d_l with d_3 d_2 d_1 = p_1 q_1^T at zero weights, where the Hessian vanishes."""
     z = np.array([2.0, 1.0])
-    problem = factorisation(np.diag(z))
+    problem = factorization(np.diag(z))
     start = float(problem.cost(_zero((2, 2)).matrix))
     unit = np.diag([1.0, 0.0])
     zero = classify(Weights([np.zeros((2, 2))] * 3), problem)

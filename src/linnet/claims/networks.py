@@ -10,19 +10,18 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from linnet import observe
 from linnet._random import with_spectrum
-from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, erratum, within
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, near, within
 from linnet.curves import first_record, powers
-from linnet.initial import orthogonal
-from linnet.motion import GradientDescent
+from linnet.init import orthogonal
 from linnet.networks import mlp, reduced
-from linnet.problems import Problem, factorisation, supervised
+from linnet.optim import SGD
+from linnet.problems import Problem, factorization, supervised
 from linnet.record import at, every
 from linnet.simulation import simulate
 from linnet.states import Network
@@ -66,9 +65,12 @@ class _Clocks(NamedTuple):
 @lru_cache
 def _clocks(seed: int, lr: float, mean: float = 1.0, noise: float = 1.0, steps: int = 1200) -> _Clocks:
     network, problem = _network(seed, 3, 64, mean, noise)
-    looks = {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
-    looks |= {"loss": observe.loss, "curvature": observe.only(observe.curvature(), at(range(steps - _LAST, steps + 1)))}
-    run = simulate(problem, network, GradientDescent(lr), steps=steps, record=every(1), observe=looks)
+    observed = {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
+    observed |= {
+        "loss": observe.loss,
+        "curvature": observe.only(observe.curvature(), at(range(steps - _LAST, steps + 1))),
+    }
+    run = simulate(problem, network, SGD(lr), steps=steps, record=every(1), observe=observed)
     values = np.concatenate([np.asarray(run[f"layer {i}"]).T for i in (1, 2, 3)])
     return _Clocks(np.asarray(run["loss"]), values, np.asarray(run["curvature_top"])[-_LAST - 1 :])
 
@@ -77,7 +79,7 @@ def _draws(seed: int, size: str) -> range:
     return range(seed, seed + (1 if size == "quick" else 6))
 
 
-@claim("stability/C19", "statistical", "appendix B, figure 17: almost periodic, in part", broken={"lr": 2.0})
+@claim("stability/C19", "statistical", "appendix B, figure 17: almost periodic, in part", negative_control={"lr": 2.0})
 def two_clocks(size: str, lr: float = 10.0, seed: Seed = 0) -> Iterator[Finding]:
     """At the edge the singular values of the layers of a network with relu oscillate with period 2. On data with a mean
     that all samples share, as images have, the loss has no such period but a slow one, of 30 to 200 steps; without that
@@ -100,7 +102,7 @@ def two_clocks(size: str, lr: float = 10.0, seed: Seed = 0) -> Iterator[Finding]
         yield at_least(own, 0.2, seed=draw, data="no shared mean", what="log loss, share of period 2")
 
 
-@claim("stability/C20", "statistical", "appendix B, figure 17, consequence", broken={"between": 2})
+@claim("stability/C20", "statistical", "appendix B, figure 17, consequence", negative_control={"between": 2})
 def two_sides(size: str, between: int = 1, seed: Seed = 0) -> Iterator[Finding]:
     """At the edge the sharpness alternates: records of two consecutive steps differ by percents, several times as much
     as those two steps apart, so that an even interval between records shows one side of the orbit only.
@@ -124,19 +126,19 @@ def _cut(network: Network) -> tuple[Network, Any]:
     return few.with_layers([network.layers[0][:, :n], *network.layers[1:]]), jnp.eye(network.inputs.shape[1])[:, :n]
 
 
-@claim("stability/C21", "exact", "figures 9 and 19, not in the paper", broken={"reduction": _cut})
+@claim("stability/C21", "exact", "figures 9 and 19, not in the paper", negative_control={"reduction": _cut})
 def fewer_inputs(
     size: str, reduction: Callable[[Network], tuple[Network, Any]] = reduced, seed: Seed = 0
 ) -> Iterator[Finding]:
     """With n < d samples a network trains exactly like the one on n inputs, R^T with W_1 Q for X^T = Q R: the same
-    losses, a Hessian with the same eigenvalues but zeros, and no motion of W_1 outside of the samples' span.
+    losses, a Hessian with the same eigenvalues but zeros, and no change of W_1 outside the span of the samples.
     """
     rng = np.random.default_rng(seed)
     for n, d in ((12, 30),) if size == "quick" else ((12, 30), (5, 40), (1, 20), (20, 60)):
         problem = supervised(rng.normal(size=(n, 3)))
         whole = mlp(jax.random.key(seed), rng.normal(size=(n, d)) / math.sqrt(d), (8, 8, 3))
         fewer, basis = reduction(whole)
-        runs = [simulate(problem, one, GradientDescent(0.5), steps=300) for one in (whole, fewer)]
+        runs = [simulate(problem, one, SGD(0.5), steps=300) for one in (whole, fewer)]
         first, second = (np.asarray(run["loss"]) for run in runs)
         yield at_most(np.max(np.abs(second - first)) / first[0], 1e-10, n=n, d=d, what="losses of 300 steps")
         ends: list[Any] = [run.final for run in runs]
@@ -145,9 +147,7 @@ def fewer_inputs(
         gap = np.max(np.abs(spectra[0] - padded)) / spectra[0][0]
         yield at_most(gap, 1e-10, n=n, d=d, what="Hessian spectrum at the end")
         back = whole.layers[0] + (ends[1].layers[0] - fewer.layers[0]) @ basis.T
-        yield at_most(
-            np.max(np.abs(ends[0].layers[0] - back)), 1e-10, n=n, d=d, what="the whole first layer at the end"
-        )
+        yield close(ends[0].layers[0], back, atol=1e-10, n=n, d=d, what="the whole first layer at the end")
 
 
 # Adapters -------------------------------------------------------------------------------------------------------------
@@ -189,12 +189,12 @@ def _adapters(seed: int, alpha: float, rank: int = 4, widths: tuple[int, ...] = 
     return _Adapters(state, problem, gradients)
 
 
-@claim("stability/C22", "exact", "appendix B, adapters, not in the paper", broken={"norm": "nuc"})
+@claim("stability/C22", "exact", "appendix B, adapters, not in the paper", negative_control={"norm": "nuc"})
 def saddle_of_adapters(size: str, norm: Any = 2, seed: Seed = 0) -> Iterator[Finding]:
     """At A = B = 0 the Hessian in the adapters of W_l + A_l B_l^T is [[0, G_l], [G_l^T, 0]] (x) I_r, G_l = dL/dW_l, and
     blocks of different adapters vanish: the sharpness is max_l |G_l|_2, and the lowest eigenvalue is its mirror.
 
-    Exact at zero; at a start of 1e-3 within 0.5 %.
+    Exact at zero; at an initialization of 1e-3 within 0.5 %.
     """
     rank, widths = 4, (20, 32, 32, 3) if size == "quick" else (40, 64, 64, 3)
     for draw in range(seed, seed + (1 if size == "quick" else 3)):
@@ -203,7 +203,7 @@ def saddle_of_adapters(size: str, norm: Any = 2, seed: Seed = 0) -> Iterator[Fin
             edge = max(float(np.linalg.norm(g, norm)) for g in made.gradients)
             found = np.asarray(observe.hessian_spectrum(made.state, made.problem))
             case = {"seed": draw, "alpha": alpha}
-            yield at_most(abs(found[0] / edge - 1), allowed, what="sharpness", **case)
+            yield close(found[0], edge, rtol=allowed, what="sharpness", **case)
             yield at_most(abs(found[-1] / edge + 1), allowed, what="lowest eigenvalue", **case)
             if alpha == 0:
                 values = np.concatenate([np.linalg.svd(g, compute_uv=False) for g in made.gradients])
@@ -216,18 +216,18 @@ def saddle_of_adapters(size: str, norm: Any = 2, seed: Seed = 0) -> Iterator[Fin
     "stability/C23",
     "asymptotic",
     "appendix B, adapters, not in the paper",
-    broken={"rate": lambda x: -math.log1p(-x)},
+    negative_control={"rate": lambda x: -math.log1p(-x)},
 )
 def escape_of_adapters(size: str, rate: Callable[[float], float] = math.log1p, seed: Seed = 0) -> Iterator[Finding]:
     """Plain descent leaves the saddle of adapters at the rate 1 + lr S(0) a step: the first step with 5 % less loss
-    times ln(1 + lr S(0)) is the same for all step sizes within 10 %.
+    times ln(1 + lr S(0)) is the same for all learning rates within 10 %.
     """
     for draw in range(seed, seed + (2 if size == "quick" else 5)):
         made = _adapters(draw, 1e-3)
         times = {}
         for share in (0.03, 0.1, 0.3):
-            motion, steps = GradientDescent(share / made.edge), math.ceil(8 / math.log1p(share))
-            loss = np.asarray(simulate(made.problem, made.state, motion, steps=steps, record=every(1))["loss"])
+            optimizer, steps = SGD(share / made.edge), math.ceil(8 / math.log1p(share))
+            loss = np.asarray(simulate(made.problem, made.state, optimizer, steps=steps, record=every(1))["loss"])
             left = int(first_record(loss <= 0.95 * loss[0]))
             times[share] = left * rate(share) if left > 0 else math.nan
         for share, clock in times.items():
@@ -237,103 +237,30 @@ def escape_of_adapters(size: str, rate: Callable[[float], float] = math.log1p, s
 # Singular values against singular vectors -----------------------------------------------------------------------------
 
 
-class Window(NamedTuple):
-    """Consecutive steps of plain descent: what singular values and their vectors do to the loss.
-
-    `excess` and `step` have rows for the cost, the whole, the values part and the rotations (`observe.Split`), by step.
-    """
-
-    loss: np.ndarray
-    excess: np.ndarray
-    step: np.ndarray
-    shares: np.ndarray
-    moves: tuple[np.ndarray, ...]
-    layers: list[tuple[np.ndarray, ...]]
-
-    @property
-    def values_share(self) -> float:
-        """The share of the excess loss of the oscillation that the movement of singular values alone has."""
-        return float(self.excess[2].sum() / self.excess[1].sum())
-
-    @property
-    def rotations_share(self) -> float:
-        """The share that the rotations of singular vectors alone have."""
-        return float(self.excess[3].sum() / self.excess[1].sum())
-
-    @property
-    def size(self) -> float:
-        """The excess loss over the loss, in the median."""
-        return float(np.median(self.excess[1] / self.excess[0]))
-
-    @property
-    def correlations(self) -> tuple[float, float]:
-        """How the change of the loss at a step goes with what its values and its rotations would do alone."""
-        whole = np.corrcoef(self.step[1:])[0]
-        return float(whole[1]), float(whole[2])
-
-    @property
-    def rises(self) -> int:
-        """Steps at which the loss rises."""
-        return int(np.sum(np.diff(self.loss) > 0))
-
-    def top(self, count: int) -> np.ndarray:
-        """The share of the largest singular values in the squared movement of all, layer by layer."""
-        squares = [np.sum(move**2, axis=0) for move in self.moves]
-        return np.array([square[:count].sum() / square.sum() for square in squares])
-
-
-def window(state: Any, problem: Problem, lr: float, steps: int) -> Window:
-    """So many steps of descent from a state, each seen in the singular frames of its layers."""
-    states, size = [state], np.asarray(lr, state.layers[0].dtype)
-    for _ in range(steps):
-        states.append(_descended(states[-1], problem, size))
-    excesses = [observe.excess(*three, problem) for three in zip(states, states[1:], states[2:], strict=False)]
-    changes = [observe.step_split(*two, problem) for two in pairwise(states)]
-    excess, step = (np.array([split[:4] for split in splits], dtype=float).T for splits in (excesses, changes))
-    return Window(
-        loss=np.append(step[0], step[0, -1] + step[1, -1]),
-        excess=excess,
-        step=step,
-        shares=np.mean([split.shares for split in changes], axis=0),
-        moves=tuple(np.array(rows) for rows in zip(*(split.moves for split in changes), strict=True)),
-        layers=[tuple(np.asarray(w) for w in one.layers) for one in states],
-    )
-
-
-@eqx.filter_jit
-def _descended(state: Any, problem: Problem, lr: Any) -> Any:
-    return state.descend(problem, lr)
-
-
 _SPECTRUM, _BEYOND = (10.0, 9.0, 6.0), 1.03
 
 
-def aligned_window(seed: int, steps: int, d: int = 50, beyond: float = _BEYOND) -> Window:
+def aligned_window(seed: int, steps: int, d: int = 50, beyond: float = _BEYOND) -> observe.Window:
     """The window of a linear network of three layers that begins aligned, beyond its edge by this factor."""
     left, right, start = jax.random.split(jax.random.key(seed), 3)
     target = with_spectrum(left, right, np.pad(_SPECTRUM, (0, d - len(_SPECTRUM))), d)
-    problem = factorisation(target.matrix)
+    problem = factorization(target.matrix)
     lr = beyond * 2 / float(stability.curvature(_SPECTRUM[0], 3))
-    run = simulate(problem, orthogonal(start, problem, 0.01, 3), GradientDescent(lr), steps=3000, record=at([3000]))
-    return window(run.final, problem, lr, steps)
+    run = simulate(problem, orthogonal(start, problem, 0.01, 3), SGD(lr), steps=3000, record=at([3000]))
+    return observe.window(run.final, problem, lr, steps)
 
 
-def _relu_window(seed: int, steps: int) -> Window:
+def _relu_window(seed: int, steps: int) -> observe.Window:
     """That of a network of four layers with relu on made data."""
     network, problem = _network(seed, 4, 128)
-    run = simulate(problem, network, GradientDescent(8.0), steps=300, record=at([300]))
-    return window(run.final, problem, 8.0, steps)
+    run = simulate(problem, network, SGD(8.0), steps=300, record=at([300]))
+    return observe.window(run.final, problem, 8.0, steps)
 
 
-@erratum(
-    "stability/E26",
-    "error",
-    "appendix B, text on figure 19",
-    printed="with relu too, the oscillations of the loss are artifacts of jumps only in the top singular values",
-    corrected="rotations of the singular vectors carry them; singular values do in aligned linear networks",
-    broken={"network": aligned_window},
-)
-def rotations(size: str, network: Callable[[int, int], Window] = _relu_window, seed: Seed = 0) -> Iterator[Finding]:
+@evidence("stability/E26", negative_control={"network": aligned_window})
+def rotations(
+    size: str, network: Callable[[int, int], observe.Window] = _relu_window, seed: Seed = 0
+) -> Iterator[Finding]:
     """Of three consecutive steps the excess of the loss over that of their mean is split, in the singular frame of each
     layer, into what the movement of singular values does alone and what the rotations do alone: four layers on made
     data, and an aligned linear network as the control. On MNIST and CIFAR-10: figure `stability/fig19`.
@@ -344,5 +271,5 @@ def rotations(size: str, network: Callable[[int, int], Window] = _relu_window, s
         yield at_least(found.rotations_share, 0.75, seed=draw, what="share of the rotations")
         yield as_printed(at_least(found.values_share, 0.5, seed=draw, what="share of the values"))
     control = aligned_window(seed, 40, d=10)
-    yield within(control.values_share, 1 - 1e-6, 1 + 1e-6, control="aligned linear network", what="share of the values")
+    yield near(control.values_share, 1, 1e-6, control="aligned linear network", what="share of the values")
     yield at_most(abs(control.rotations_share), 1e-6, control="aligned linear network", what="share of the rotations")

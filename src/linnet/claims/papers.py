@@ -85,9 +85,9 @@ PAPERS = {
             "Pedro A. M. Mediano, Andrew M. Saxe",
         ),
         Subject(
-            "optimisers",
+            "optimizers",
             "Beyond gradient descent: momentum, decay, noise, Adam and Muon on linear networks",
-            "Optimisers",
+            "Optimizers",
             "No paper: what Cohen et al. (2021, 2022) state of momentum and Adam, and what is derived here",
         ),
     )
@@ -110,6 +110,17 @@ _OWN: dict[str, Subject] = enlist({})
 def subjects() -> dict[str, Subject]:
     """The papers, then the subjects that users have declared."""
     return {**PAPERS, **_OWN}
+
+
+def import_papers(package: str, modules: Mapping[str, Iterable[str]], papers: Collection[str] | None) -> None:
+    """Imports the modules of these papers (None: of all), which register their claims or experiments, and what
+    installed packages bring.
+    """
+    for paper, names in modules.items():
+        if papers is None or paper in papers:
+            for name in names:
+                importlib.import_module(f"{package}.{name}")
+    installed()
 
 
 def subject(name: str, title: str, *, authors: str = "") -> Subject:

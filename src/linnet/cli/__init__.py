@@ -14,10 +14,10 @@ def main() -> None:
     """Runs `linnet`."""
     for descriptor in range(3):
         if not _open(descriptor):
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number: no file of ours may become standard output
-    out, err = _Mouth(1), _Mouth(2)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, so that no other file becomes standard output
+    out, err = _Output(1), _Output(2)
     sys.stdout, sys.stderr = out.text(sys.stdout), err.text(sys.stderr)
-    _end_at_once()
+    _exit_on_interrupt()
     code: Any = 0
     try:
         guarded()
@@ -27,7 +27,7 @@ def main() -> None:
     if out.refused is not None and out.refused.errno != errno.EPIPE:
         from linnet._files import refusal
 
-        _complain(f"standard output cannot be written: {refusal(out.refused)}.")
+        _print_error(f"standard output cannot be written: {refusal(out.refused)}.")
         code = code or 1
     sys.exit(code)
 
@@ -41,21 +41,21 @@ def _open(descriptor: int) -> bool:
 
 
 def guarded() -> None:
-    """Runs the command in `sys.argv`; what cannot be done is one sentence and exit code 2, never a traceback."""
+    """Runs the command in `sys.argv`; an expected error is one sentence and exit code 2, never a traceback."""
     from linnet.cli.app import app
 
     try:
         app()
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
-        words = _words(error)
-        if words is None:
+        message = _message(error)
+        if message is None:
             raise
-        _complain(words)
+        _print_error(message)
         sys.exit(2)
 
 
-def _words(error: Exception) -> str | None:
-    """What a person is told of an error; None of one that nobody has thought of."""
+def _message(error: Exception) -> str | None:
+    """The sentence for an expected error, None for any other."""
     from linnet._check import InputError
     from linnet._files import refusal
 
@@ -69,16 +69,16 @@ def _words(error: Exception) -> str | None:
     return None
 
 
-def _complain(words: str) -> None:
+def _print_error(message: str) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    Console(stderr=True).print(f"[bold red]linnet:[/] {escape(words)}", highlight=False)
+    Console(stderr=True).print(f"[bold red]linnet:[/] {escape(message)}", highlight=False)
 
 
-class _Mouth(io.RawIOBase):
-    """Standard output or error whose listener may leave, or whose disk may be full: the work goes on without it, so
-    that no file is lost to a closed pipe. `refused` says why, for the end.
+class _Output(io.RawIOBase):
+    """Standard output or error that may be closed, or on a full disk: writes are then dropped and the work goes on, so
+    that no result file is lost to a closed pipe. `refused` is the first error.
     """
 
     def __init__(self, descriptor: int):
@@ -86,7 +86,7 @@ class _Mouth(io.RawIOBase):
         self.refused: OSError | None = None
 
     def text(self, before: Any) -> io.TextIOWrapper:
-        """A file of text; what its encoding has no letter for becomes a question mark."""
+        """A text file in the encoding of `before`; characters that it lacks become question marks."""
         encoding = getattr(before, "encoding", None) or "utf-8"  # None where the descriptor was closed from the start
         buffered = io.BufferedWriter(self)
         return io.TextIOWrapper(buffered, encoding=encoding, errors="replace", line_buffering=True)
@@ -109,22 +109,22 @@ class _Mouth(io.RawIOBase):
         return len(data)
 
 
-def _end_at_once() -> None:
-    """Ctrl-C ends the program even inside a compiled loop, where Python would hear of it only at the loop's end.
+def _exit_on_interrupt() -> None:
+    """Makes Ctrl-C end the program even inside a compiled loop, where Python handles signals only at the loop's end.
 
-    The signal's number arrives in a pipe, and a thread that waits there leaves at once. That is safe: every finished
-    result is already in its place on disk, put there by a rename. A command that was started in the background, where
-    shells switch Ctrl-C off, does not hear it, and neither do its processes.
+    The signal's number is written to a pipe, and a thread that reads it exits at once. That is safe: every finished
+    result is already in its place on disk, put there by a rename. Commands in the background, where shells ignore
+    Ctrl-C, are not interrupted, and neither are their processes.
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # which complains of what a sudden end leaves
-    ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)
-    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # it warns about what a sudden exit leaves
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def wait() -> None:
-        while os.read(ear, 1) != bytes([signal.SIGINT]):
+        while os.read(reading, 1) != bytes([signal.SIGINT]):
             pass
         with contextlib.suppress(OSError):
             if sys.stderr.isatty():

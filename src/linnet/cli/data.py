@@ -14,7 +14,7 @@ from linnet.data import SETS, Status
 
 def listed(names: Sequence[str], *, quiet: bool) -> dict[str, Any]:
     """Reads and checks the sets, by default all; returns what `--json` prints."""
-    return _told([data.status(name) for name in _known(names or tuple(SETS))], quiet)
+    return _shown([data.status(name) for name in _known(names or tuple(SETS))], quiet)
 
 
 def fetch(names: Sequence[str], *, quiet: bool) -> dict[str, Any]:
@@ -24,10 +24,10 @@ def fetch(names: Sequence[str], *, quiet: bool) -> dict[str, Any]:
         with bar(name, quiet=quiet, share=True) as progress:
             data.fetch(name, progress=progress)
         found.append(data.status(name))
-    return _told(found, quiet)
+    return _shown(found, quiet)
 
 
-def exit_code(result: dict[str, Any], names: Sequence[str]) -> int:
+def exit_code(result: dict[str, Any], *, names: Sequence[str]) -> int:
     """1 if a set is not whole; those that nobody has asked for by name may be missing."""
     asked = (one for one in result["sets"] if one["folder"] is not None or one["name"] in names)
     return int(not all(one["whole"] for one in asked))
@@ -38,8 +38,8 @@ def _known(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(_check.choice("name", name, tuple(SETS)) for name in names))
 
 
-def _told(found: Sequence[Status], quiet: bool) -> dict[str, Any]:
-    console = Console(quiet=quiet)
+def _shown(found: Sequence[Status], quiet: bool) -> dict[str, Any]:
+    console = Console(quiet=quiet, highlight=False)
     table = Fitted(
         Column("set"),
         Column("images", spare=3, right=True),
@@ -55,8 +55,8 @@ def _told(found: Sequence[Status], quiet: bool) -> dict[str, Any]:
     console.print(table)
     absent = [one.name for one in found if one.folder is None and SETS[one.name].downloads]
     if absent:
-        console.print(f"\nlinnet data fetch {' '.join(absent)} gets what is missing.", highlight=False)
+        console.print(f"\nlinnet data fetch {' '.join(absent)} gets what is missing.")
     for one in found:
         if one.trouble and one.name not in absent:
-            console.print(f"\n{escape(one.trouble)}", highlight=False)
+            console.print(f"\n{escape(one.trouble)}")
     return {"sets": [one._asdict() | {"whole": one.whole} for one in found]}

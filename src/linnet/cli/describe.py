@@ -14,11 +14,12 @@ from typing import Any
 
 from linnet import _check
 from linnet._files import dumps, put
-from linnet.claims import SIZES, Claim, Erratum, Finding, registry, settle, subjects
+from linnet.claims import SIZES, Claim, Erratum, Finding, find, registry, settle, subjects
 from linnet.claims.papers import GROUP
 from linnet.cli.index import INDEX, Index
 from linnet.cli.settings import changes
 from linnet.experiments import Experiment, experiments
+from linnet.experiments import find as find_experiments
 
 
 def index() -> Index:
@@ -34,7 +35,7 @@ def index() -> Index:
 
 def judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict[str, Any]:
     """What depends on how a claim or an erratum is asked: its parameters, and the verdict if it is run."""
-    entry = registry()[name]
+    (entry,) = find([name])
     _check.choice("size", size, SIZES)
     changed = settle([entry], changes(settings))[entry.id]
     parameters = {name: _plain(changed.get(name, default)) for name, default in entry.parameters.items()}
@@ -55,7 +56,7 @@ def judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict[
 
 def lacking(name: str) -> str | None:
     """What this machine lacks for an experiment, at quick size or else at the paper's; None if nothing."""
-    kind = experiments()[name]
+    (kind,) = find_experiments([name])
     lacks = kind.of_size("paper", {}).missing()
     return kind.of_size("quick", {}).missing() or (lacks and f"at paper size: {lacks}")
 
@@ -69,7 +70,7 @@ def _entry(entry: Claim | Erratum) -> dict[str, Any]:
         "computed": entry.check is not None,
         "hypotheses": list(entry.hypotheses),
         "parameters": {name: _plain(default) for name, default in entry.parameters.items()},
-        "sabotage": [_sabotage(entry, name, value) for name, value in entry.broken.items()],
+        "negative_control": [_control(entry, name, value) for name, value in entry.negative_control.items()],
     }
 
 
@@ -94,7 +95,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, int | float | str) else _text(value)
 
 
-def _sabotage(entry: Claim | Erratum, name: str, wrong: Any) -> dict[str, Any]:
+def _control(entry: Claim | Erratum, name: str, wrong: Any) -> dict[str, Any]:
     assert entry.check is not None
     right = inspect.signature(entry.check).parameters[name].default
     return {"name": name, "right": _text(right), "wrong": _text(wrong)}

@@ -7,30 +7,30 @@ from typing import Any
 from linnet._check import InputError, choice
 from linnet.lab import serve
 from linnet.lab.control import write
-from linnet.lab.room import Room
-from linnet.lab.rooms import ROOMS
+from linnet.lab.page import Page
+from linnet.lab.pages import PAGES
 
 
-def run(file: Path | None, room: str | None, address: str, port: int, browser: bool) -> None:
-    """Serves the rooms until it is interrupted, and opens the one that was asked for."""
-    serve(address=address, port=port, browser=browser, path=_path(file, room))
+def run(file: Path | None, page: str | None, address: str, port: int, browser: bool) -> None:
+    """Serves the pages until interrupted, and opens the given one."""
+    serve(address=address, port=port, browser=browser, path=_path(file, page))
 
 
-def _path(file: Path | None, room: str | None) -> str:
-    rooms = {kind.name: kind for kind in ROOMS}
+def _path(file: Path | None, page: str | None) -> str:
+    pages = {kind.name: kind for kind in PAGES}
     if file is None:
-        return "" if room is None else choice("room", room, list(rooms))
-    if room is not None:
-        raise InputError(f"room = {room!r} is not allowed with a file: the file says which room it is.")
+        return "" if page is None else choice("page", page, list(pages))
+    if page is not None:
+        raise InputError(f"page = {page!r} is not allowed with a file: the file says which page it is.")
     table = _table(file)
-    made: Room = rooms[choice("room", table.get("room"), list(rooms))]()
+    made: Page = pages[choice("page", table.get("page"), list(pages))]()
     given = table.get("controls", {})
     if not isinstance(given, dict):
         raise InputError(f"{file}: controls = {given!r} is not allowed: give a table.")
     known = {control.name for control in made.controls}
     for name in given:
         if name not in known:
-            raise InputError(f"{file}: {name} is no control of this room: it has {', '.join(sorted(known))}.")
+            raise InputError(f"{file}: {name} is no control of this page: it has {', '.join(sorted(known))}.")
     query = write(made.controls, made.checked(given))
     return f"{made.name}?{query}" if query else made.name
 

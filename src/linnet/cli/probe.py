@@ -1,4 +1,4 @@
-"""`linnet probe`: what a probe has seen of a training, from its folder."""
+"""`linnet probe`: the summary of a probe's record, from its folder."""
 
 from pathlib import Path
 from typing import Any
@@ -8,35 +8,37 @@ from rich.markup import escape
 
 from linnet._files import placed
 from linnet._table import Column, Fitted
+from linnet.cli.typed import picture
 from linnet.probe import dataset, read
 from linnet.probe.record import Record
-from linnet.probe.words import verdict
+from linnet.probe.summary import verdict
 
-_ROWS = 12  # of the table: the first looks and the last
+_ROWS = 12  # of the table: the first measurements and the last
 
 
-def run(folder: Path, figure: Path | None, page: Path | None, *, quiet: bool) -> dict[str, Any]:
+def run(folder: Path, out: Path | None, report: Path | None, *, quiet: bool) -> dict[str, Any]:
     """Reads, draws and prints a record; returns what `--json` prints."""
+    picture(out)
     record = read(folder)
     result: dict[str, Any] = {"about": record.about, "verdict": verdict(record)}
-    result |= {"pairs": record.pairs, "looks": record.looks}
-    console = Console(quiet=quiet)
+    result |= {"pairs": record.pairs, "measurements": record.measurements}
+    console = Console(quiet=quiet, highlight=False)
     for sentence in result["verdict"]:
-        console.print(escape(sentence), highlight=False)
-    if record.looks:
+        console.print(escape(sentence))
+    if record.measurements:
         console.print()
         console.print(_table(record))
-    if figure is not None:
+    if out is not None:
         from linnet.plot.probe import probe
 
-        with placed(figure) as partial:
+        with placed(out) as partial:
             probe(dataset(record)).savefig(partial)
-        result["figure"] = str(figure)
-    if page is not None:
+        result["figure"] = str(out)
+    if report is not None:
         from linnet.report import write_probe
 
-        result["page"] = str(write_probe(record, page))
-        console.print(f"\n{escape(result['page'])}", highlight=False, soft_wrap=True)
+        result["page"] = str(write_probe(record, report))
+        console.print(f"\n{escape(result['page'])}", soft_wrap=True)
     return result
 
 
@@ -50,20 +52,22 @@ def _table(record: Record) -> Fitted:
         Column("of the edge", right=True),
         Column("products", spare=4, right=True),
     )
-    looks = record.looks
+    measurements = record.measurements
     half = _ROWS // 2
-    for look in looks if len(looks) <= _ROWS else [*looks[:half], None, *looks[-half:]]:
-        if look is None:
+    for measurement in (
+        measurements if len(measurements) <= _ROWS else [*measurements[:half], None, *measurements[-half:]]
+    ):
+        if measurement is None:
             table.add("…")
             continue
-        ratio = look.get("ratio")
+        ratio = measurement.get("ratio")
         table.add(
-            str(look["step"]),
-            f"{look['batch_loss']:.4g}",
-            f"{look['sharpness'][0]:.4g}",
-            f"{look['residual'][0]:.1g}",
-            f"{look['lowest']:.3g}",
+            str(measurement["step"]),
+            f"{measurement['batch_loss']:.4g}",
+            f"{measurement['sharpness'][0]:.4g}",
+            f"{measurement['residual'][0]:.1g}",
+            f"{measurement['lowest']:.3g}",
             "" if ratio is None else f"{ratio:.3g}",
-            str(look["products"]),
+            str(measurement["products"]),
         )
     return table

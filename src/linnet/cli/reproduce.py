@@ -31,17 +31,19 @@ def run(
     """
     among = own(sources)
     work = reproduction.plan(ids, size, out, changes(settings), claims=claims, among=among)
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, highlight=False)
     _announce(console, work)
     results: dict[str, Result] = {}
     words = "all papers" if not ids and not among else "reproducing"
     with client_of(cluster, console) as client, bar(words, quiet=quiet, share=True) as progress:
+        done = None
         for done in work.done(progress, client=client):
-            report.write(out)  # the page grows with each, so an interrupted evening leaves one
+            report.write(out)  # after each, so that an interrupted run leaves a page
             if isinstance(done, Made):
                 results[done.result.id] = done.result
                 _show(console, done, out)
-    report.write(out)
+    if done is None:
+        report.write(out)
     told: dict[str, Any] = {
         "out": str(out),
         "experiments": [_told(results[experiment.id]) for experiment in work.experiments],
@@ -59,12 +61,11 @@ def run(
     left_out = f", {len(work.lacking)} left out" if work.lacking else ""
     console.print(
         f"{len(results)} reproduced, {told['failed']} not as required{left_out}. Page: {out / 'index.html'}",
-        highlight=False,
     )
     return told
 
 
-def exit_code(result: dict[str, Any]) -> int:
+def exit_code(result: dict[str, Any], **_: Any) -> int:
     """1 if anything was not as required, or a claim not as stated."""
     return int(result["failed"] > 0 or (result["claims"] or {}).get("failed", 0) > 0)
 
@@ -83,25 +84,25 @@ def _told(result: Result) -> dict[str, Any]:
 def _announce(console: Console, work: Work) -> None:
     """Says what will be done, and what not."""
     for name, lacks in work.lacking.items():
-        console.print(f"[bold]{name}[/] is left out: {escape(lacks)}", highlight=False)
+        console.print(f"[bold]{name}[/] is left out: {escape(lacks)}")
     made, size = work.experiments, work.size
     for experiment in made if len(made) == 1 else []:
         expected = duration(60 * experiment.minutes[size])
-        console.print(f"{escape(experiment.title)} ({size}; about {expected} on two cores)", highlight=False)
+        console.print(f"{escape(experiment.title)} ({size}; about {expected} on two cores)")
     if len(made) + len(work.entries) > 1:
         what = f"{len(made)} experiments ({size})" + (
             f" and {len(work.entries)} claims and errata" if work.asked else ""
         )
-        console.print(f"{what}. Ctrl-C keeps what is finished.", highlight=False)
+        console.print(f"{what}. Ctrl-C keeps what is finished.")
 
 
 def _show(console: Console, made: Made, out: Path) -> None:
     result = made.result
-    console.print(f"[bold]{result.id}[/] {escape(result.title)}", highlight=False)
+    console.print(f"[bold]{result.id}[/] {escape(result.title)}")
     for verdict in result.verdicts:
         mark = "[green]holds[/]" if verdict.holds else "[bold red]fails[/]"
         console.print(
             f"  {mark} {escape(verdict.name)}: {verdict.measured:.4g} ({escape(verdict.text)})", highlight=False
         )
     kept = " (data kept from an earlier run)" if made.kept else ""
-    console.print(f"  {duration(result.seconds)}{kept}, {out / result.id / 'figure.png'}", highlight=False)
+    console.print(f"  {duration(result.seconds)}{kept}, {out / result.id / 'figure.png'}")

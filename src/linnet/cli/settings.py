@@ -1,4 +1,4 @@
-"""What users type as `--set name=value`, and the files that they name with `--from`."""
+"""The values of `--set name=value`, and the files of `--from`."""
 
 import json
 from collections.abc import Iterable, Sequence

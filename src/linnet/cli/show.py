@@ -40,9 +40,11 @@ def listing(wanted: Sequence[str] = (), sources: Sequence[str] = ()) -> dict[str
     return told
 
 
-def show_list(everything: Mapping[str, list[dict[str, Any]]]) -> None:
-    """Prints a list for a person."""
-    console = Console()
+def show_list(
+    wanted: Sequence[str] = (), sources: Sequence[str] = (), *, quiet: bool
+) -> dict[str, list[dict[str, Any]]]:
+    """Prints what is registered, unless quiet; returns what `--json` prints."""
+    everything, console = listing(wanted, sources), Console(quiet=quiet, highlight=False)
     for paper in everything["papers"]:
         title = f"{paper['id']}: {paper['title']}"
         table = Fitted(
@@ -60,6 +62,7 @@ def show_list(everything: Mapping[str, list[dict[str, Any]]]) -> None:
             table.add(f["id"], "experiment", escape(f["place"]), escape(f["title"]))
         console.print(table)
         console.print()
+    return everything
 
 
 def _of(entries: list[dict[str, Any]], paper: dict[str, Any]) -> list[dict[str, Any]]:
@@ -75,7 +78,7 @@ def show(
         _refuse(name, index.entries)
     entry, paper = index.entries[name], name.split("/")[0]
     told: dict[str, Any] = {"id": name, "paper": {"id": paper, **index.papers[paper]}, **entry}
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, highlight=False)
     if entry["kind"] == "experiment":
         told["missing"] = _lacking(name) if told.pop("demanding") else None
         _print_experiment(console, told)
@@ -106,9 +109,9 @@ def _refuse(name: str, there: Iterable[str]) -> NoReturn:
 
 
 def _head(console: Console, told: Mapping[str, Any], kind: str) -> None:
-    console.print(f"[bold]{told['id']}[/], {kind}: {escape(told['place'])}", highlight=False)
+    console.print(f"[bold]{told['id']}[/], {kind}: {escape(told['place'])}")
     authors = f" ({told['paper']['authors']})" if told["paper"]["authors"] else ""
-    console.print(f"{escape(told['paper']['title'])}{escape(authors)}", highlight=False, style="dim")
+    console.print(f"{escape(told['paper']['title'])}{escape(authors)}", style="dim")
     console.print()
 
 
@@ -116,16 +119,16 @@ def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
     _head(console, told, told.get("grade", told["kind"]))
     if "printed" in told:
         for word in ("printed", "corrected", "evidence"):
-            console.print(f"{word.capitalize()}: {escape(told[word])}", highlight=False)
+            console.print(f"{word.capitalize()}: {escape(told[word])}")
     else:
-        console.print(escape(told["statement"]), highlight=False)
+        console.print(escape(told["statement"]))
     for words in told["hypotheses"]:
-        console.print(f"Hypothesis: {escape(words)}.", highlight=False)
+        console.print(f"Hypothesis: {escape(words)}.")
     for name, value in told["parameters"].items():
-        console.print(f"Parameter: {name} = {escape(repr(value))}.", highlight=False)
-    for part in told["sabotage"]:
+        console.print(f"Parameter: {name} = {escape(repr(value))}.")
+    for part in told["negative_control"]:
         console.print(
-            f"Sabotage: {part['name']} = {escape(part['wrong'])} instead of {escape(part['right'])}.", highlight=False
+            f"Negative control: {part['name']} = {escape(part['wrong'])} instead of {escape(part['right'])}.",
         )
     verdict = told["verdict"]
     if not told["computed"]:
@@ -136,22 +139,22 @@ def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
         Column(""), Column("measured"), Column("margin", spare=2, right=True), Column("case", spare=1, prose=True)
     )
     for f in verdict["findings"]:
-        colour = "green" if f["holds"] != f["printed"] else "bold red"
+        color = "green" if f["holds"] != f["printed"] else "bold red"
         word = ("holds" if f["holds"] else "fails") + (" (printed)" if f["printed"] else "")
         case = ", ".join(f"{name}={value}" for name, value in f["case"].items())
-        table.add(f"[{colour}]{word}[/]", f["text"], f"{f['margin']:.3g}", escape(case))
+        table.add(f"[{color}]{word}[/]", f["text"], f"{f['margin']:.3g}", escape(case))
     console.print()
     console.print(table)
     stated = "as stated" if verdict["as_stated"] else "[bold red]not as stated[/]"
     what = "holds" if verdict["holds"] else "fails"
     if "printed" in told:
         what = "shown" if verdict["holds"] else "not shown"
-    console.print(f"{what}, {stated}: {verdict['size']} size, {verdict['seconds']:.1f} s.", highlight=False)
+    console.print(f"{what}, {stated}: {verdict['size']} size, {verdict['seconds']:.1f} s.")
 
 
 def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
     _head(console, told, "experiment")
-    console.print(f"{escape(told['title'])}. {escape(told['caption'])}", highlight=False)
+    console.print(f"{escape(told['title'])}. {escape(told['caption'])}")
     console.print()
     table = Fitted(
         Column("parameter"),
@@ -164,6 +167,6 @@ def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
         table.add(p["name"], escape(repr(p["paper"])), escape(quick), escape(p["description"]))
     console.print(table)
     minutes = ", ".join(f"{duration(60 * m)} at {size} size" for size, m in told["minutes"].items())
-    console.print(f"\nOn two cores about {minutes}. linnet reproduce {told['id']} makes it.", highlight=False)
+    console.print(f"\nOn two cores about {minutes}. linnet reproduce {told['id']} makes it.")
     if told["missing"]:
-        console.print(f"This machine lacks something: {escape(told['missing'])}", highlight=False)
+        console.print(f"This machine lacks something: {escape(told['missing'])}")

@@ -17,38 +17,40 @@ from linnet.cli.cluster import client_of
 from linnet.sweep.sweep import place
 
 if TYPE_CHECKING:
-    from linnet.sweep import Pace, Sweep
+    from linnet.sweep import Sweep, Throughput
 
 
-def chosen(
+def run(
+    *,
     places: list[str],
     out: str | None,
     part: str,
     cluster: str | None,
-    *,
     check: bool,
     export: bool,
     merge: bool,
     dry_run: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    """What the options ask for, with as many places as that needs."""
+    """Does what the options select, with as many places as that needs; returns what `--json` prints."""
     computes = {"--part": part != "1/1", "--cluster": cluster is not None}
     options = {"--check": check, "--export": export, "--merge": merge, "--dry-run": dry_run, **computes}
     asked = [name for name, given in options.items() if given]
     if len(asked) > 1 and set(asked) not in ({"--part", "--cluster"}, {"--dry-run", "--cluster"}):
         raise InputError(f"{' and '.join(asked)} are not allowed together: give one of them.")
     if check and out is None and len(places) == 1:
-        return checked(None, places[0], quiet=quiet)
+        return _checked(None, places[0], quiet=quiet)
     if export and out is None and len(places) == 2:
-        return exported(places[0], Path(places[1]), quiet=quiet)
+        return _exported(places[0], Path(places[1]), quiet=quiet)
     if merge and out is not None and len(places) == 2:
-        return merged(places[0], places[1], out, quiet=quiet)
+        return _merged(places[0], places[1], out, quiet=quiet)
     if not (export or merge) and out is not None and len(places) == 1:
         spec = Path(places[0])
         if check:
-            return checked(spec, out, quiet=quiet)
-        return expect(spec, out, cluster, quiet=quiet) if dry_run else run(spec, out, part, cluster, quiet=quiet)
+            return _checked(spec, out, quiet=quiet)
+        return (
+            _expected(spec, out, cluster, quiet=quiet) if dry_run else _computed(spec, out, part, cluster, quiet=quiet)
+        )
     usage = {
         "--check": "--check STORE",
         "--export": "--export STORE FILE",
@@ -57,30 +59,30 @@ def chosen(
     raise InputError(f"linnet sweep needs other arguments: {usage.get(asked[0] if asked else '', 'SPEC --out STORE')}.")
 
 
-def run(spec: Path, out: str, part: str, cluster: str | None, *, quiet: bool) -> dict[str, Any]:
+def _computed(spec: Path, out: str, part: str, cluster: str | None, *, quiet: bool) -> dict[str, Any]:
     """Makes or completes the store; returns what `--json` prints."""
     described, share = sweep.read(spec), _part(part)
-    console = Console(quiet=quiet)
-    console.print(f"{_grid(described)} into {out}", highlight=False)
+    console = Console(quiet=quiet, highlight=False)
+    console.print(f"{_grid(described)} into {out}")
     with client_of(cluster, console) as client:
         began = time.perf_counter()
         with bar("runs", quiet=quiet) as progress:
 
-            def pace(now: "Pace") -> None:
+            def show(now: "Throughput") -> None:
                 progress.say(f"{f'{now.speed:,.0f} steps a second, ' * bool(now.steps)}{now.use} % in use")
 
-            counts = sweep.run(described, out, progress, pace=pace, workers=cores(), part=share, client=client)
+            counts = sweep.run(described, out, progress, throughput=show, workers=cores(), part=share, client=client)
         seconds = time.perf_counter() - began
     ends = ", ".join(
         f"{counts[word]} {word}" for word in ("horizon", "converged", "diverged", "stalled") if counts[word]
     )
     if counts["damaged"]:
-        console.print(f"Damaged chunks that were computed again: {counts['damaged']}.", highlight=False)
-    console.print(f"{counts['computed']} runs in {seconds:.1f} s; in the store: {ends}.", highlight=False)
+        console.print(f"Damaged chunks that were computed again: {counts['damaged']}.")
+    console.print(f"{counts['computed']} runs in {seconds:.1f} s; in the store: {ends}.")
     if counts["steps"]:
         many = f"{counts['workers']} worker{'s' * (counts['workers'] > 1)}"
         rate = f"{counts['steps'] / seconds:,.0f} run-steps a second"
-        console.print(f"{rate} on {many}, which computed {counts['use']} % of the time.", highlight=False)
+        console.print(f"{rate} on {many}, which computed {counts['use']} % of the time.")
     return {"out": out, "seconds": round(seconds, 2), **counts}
 
 
@@ -91,22 +93,21 @@ def _part(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def expect(spec: Path, out: str, cluster: str | None, *, quiet: bool) -> dict[str, Any]:
+def _expected(spec: Path, out: str, cluster: str | None, *, quiet: bool) -> dict[str, Any]:
     """Says what the sweep will take; returns what `--json` prints."""
     described = sweep.read(spec)
-    console = Console(quiet=quiet)
-    console.print(f"{_grid(described)} into {out}, of which nothing is computed now", highlight=False)
+    console = Console(quiet=quiet, highlight=False)
+    console.print(f"{_grid(described)} into {out}, of which nothing is computed now")
     with client_of(cluster, console) as client:
-        told = sweep.expect(described, out, workers=cores(), client=client)
-    many = f"{told.workers} worker{'s' * (told.workers > 1)} on {told.device}"
+        cost = sweep.expect(described, out, workers=cores(), client=client)
+    many = f"{cost.workers} worker{'s' * (cost.workers > 1)} on {cost.device}"
     console.print(
-        f"{told.missing} of {told.cells} runs are missing, in {told.chunks} chunks of up to {told.batch} runs that go "
-        f"through a device together.\nMemory of a worker: about {told.memory / 2**20:,.3g} MiB; of the store: at most "
-        f"{told.store / 2**20:,.3g} MiB.\nTime expected, from runs measured: {_seconds(told.seconds)} with {many}, and "
-        f"{_seconds(told.compilation)} of compilation for each kind of program.",
-        highlight=False,
+        f"{cost.missing} of {cost.cells} runs are missing, in {cost.chunks} chunks of up to {cost.batch} runs that go "
+        f"through a device together.\nMemory of a worker: about {cost.memory / 2**20:,.3g} MiB; of the store: at most "
+        f"{cost.store / 2**20:,.3g} MiB.\nTime expected, from runs measured: {_seconds(cost.seconds)} with {many}, and "
+        f"{_seconds(cost.compilation)} of compilation for each kind of program.",
     )
-    return {"out": out, **told._asdict()}
+    return {"out": out, **cost._asdict()}
 
 
 def _seconds(count: float) -> str:
@@ -119,30 +120,35 @@ def _grid(described: "Sweep") -> str:
     return f"{shape}: {math.prod(sizes.values())} runs"
 
 
-def checked(spec: Path | None, out: str, *, quiet: bool) -> dict[str, Any]:
+def _checked(spec: Path | None, out: str, *, quiet: bool) -> dict[str, Any]:
     """Says what is damaged in the store; returns what `--json` prints."""
     found = sweep.check(None if spec is None else sweep.read(spec), out)
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, highlight=False)
     for part in found.damage:
-        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {place(part.cells)}", highlight=False)
+        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {place(part.cells)}")
     missing = found.cells - found.finished
-    console.print(f"{out}: {found.finished} of {found.cells} runs are there and whole.", highlight=False)
+    console.print(f"{out}: {found.finished} of {found.cells} runs are there and whole.")
     if missing or found.damage:
         console.print("The same command without --check computes the others.")
     damage = [part._asdict() for part in found.damage]
     return {"out": out, "cells": found.cells, "finished": found.finished, "damage": damage}
 
 
-def exported(store: str, file: Path, *, quiet: bool) -> dict[str, Any]:
+def _exported(store: str, file: Path, *, quiet: bool) -> dict[str, Any]:
     """Writes the store to one file; returns what `--json` prints."""
     finished = sweep.export(store, file)
-    Console(quiet=quiet).print(f"{finished} finished runs of {store} into {file}.", highlight=False)
+    Console(quiet=quiet, highlight=False).print(f"{finished} finished runs of {store} into {file}.")
     return {"store": store, "out": str(file), "finished": finished}
 
 
-def merged(first: str, second: str, out: str, *, quiet: bool) -> dict[str, Any]:
+def _merged(first: str, second: str, out: str, *, quiet: bool) -> dict[str, Any]:
     """Makes one store of two; returns what `--json` prints."""
     made = sweep.merge(first, second, out)
-    told = f"{out}: {made.finished} of {made.cells} runs, {made.first} from {first} and {made.second} from {second}."
-    Console(quiet=quiet).print(told, highlight=False)
+    text = f"{out}: {made.finished} of {made.cells} runs, {made.first} from {first} and {made.second} from {second}."
+    Console(quiet=quiet, highlight=False).print(text)
     return {"out": out, **made._asdict()}
+
+
+def exit_code(result: dict[str, Any], **_: Any) -> int:
+    """1 if anything in the store is damaged."""
+    return int(bool(result.get("damage")))

@@ -1,18 +1,14 @@
-"""What topics of `predict` accept on the command line; what is heavy loads when it is needed."""
+"""Parsers of option values: counts, lists of numbers, columns, and files for figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
-
-if TYPE_CHECKING:
-    from linnet.predict.data import OwnSamples
-    from linnet.problems import Regression
 
 _PICTURES = (".png", ".svg", ".pdf")
 
 
-def numbers(name: str, text: str, *, whole: bool = False, example: str = "3,2,1") -> list[Any]:
+def numbers(name: str, text: str, *, whole: bool = False) -> list[Any]:
     """Numbers with commas between them; whole ones may be typed as 1000000, 1_000_000 or 1e6."""
     try:
         return [_whole(part) if whole else float(part) for part in text.split(",")]
@@ -20,15 +16,7 @@ def numbers(name: str, text: str, *, whole: bool = False, example: str = "3,2,1"
         from linnet._check import InputError
 
         kind = "whole numbers" if whole else "numbers"
-        raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as {example}.") from None
-
-
-def listed(name: str, text: str | None, *, whole: bool = False) -> Any:
-    """One number, or several as a list; None for what was not typed."""
-    if text is None:
-        return None
-    values = numbers(name, text, whole=whole)
-    return values[0] if len(values) == 1 else values
+        raise InputError(f"{name} = {text!r} is not allowed: give {kind} with commas, such as 3,2,1.") from None
 
 
 def count(text: Any) -> int:
@@ -39,17 +27,16 @@ def count(text: Any) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number, such as 1000000 or 1e6.") from None
 
 
-def columns(text: str | None) -> int | str | None:
+def columns(text: str) -> int | str:
     """How many columns, or their names."""
     try:
-        return None if text is None else _whole(text)
+        return _whole(text)
     except ValueError:
         return text
 
 
-def dimension(name: str, text: str | None) -> int | None:
-    """How many columns."""
-    given = columns(text)
+def dimension(name: str, given: int | str | None) -> int | None:
+    """A dimension, where there is no file whose columns have names."""
     if isinstance(given, str):
         from linnet._check import InputError
 
@@ -57,9 +44,8 @@ def dimension(name: str, text: str | None) -> int | None:
     return given
 
 
-def names(name: str, text: str | None) -> str | None:
-    """Names of columns."""
-    given = columns(text)
+def names(name: str, given: int | str | None) -> str | None:
+    """Names of columns of a file."""
     if isinstance(given, int):
         from linnet._check import InputError
 
@@ -75,49 +61,6 @@ def _whole(text: str) -> int:
         if not value.is_integer():  # infinity and NaN are not either
             raise
         return int(value)
-
-
-def regression_of(
-    data: Path | None,
-    spectrum: str | None,
-    inputs: str | None,
-    outputs: str | None,
-    samples: int | None,
-    **reading: bool,
-) -> "Regression | OwnSamples":
-    """The user's own data, read as asked, or whitened data with a given spectrum."""
-    from linnet._check import InputError
-    from linnet.predict import read_regression, whitened
-
-    if (data is None) == (spectrum is None):
-        raise InputError("data or spectrum: give one of them, --data FILE or --spectrum 3,2,1.")
-    if spectrum is not None:
-        for name, value in reading.items():
-            if value:
-                raise InputError(f"{name} is not allowed with --spectrum: there are no samples.")
-        sizes = {"inputs": dimension("inputs", inputs), "outputs": dimension("outputs", outputs), "samples": samples}
-        return whitened(numbers("spectrum", spectrum), **sizes)
-    if samples is not None:
-        raise InputError(f"samples = {samples} is not allowed with --data: the file has its own.")
-    return read_regression(data, inputs=names("inputs", inputs), outputs=columns(outputs), **reading)
-
-
-def hidden_widths(depth: int | None, width: str) -> tuple[int, ...]:
-    """The hidden widths from what was typed: one number for all of them, or one for each."""
-    from linnet import _check
-
-    given = [_check.integer("width", w, least=1) for w in numbers("width", width, whole=True)]
-    if depth is None:
-        return tuple(given)
-    depth = _check.integer("depth", depth, least=2, most=1000)
-    if len(given) == 1:
-        return tuple(given * (depth - 1))
-    if len(given) != depth - 1:
-        raise _check.InputError(
-            f"width = {width!r} is not allowed: a network of depth {depth} has {depth - 1} hidden "
-            f"width{'s' if depth > 2 else ''}; give that many, or one for all."
-        )
-    return tuple(given)
 
 
 def picture(plot: Path | None, *, name: str = "plot", films: bool = False) -> bool:
@@ -140,12 +83,3 @@ def picture(plot: Path | None, *, name: str = "plot", films: bool = False) -> bo
         )
     check(plot)
     return suffix not in _PICTURES
-
-
-def refuse(why: str, **given: object) -> None:
-    """Refuses options that contradict another one."""
-    from linnet._check import InputError
-
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(f"{name} = {value} is not allowed with {why}.")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from linnet import _check, report, reproduction
 from linnet._check import InputError
 from linnet._table import Column, Fitted
-from linnet.claims import SIZES, Erratum, find, registry
+from linnet.claims import SIZES, Claim, Erratum, find
 from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
 from linnet.cli.settings import changes, own
@@ -44,16 +44,16 @@ def run(
     began = time.perf_counter()
     with client_of(cluster, console) as client, bar("verifying", quiet=quiet) as progress:
         verdicts = reproduction.verify(entries, size, changed, progress, client=client)
-    console.print(_table(verdicts))
+    console.print(_table(entries, verdicts))
     seconds = time.perf_counter() - began
     console.print(f"{len(entries)} verified in {seconds:.0f} s, {verdicts.failed} not as stated.")
     if out is not None:
         store(out, verdicts)
         console.print(f"Page: {report.write(out)}", highlight=False)
-    return verdicts.told()
+    return verdicts.to_dict()
 
 
-def _table(verdicts: Verdicts) -> Fitted:
+def _table(entries: Sequence[Claim | Erratum], verdicts: Verdicts) -> Fitted:
     table = Fitted(
         Column(""),
         Column("id"),
@@ -62,16 +62,14 @@ def _table(verdicts: Verdicts) -> Fitted:
         Column("seconds", spare=4, right=True),
         Column("statement", spare=3, prose=True),
     )
-    entries = registry()
-    for verdict in verdicts.claims:
-        entry = entries[verdict.id]
+    for entry, verdict in zip(entries, verdicts.claims, strict=True):
         word = "holds" if verdict.holds else "fails"
         if isinstance(entry, Erratum):
             word = "shown" if verdict.holds else "not shown"
-        colour = "green" if verdict.as_stated else "bold red"
+        color = "green" if verdict.as_stated else "bold red"
         kind = entry.grade if isinstance(entry, Erratum) else entry.kind
         table.add(
-            f"[{colour}]{word}[/]",
+            f"[{color}]{word}[/]",
             entry.id,
             kind,
             f"{verdict.margin:.3g}",
@@ -81,6 +79,6 @@ def _table(verdicts: Verdicts) -> Fitted:
     return table
 
 
-def exit_code(result: dict[str, Any]) -> int:
+def exit_code(result: dict[str, Any], **_: Any) -> int:
     """1 if anything was not as stated."""
     return int(result["failed"] > 0)

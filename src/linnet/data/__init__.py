@@ -1,12 +1,33 @@
 """Published sets of images: MNIST, Fashion-MNIST, CIFAR-10 and scikit-learn's digits, fetched, checked and read;
-and pairs of sentences (STS-B), read.
+pairs of sentences (STS-B), read; and tables from users' files.
 
-`load("mnist").subset(5000, seed=0)` has `scaled()`, `standardised()` and `one_hot()`.
+`load("mnist").subset(5000, seed=0)` has `scaled()`, `standardized()` and `one_hot()`.
 """
 
-from linnet.data.fetch import fetch
+from linnet.data.download import fetch
 from linnet.data.images import Images
 from linnet.data.sets import SETS, Published, Status, load, missing, status
+from linnet.data.tables import LARGEST, SUFFIXES, Table, pair_of, read_array, read_pair, read_table, table_of
 from linnet.data.texts import Pairs, no_pairs, pairs
 
-__all__ = ["SETS", "Images", "Pairs", "Published", "Status", "fetch", "load", "missing", "no_pairs", "pairs", "status"]
+__all__ = [
+    "LARGEST",
+    "SETS",
+    "SUFFIXES",
+    "Images",
+    "Pairs",
+    "Published",
+    "Status",
+    "Table",
+    "fetch",
+    "load",
+    "missing",
+    "no_pairs",
+    "pair_of",
+    "pairs",
+    "read_array",
+    "read_pair",
+    "read_table",
+    "status",
+    "table_of",
+]

@@ -17,13 +17,13 @@ import numpy as np
 from linnet._check import InputError
 from linnet.data.images import CLASSES, Images
 
-_COLOURED = (3, 32, 32)  # an image of CIFAR-10
-_ROW = 1 + math.prod(_COLOURED)  # its class and its pixels
+_COLORED = (3, 32, 32)  # an image of CIFAR-10
+_ROW = 1 + math.prod(_COLORED)  # its class and its pixels
 _LARGEST = 2**31  # bytes of a file's contents; the largest published one has 47 million
-_PIECE = 2**20  # bytes that are looked at in one go
+_PIECE = 2**20  # bytes that are read at once
 
 
-def seen(folder: Path, name: str) -> Path | None:
+def find(folder: Path, name: str) -> Path | None:
     """The file, gzipped or not; some unpackers write a dot for the last dash but one."""
     dotted = name.replace("-idx", ".idx")
     for candidate in (name, f"{name}.gz", dotted, f"{dotted}.gz"):
@@ -70,7 +70,7 @@ def cifar(paths: Sequence[Path]) -> Images:
         rows.append(bytes_.reshape(-1, _ROW))
         _known(path, rows[-1][:, 0])
     table = np.concatenate(rows)
-    return Images(table[:, 1:], table[:, 0], _COLOURED)
+    return Images(table[:, 1:], table[:, 0], _COLORED)
 
 
 def damaged(path: Path, why: str) -> InputError:

@@ -17,7 +17,7 @@ CLASSES = 10  # of every set here
 class Images:
     """Images as rows of pixels, and the class of each, 0 to 9.
 
-    `shape` is that of one image: rows and columns, with the colours before them if there are any. `brightest` is the
+    `shape` is that of one image: rows and columns, with the colors before them if there are any. `brightest` is the
     largest value that a pixel can have.
     """
 
@@ -47,7 +47,7 @@ class Images:
         """The pixels from 0 to 1."""
         return self.pixels / np.float64(self.brightest)
 
-    def standardised(self, over: "Images | None" = None) -> Float64[np.ndarray, "n d"]:
+    def standardized(self, over: "Images | None" = None) -> Float64[np.ndarray, "n d"]:
         """Each pixel less its mean, over its standard deviation, both over these images or over others (those of the
         training, where these are to test); 0 where it is the same in all of them.
         """

@@ -9,7 +9,7 @@ PICTURES = ("bumps", "texture", "checkerboard")
 
 
 def picture(kind: str, contrast: float, rng: np.random.Generator, side: int = 32) -> Float64[np.ndarray, "side side"]:
-    """A grey image with mean 1/2 and standard deviation `contrast`.
+    """A gray image with mean 1/2 and standard deviation `contrast`.
 
     "bumps": three Gaussians of width 0.15 to 0.3 of the image; "texture": noise of 3 to 6 cycles an image;
     "checkerboard": cells of two pixels, the same for every seed.

@@ -1,4 +1,4 @@
-"""Which sets of images there are, where they are looked for, and whether what lies there is what was published."""
+"""The published sets of images: their addresses, where they are on this machine, and whether they are intact."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ _OF = {"train": "train", "test": "t10k"}  # what MNIST calls its parts
 def _like_mnist(title: str, address: str, packed: tuple[tuple[int, str], ...], inside: tuple[str, ...]) -> Published:
     """60,000 and 10,000 images in four gzipped IDX files, in this order: images and labels to train, then to test."""
     names = [(part, pattern.format(_OF[part])) for part in PARTS for pattern in (_IMAGES, _LABELS)]
-    downloads = {f"{name}.gz": Download(*told) for (_, name), told in zip(names, packed, strict=True)}
+    downloads = {f"{name}.gz": Download(*entry) for (_, name), entry in zip(names, packed, strict=True)}
     contents: dict[str, dict[str, str]] = {part: {} for part in PARTS}
     for (part, name), md5 in zip(names, inside, strict=True):
         contents[part][name] = md5
@@ -105,7 +105,7 @@ SETS: Mapping[str, Published] = {
         ),
     ),
     "cifar10": Published(
-        "CIFAR-10, 32 x 32 in three colours",
+        "CIFAR-10, 32 x 32 in three colors",
         50_000,
         10_000,
         "https://www.cs.toronto.edu/~kriz/",
@@ -130,11 +130,11 @@ SETS: Mapping[str, Published] = {
 def load(name: str, *, part: str = "train", folder: str | Path | None = None) -> Images:
     """The images of a set: digits from scikit-learn; mnist, fashion and cifar10 from their published files.
 
-    They are looked for in the folder that the environment's LINNET_DATA names, then where `fetch` puts them, each with
+    They are searched in the folder that the environment's LINNET_DATA names, then where `fetch` puts them, each with
     a folder mnist, fashion or cifar10 in it; what is found there must be what was published, by its checksums. With
     `folder` that one is read, or the one of the set's name in it, whatever images are in its files.
     """
-    _asked(name, part)
+    _check_part(name, part)
     if name == "digits":
         if folder is not None:
             raise InputError(f"folder = {str(folder)!r} is not allowed with 'digits': they need no files.")
@@ -154,7 +154,7 @@ def missing(*names: str, part: str = "train", folder: str | Path | None = None) 
     """What this machine lacks for `load` of these sets, as a sentence with the cure; None if the files are there."""
     absent = []
     for name in names:
-        _asked(name, part)
+        _check_part(name, part)
         if name != "digits" and folder is None:
             absent += [] if _found(name, part) else [name]
             continue
@@ -169,15 +169,15 @@ def status(name: str) -> Status:
     """Where a set is and whether it is whole: all its files are read and compared with the published checksums."""
     known = SETS[_check.choice("name", name, tuple(SETS))]
     size = round(sum(file.size for file in known.downloads.values()) / 1e6)
-    told = (name, known.title, known.train, known.test, size)
+    known_facts = (name, known.title, known.train, known.test, size)
     if name == "digits":
         lacks = missing(name)
-        return Status(*told, None if lacks else "scikit-learn", lacks)
-    found = next((place for place in places(name) if any(files.seen(place, f) for f in known.files)), None)
+        return Status(*known_facts, None if lacks else "scikit-learn", lacks)
+    found = next((place for place in places(name) if any(files.find(place, f) for f in known.files)), None)
     if found is None:
-        return Status(*told, None, _absent([name], "train"))
+        return Status(*known_facts, None, _absent([name], "train"))
     troubles = (_trouble(found, file, md5, name) for file, md5 in known.files.items())
-    return Status(*told, str(found), next((words for words in troubles if words is not None), None))
+    return Status(*known_facts, str(found), next((words for words in troubles if words is not None), None))
 
 
 def home() -> Path:
@@ -190,14 +190,14 @@ def home() -> Path:
 
 def whole(folder: Path, file: str, md5: str) -> bool:
     """Whether the file is in the folder, gzipped or not, with the published contents."""
-    path = files.seen(folder, file)
+    path = files.find(folder, file)
     try:
         return path is not None and files.md5(path) == md5
     except InputError:
         return False
 
 
-def _asked(name: str, part: str) -> None:
+def _check_part(name: str, part: str) -> None:
     _check.choice("name", name, tuple(SETS))
     if name == "digits" and part != "train":
         raise InputError(f"part = {part!r} is not allowed with 'digits': they have one part, 'train'.")
@@ -205,20 +205,20 @@ def _asked(name: str, part: str) -> None:
 
 
 def _bases() -> list[Path]:
-    """The folders in which sets are looked for by their names, the first one first."""
+    """The folders in which sets are searched by their names, the first one first."""
     named, cache = os.environ.get("LINNET_DATA", ""), cache_folder()
     return [*([Path(named)] if named else []), *([] if cache is None else [cache / "data"])]
 
 
 def places(name: str) -> list[Path]:
-    """The folders in which a set of this name is looked for, the first one first."""
+    """The folders in which a set of this name is searched, the first one first."""
     return [base.absolute() / name for base in _bases()]
 
 
 def _found(name: str, part: str) -> Path | None:
     """The first place with a file of that part."""
     wanted = SETS[name].contents[part]
-    return next((place for place in places(name) if any(files.seen(place, file) for file in wanted)), None)
+    return next((place for place in places(name) if any(files.find(place, file) for file in wanted)), None)
 
 
 def _own(name: str, folder: Path) -> Path:
@@ -232,15 +232,15 @@ def _absent(names: Sequence[str], part: str) -> str:
     one = len(names) == 1
     beside = ", ".join(f"{name}/{next(iter(SETS[name].contents[part]))}" for name in names)
     return (
-        f"{', '.join(names)}{' (test images)' * (part == 'test')} {'is' if one else 'are'} not on this machine, looked "
-        f"for in {where}: linnet data fetch {' '.join(names)} gets {'it' if one else 'them'}, or LINNET_DATA=FOLDER "
-        f"names a folder that has {beside} and the files beside."
+        f"{', '.join(names)}{' (test images)' * (part == 'test')} {'is' if one else 'are'} not on this machine, "
+        f"searched in {where}: linnet data fetch {' '.join(names)} gets {'it' if one else 'them'}, or "
+        f"LINNET_DATA=FOLDER names a folder that has {beside} and the files beside."
     )
 
 
 def _trouble(folder: Path, file: str, md5: str, name: str) -> str | None:
     """What is wrong with a file of a set, as a sentence with the cure."""
-    path = files.seen(folder, file)
+    path = files.find(folder, file)
     cure = f"linnet data fetch {name} gets it"
     if path is None:
         return f"{str(folder / file)!r} is missing: {cure}."
@@ -256,7 +256,7 @@ def _read(name: str, part: str, folder: Path) -> Images:
 
 def _idx(folder: Path, part: str, name: str) -> Images:
     wanted = [pattern.format(_OF[part]) for pattern in (_IMAGES, _LABELS)]
-    images, labels = (files.seen(folder, file) for file in wanted)
+    images, labels = (files.find(folder, file) for file in wanted)
     if images is None or labels is None:
         raise InputError(
             f"folder = {str(folder)!r} is not allowed: {name} needs {' and '.join(wanted)} there, with or without .gz."
@@ -266,14 +266,14 @@ def _idx(folder: Path, part: str, name: str) -> Images:
 
 def _cifar(folder: Path, part: str) -> Images:
     wanted = list(SETS["cifar10"].contents[part])
-    there = [path for file in wanted if (path := files.seen(folder, file)) is not None]
+    there = [path for file in wanted if (path := files.find(folder, file)) is not None]
     if not there:
         pickled = any((folder / Path(file).stem).exists() for file in wanted)
-        seen = "holds the Python version, which is not opened because unpickling runs code; " if pickled else ""
+        python = "holds the Python version, which is not opened because unpickling runs code; " if pickled else ""
         needed = "data_batch_1.bin (to 5)" if part == "train" else wanted[0]
         raise InputError(
-            f"folder = {str(folder)!r} is not allowed: it {seen}{'it ' * pickled}needs {needed} of the binary version, "
-            "cifar-10-binary.tar.gz."
+            f"folder = {str(folder)!r} is not allowed: it {python}{'it ' * pickled}needs {needed} of the binary "
+            "version, cifar-10-binary.tar.gz."
         )
     return files.cifar(there)
 

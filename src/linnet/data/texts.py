@@ -30,16 +30,16 @@ class Pairs:
 def pairs(part: str = "train", *, folder: str | Path | None = None) -> Pairs:
     """The pairs of STS-B to train on, or those of its development set.
 
-    The published files, tab-separated and without quoting, are looked for where sets of images are, in a folder stsb;
+    The published files, tab-separated and without quoting, are searched where sets of images are, in a folder stsb;
     or in `folder`.
     """
     file = f"sts-{_check.choice('part', part, PARTS)}.csv"
-    looked = places(NAME) if folder is None else [Path(folder)]
-    path = next((place / file for place in looked if (place / file).is_file()), None)
+    searched = places(NAME) if folder is None else [Path(folder)]
+    path = next((place / file for place in searched if (place / file).is_file()), None)
     if path is None:
-        where = " and ".join(repr(str(place)) for place in looked) or "no folder"
+        where = " and ".join(repr(str(place)) for place in searched) or "no folder"
         raise InputError(
-            f"{file} of STS-B is not on this machine, looked for in {where}: LINNET_DATA=FOLDER names a folder with "
+            f"{file} of STS-B is not on this machine, searched in {where}: LINNET_DATA=FOLDER names a folder with "
             f"{NAME}/{file} in it, as published in Stsbenchmark.tar.gz."
         )
     try:

@@ -4,7 +4,7 @@ simulations beside it.
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -15,16 +15,13 @@ from scipy.integrate import solve_ivp
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.curves import crossing
 from linnet.experiments.experiment import Experiment, Progress
-from linnet.initial import balanced, lambda_balanced, two_c_balanced
-from linnet.motion import GradientFlow
-from linnet.problems import factorisation
+from linnet.init import balanced, lambda_balanced, two_c_balanced
+from linnet.optim import GradientFlow
+from linnet.problems import factorization
 from linnet.record import at
 from linnet.simulation import simulate
 from linnet.states import Weights
 from linnet.theory import balance
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # four things in two kinds: what is common, which kind, which of each
 _TREE = (
@@ -55,11 +52,11 @@ class Representations(Experiment):
     learn.
     """
 
-    id: ClassVar[str] = "balance/qqt"
-    place: ClassVar[str] = "after the figures of QQ^T"
-    title: ClassVar[str] = "From lazy to rich by one number: learning, kernel and representations over lambda"
-    quick: ClassVar[dict[str, Any]] = {"points": 41}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    id = "balance/qqt"
+    place = "after the figures of QQ^T"
+    title = "From lazy to rich by one number: learning, kernel and representations over lambda"
+    quick = {"points": 41}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     lams: tuple[Imbalance, ...] = Field(
         default=(-20.0, -2.0, 0.0, 2.0, 20.0), min_length=3, max_length=7, description="Imbalances, ascending."
@@ -76,10 +73,10 @@ class Representations(Experiment):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         key, target = jax.random.key(self.seed), (_turn(self.seed, 0) * _VALUES) @ _TREE.T
-        middle = lambda_balanced(key, factorisation(target), 0.0, 4, scale=self.scale)
+        middle = lambda_balanced(key, factorization(target), 0.0, 4, scale=self.scale)
         if np.linalg.det(target) * np.linalg.det(np.asarray(middle.matrix)) < 0:
             target = -target[[1, 0, 2, 3]]  # the side from which lambda = 0 arrives
-        problem = factorisation(target)
+        problem = factorization(target)
         rows: dict[str, list[Any]] = {name: [] for name in ("closed", "simulated", "drift", "inputs", "outputs")}
         ends = []
         for done, lam in enumerate(self.lams):
@@ -111,11 +108,6 @@ class Representations(Experiment):
             coords={"lam": list(self.lams)},
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.balance import representations
-
-        return representations(data)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         target, drift = data["target"].values, data["drift"].values[:, -1]
         missed = np.abs(data["closed"].values[:, -1] - target).max()
@@ -146,11 +138,10 @@ class Reversal(Experiment):
     learn.
     """
 
-    id: ClassVar[str] = "balance/reversal"
-    place: ClassVar[str] = "after the figures of reversal and transfer learning"
-    title: ClassVar[str] = "A change of task over lambda: reversal needs imbalance, transfer does not"
-    quick: ClassVar[dict[str, Any]] = {"grid": 13, "points": 400}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.4}
+    place = "after the figures of reversal and transfer learning"
+    title = "A change of task over lambda: reversal needs imbalance, transfer does not"
+    quick = {"grid": 13, "points": 400}
+    minutes = {"quick": 0.2, "paper": 0.4}
 
     lams: tuple[Annotated[float, Field(ge=0, le=1e3)], ...] = Field(
         default=(0.0, 1e-6, 1e-2, 1.0, 10.0), min_length=3, max_length=7, description="Imbalances of the curves."
@@ -160,6 +151,7 @@ class Reversal(Experiment):
     grid: int = Field(default=53, ge=5, le=500, description="Imbalances between them.")
     points: int = Field(default=1500, ge=100, le=10_000, description="Times of a curve.")
     left: float = Field(default=1e-2, gt=0, lt=0.5, description="Share of the first loss at which a task is learned.")
+    slowest: ClassVar[float] = float(_VALUES[-1])
 
     @model_validator(mode="after")
     def _ascend(self) -> Self:
@@ -197,7 +189,7 @@ class Reversal(Experiment):
             seen = []
             for lam in self.lams[-3:]:
                 run = simulate(
-                    factorisation(task),
+                    factorization(task),
                     self._start(lam, learned),
                     GradientFlow(rtol=1e-10),
                     time=float(few[-1]),
@@ -228,11 +220,6 @@ class Reversal(Experiment):
                 "imbalance": lams,
             },
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.balance import change_of_task
-
-        return change_of_task(data, self.left, float(_VALUES[-1]))
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         whole, lams = float(np.sum(_VALUES**2)) / 2, data["imbalance"].values
@@ -276,21 +263,21 @@ class OneNeuron(Experiment):
     target, a heavy first layer keeps its direction first and turns later.
     """
 
-    id: ClassVar[str] = "balance/neuron"
-    place: ClassVar[str] = "after the figures of one neuron in Kunin et al. 2024"
-    title: ClassVar[str] = "One neuron: basins of its two minima, and the roads that lambda makes"
-    quick: ClassVar[dict[str, Any]] = {"grid": 21, "roads": 8}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.2}
+    id = "balance/neuron"
+    place = "after the figures of one neuron in Kunin et al. 2024"
+    title = "One neuron: basins of its two minima, and its trajectories for each lambda"
+    quick = {"grid": 21, "trajectories": 8}
+    minutes = {"quick": 0.2, "paper": 0.2}
 
     ratios: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(
         default=(0.25, 1.0, 4.0), min_length=1, max_length=4, description="Rates eta_1/eta_2 of the planes."
     )
     lams: tuple[Imbalance, ...] = Field(
-        default=(-4.0, 0.0, 4.0), min_length=2, max_length=4, description="Imbalances of the roads, ascending."
+        default=(-4.0, 0.0, 4.0), min_length=2, max_length=4, description="Imbalances of the trajectories, ascending."
     )
     grid: int = Field(default=61, ge=5, le=400, description="Starts along each axis of a plane.")
-    roads: int = Field(default=16, ge=4, le=100, description="Roads of a picture.")
-    points: int = Field(default=200, ge=20, le=2000, description="Times of a road.")
+    trajectories: int = Field(default=16, ge=4, le=100, description="Trajectories of a picture.")
+    points: int = Field(default=200, ge=20, le=2000, description="Times of a trajectory.")
 
     @model_validator(mode="after")
     def _ascend(self) -> Self:
@@ -306,14 +293,14 @@ class OneNeuron(Experiment):
             rates = (math.sqrt(ratio), 1 / math.sqrt(ratio))
 
             def end(w: Any, a: Any, rates: tuple[float, float] = rates) -> Any:
-                found = balance.neuron(20.0, Weights((w[None, None], a[None, None])), [[1.0]], rates=rates)
+                found = balance.neuron(20.0, Weights((w[None, None], a[None, None])), [[1.0]], lr_multipliers=rates)
                 return found.first[0], found.second[0]
 
             firsts, seconds = np.meshgrid(axis, axis, indexing="ij")
             ends.append(np.stack(jax.jit(jax.vmap(jax.vmap(end)))(firsts, seconds), axis=-1))
         times, goal = np.linspace(0, 1, self.points), np.array([[1.0, 0.0]])
-        angles = 2 * np.pi * (np.arange(self.roads) + 0.5) / self.roads
-        roads, checks = [], []
+        angles = 2 * np.pi * (np.arange(self.trajectories) + 0.5) / self.trajectories
+        trajectories, checks = [], []
         for done, lam in enumerate(self.lams):
             progress(len(self.ratios) + done, total)
             row = []
@@ -323,12 +310,12 @@ class OneNeuron(Experiment):
                 found = balance.neuron(long, start, goal)
                 row.append(np.asarray(found.second) * np.asarray(found.first))
             checks.append(_gap_of_weights(self._start(lam, angles[1]), goal))
-            roads.append(row)
+            trajectories.append(row)
         progress(total, total)
         return xarray.Dataset(
             {
                 "end": (("ratio", "first", "second", "weight"), np.array(ends)),
-                "road": (("lam", "angle", "point", "input"), np.array(roads)),
+                "trajectory": (("lam", "angle", "point", "input"), np.array(trajectories)),
                 "gap": ("lam", np.array(checks)),
             },
             coords={"ratio": list(self.ratios), "lam": list(self.lams), "first": axis, "second": axis, "angle": angles},
@@ -339,11 +326,6 @@ class OneNeuron(Experiment):
         readout = math.sqrt((math.hypot(lam, 2 * 0.7) + lam) / 2)
         return Weights((0.7 / readout * np.array([[math.cos(angle), math.sin(angle)]]), [[readout]]))
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.balance import one_neuron
-
-        return one_neuron(data)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         end, ratios = data["end"].values, np.sqrt(data["ratio"].values)
         axis = data["first"].values
@@ -353,27 +335,27 @@ class OneNeuron(Experiment):
         missed = np.abs(end[..., 0] * end[..., 1] - 1)[clear].max()
         imbalance = axis**2 * ratios[:, None, None] - (axis**2)[:, None] / ratios[:, None, None]
         now = end[..., 1] ** 2 * ratios[:, None, None] - end[..., 0] ** 2 / ratios[:, None, None]
-        road = data["road"].values
-        bent = [float(np.mean([_bend(one) for one in roads])) for roads in road]
+        trajectory = data["trajectory"].values
+        bent = [float(np.mean([_bend(one) for one in trajectories])) for trajectories in trajectory]
         return {
             "starts on the wrong side of the line: their share": at_most(wrong, 0.0),
             "largest |a w - 1| in the end": at_most(missed, 1e-6),
             "each keeps its hyperbola: largest change of lambda": at_most(np.abs(now - imbalance).max(), 1e-9),
-            "all roads lead to the target: largest distance in the end": at_most(
-                np.linalg.norm(road[:, :, -1] - [1.0, 0.0], axis=-1).max(), 1e-3
+            "all trajectories lead to the target: largest distance in the end": at_most(
+                np.linalg.norm(trajectory[:, :, -1] - [1.0, 0.0], axis=-1).max(), 1e-3
             ),
-            "a heavy readout's roads are straighter than a heavy first layer's: mean bend": at_most(
+            "a heavy readout's trajectories are straighter than a heavy first layer's: mean bend": at_most(
                 bent[-1] / bent[0], 0.5
             ),
             "weights against an integration: largest gap": at_most(data["gap"].max(), 1e-8),
         }
 
 
-def _bend(road: np.ndarray) -> float:
-    """The largest distance of a road from the straight line between its ends, over its length."""
-    chord = road[-1] - road[0]
+def _bend(trajectory: np.ndarray) -> float:
+    """The largest distance of a trajectory from the straight line between its ends, over its length."""
+    chord = trajectory[-1] - trajectory[0]
     normal = np.array([-chord[1], chord[0]]) / np.linalg.norm(chord)
-    return float(np.abs((road - road[0]) @ normal).max() / np.linalg.norm(chord))
+    return float(np.abs((trajectory - trajectory[0]) @ normal).max() / np.linalg.norm(chord))
 
 
 def _gap_of_weights(start: Weights, goal: np.ndarray) -> float:

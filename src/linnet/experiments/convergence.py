@@ -4,7 +4,7 @@ it: the rates in the end, depth in the far phase, and modes that are learned one
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,25 +12,22 @@ import numpy as np
 import xarray
 from pydantic import Field, model_validator
 
-from linnet.claims import Finding, at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, close, near
 from linnet.curves import crossing
-from linnet.experiments.experiment import Experiment, Progress
-from linnet.initial import balanced
-from linnet.motion import GradientDescent, GradientFlow
+from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.init import balanced
 from linnet.observe import Observable
-from linnet.problems import factorisation
+from linnet.optim import SGD, GradientFlow
+from linnet.problems import factorization
 from linnet.record import at, logarithmic
 from linnet.simulation import simulate
 from linnet.states import Balanced, EndToEnd, Weights
 from linnet.theory import convergence
 from linnet.theory.convergence import Coordinates
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 def _one_output(strength: float, norm: float, cosine: float) -> Coordinates:
-    """A start of one output in the plane that it spans with the target."""
+    """An initialization of one output in the plane that it spans with the target."""
     sine = math.sqrt(1 - cosine**2)
     return Coordinates(np.asarray(strength), np.array([1.0, 0.0]), np.array([cosine, sine]), np.array([norm, 0.0]))
 
@@ -46,17 +43,15 @@ class Fig1(Experiment):
     (dashed; the exact flow beneath). Deeper networks are faster far from the target and slower near it.
     """
 
-    id: ClassVar[str] = "nonlocal/fig1"
-    place: ClassVar[str] = "Figure 1"
-    title: ClassVar[str] = "Depth is fast far from the target and slow near it"
-    quick: ClassVar[dict[str, Any]] = {"problems": 2, "depths": (2, 3, 5, 10)}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.5}
+    title = "Depth is fast far from the target and slow near it"
+    quick = {"problems": 2, "depths": (2, 3, 5, 10)}
+    minutes = {"quick": 0.2, "paper": 0.5}
 
     n: int = Field(default=50, ge=2, le=10_000, description="Samples.")
     d: int = Field(default=5, ge=2, le=1000, description="Inputs; one output.")
     depths: tuple[int, ...] = Field(default=(2, 3, 4, 5, 8, 10), min_length=2, description="Layers, ascending.")
-    ratio: float = Field(default=10.0, gt=0, le=1e3, description="Size of the start over that of the target.")
-    angle: float = Field(default=30.0, ge=0, lt=90, description="Degrees between start and target.")
+    ratio: float = Field(default=10.0, gt=0, le=1e3, description="Size of the initialization over that of the target.")
+    angle: float = Field(default=30.0, ge=0, lt=90, description="Degrees between initialization and target.")
     lr: float = Field(default=1e-6, gt=0, le=1, description="Step of Euler on the induced flow.")
     steps: int = Field(default=100_000, ge=100, le=10**7, description="Steps.")
     problems: int = Field(default=6, ge=1, le=100, description="Draws of the data; the first is shown.")
@@ -80,9 +75,9 @@ class Fig1(Experiment):
         def gap(state: Any, problem: Any) -> Any:
             return jnp.linalg.norm(state.matrix - problem.target)
 
-        looks = {
-            "distance": Observable("distance", gap, ()),
-            "s": Observable("s", lambda state, problem: jnp.linalg.norm(state.matrix), ()),
+        observed = {
+            "distance": Observable.from_function("distance", gap, ()),
+            "s": Observable.from_function("s", lambda state, problem: jnp.linalg.norm(state.matrix), ()),
         }
         tasks, starts = [], []
         for seed in range(self.problems):
@@ -95,18 +90,19 @@ class Fig1(Experiment):
             side -= (side @ z) * z / (z @ z)
             side *= np.linalg.norm(z) / np.linalg.norm(side)
             starts.append(self.ratio * (math.cos(turn) * z + math.sin(turn) * side)[None])
-            tasks.append(factorisation(z[None]))
+            tasks.append(factorization(z[None]))
         z1 = np.array([float(np.linalg.norm(task.target)) for task in tasks])
         targets = jnp.stack([task.target for task in tasks])
         rows: dict[str, list[Any]] = {"distance": [], "s": [], "exact": [], "exact_s": []}
-        for done, depth in enumerate(self.depths):
-            progress(done, len(self.depths))
+        for depth in tracked(self.depths, progress):
 
             def one(target: Any, start: Any, depth: int = depth) -> Any:
                 # whitened data: the loss is n/2 |A - Z|^2 up to a constant, so a step of lr n on 1/2 |A - Z|^2
-                motion = GradientDescent(self.lr * self.n)
+                optimizer = SGD(self.lr * self.n)
                 state = EndToEnd(start, Balanced(depth, 1))
-                run = simulate(factorisation(target), state, motion, steps=self.steps, record=at(points), observe=looks)
+                run = simulate(
+                    factorization(target), state, optimizer, steps=self.steps, record=at(points), observe=observed
+                )
                 return run.values
 
             values = jax.vmap(one)(targets, jnp.stack(starts))
@@ -115,17 +111,11 @@ class Fig1(Experiment):
             flows = [_flow(times, _one_output(self.ratio * z, z, math.cos(turn)), depth, self.n) for z in z1]
             rows["exact"].append([flow[0] for flow in flows])
             rows["exact_s"].append([flow[1] for flow in flows])
-        progress(len(self.depths), len(self.depths))
         dims = ("depth", "problem", "time")
         return xarray.Dataset(
             {**{name: (dims, np.array(value)) for name, value in rows.items()}, "z1": ("problem", z1)},
             coords={"depth": list(self.depths), "time": times},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.convergence import depths
-
-        return depths(data)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         distance, time, z1 = data["distance"].values, data["time"].values, data["z1"].values
@@ -138,7 +128,7 @@ class Fig1(Experiment):
             ]
         )
         late = time >= 0.8 * time[-1]
-        near = -np.diff(np.log(distance[:, :, late][:, :, [0, -1]]), axis=-1)[..., 0] / np.ptp(time[late])
+        slow = -np.diff(np.log(distance[:, :, late][:, :, [0, -1]]), axis=-1)[..., 0] / np.ptp(time[late])
         far_end = np.array(
             [
                 [crossing(time, -s, -math.sqrt(6) * z, "line") for z, s in zip(z1, row, strict=True)]
@@ -150,20 +140,18 @@ class Fig1(Experiment):
         found = {
             "slope of the first step / theory, lowest": at_least((slope / far).min(), 0.997),
             "slope of the first step / theory, highest": at_most((slope / far).max(), 1.003),
-            "slope in the end falls with depth: largest ratio": at_most(np.max(near[1:] / near[:-1]), 1.0),
-            "Euler steps against the exact flow: largest relative gap": at_most(
-                np.max(np.abs(distance / data["exact"].values - 1)), 2e-3 * self.lr / 1e-6
+            "slope in the end falls with depth: largest ratio": at_most(slow[1:] / slow[:-1], 1.0),
+            "Euler steps against the exact flow: largest relative gap": close(
+                distance, data["exact"].values, rtol=2e-3 * self.lr / 1e-6
             ),
         }
-        if self.ratio * z1.min() >= 1:  # smaller starts may be slower with depth
-            found["slope at the start grows with depth: smallest ratio"] = at_least(np.min(slope[1:] / slope[:-1]), 1.0)
+        if self.ratio * z1.min() >= 1:  # smaller initializations may be slower with depth
+            found["slope at initialization grows with depth: smallest ratio"] = at_least(slope[1:] / slope[:-1], 1.0)
         if self.ratio > math.sqrt(6) and z1.min() >= 0.1:
-            found["s passes sqrt 6 |Z| earlier with depth: largest ratio"] = at_most(
-                np.max(far_end[1:] / far_end[:-1]), 1.0
-            )
+            found["s passes sqrt 6 |Z| earlier with depth: largest ratio"] = at_most(far_end[1:] / far_end[:-1], 1.0)
         if strong.any():
             found["|Z| >= 0.27: what is left in the end grows with depth, smallest ratio"] = at_least(
-                np.min(left[1:, strong] / left[:-1, strong]), 1.0
+                left[1:, strong] / left[:-1, strong], 1.0
             )
         return found
 
@@ -174,18 +162,17 @@ class Rates(Experiment):
     down as well, against the rule.
     """
 
-    id: ClassVar[str] = "nonlocal/rates"
-    place: ClassVar[str] = "the open question after Theorem 20 (no figure in the paper)"
-    title: ClassVar[str] = "What depth does to the rate in the end, and far away"
-    quick: ClassVar[dict[str, Any]] = {"records": 101}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    place = "the open question after Theorem 20 (no figure in the paper)"
+    title = "What depth does to the rate in the end, and far away"
+    quick = {"records": 101}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     n: int = Field(default=50, ge=1, le=10**6, description="Samples.")
     sizes: tuple[float, ...] = Field(default=(0.3, 1.0, 3.0), min_length=1, max_length=4, description="Sizes of Z.")
     depths: tuple[int, ...] = Field(default=(2, 3, 5, 10), min_length=2, description="Layers, ascending.")
-    records: int = Field(default=401, ge=21, le=10_000, description="Times at which to look.")
+    records: int = Field(default=401, ge=21, le=10_000, description="Recorded times.")
     far_target: float = Field(default=0.01, gt=0, le=1, description="Size of the target on the right.")
-    far_start: float = Field(default=0.1, gt=0, le=10, description="Size of the start on the right.")
+    far_start: float = Field(default=0.1, gt=0, le=10, description="Size of the initialization on the right.")
     far_depths: tuple[int, ...] = Field(default=(2, 3, 4, 6, 10), min_length=2, description="Layers on the right.")
 
     @model_validator(mode="after")
@@ -229,11 +216,6 @@ class Rates(Experiment):
             },
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.convergence import rates
-
-        return rates(data, self.far_start, self.far_target)
-
     def measured(self, data: xarray.Dataset) -> np.ndarray:
         """The slope of ln |A - Z| between n z^(2-2/L) t = 12 and 14, a row for each size."""
         clock = data["record"].values
@@ -244,7 +226,7 @@ class Rates(Experiment):
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         measured = self.measured(data)
         theory = np.array([[self.n * z ** (2 - 2 / L) for L in self.depths] for z in self.sizes])
-        found = {"slope in the end / n z^(2-2/L): largest gap": at_most(np.max(np.abs(measured / theory - 1)), 1e-4)}
+        found = {"slope in the end / n z^(2-2/L): largest gap": close(measured, theory, rtol=1e-4)}
         for z, row in zip(self.sizes, measured, strict=True):
             ratio = row[1:] / row[:-1]
             if z < 1:
@@ -252,15 +234,11 @@ class Rates(Experiment):
             elif z > 1:
                 found[f"z = {z:g}: depth speeds the end up, smallest ratio"] = at_least(ratio.min(), 1.0)
             else:
-                found["z = 1: depth changes nothing, largest relative change"] = at_most(
-                    np.max(np.abs(ratio - 1)), 1e-4
-                )
+                found["z = 1: depth changes nothing, largest relative change"] = close(ratio, 1, atol=1e-4)
         if (self.far_target, self.far_start, self.far_depths, self.n) == (0.01, 0.1, (2, 3, 4, 6, 10), 50):
             wanted = (0.403, 0.786, 1.013, 1.165, 1.084)
             for depth, value, right in zip(self.far_depths, data["transition"].values, wanted, strict=True):
-                found[f"a small target, {depth} layers: end of the far phase"] = within(
-                    value, right - 6e-4, right + 6e-4
-                )
+                found[f"a small target, {depth} layers: end of the far phase"] = near(value, right, 6e-4)
             slopes = (9.98, 6.95, 6.31, 6.45, 7.90)
             gap = np.max(np.abs(data["slope"].values - slopes))
             found["a small target: first slopes 9.98, 6.95, 6.31, 6.45, 7.90, largest gap"] = at_most(gap, 6e-3)
@@ -268,24 +246,24 @@ class Rates(Experiment):
 
 
 class Peeling(Experiment):
-    """Balanced networks of bottleneck three learn a matrix of rank five. From small starts they pass close by the best
-    matrices of rank one and two, as if modes were learned one at a time; from large starts they do not.
+    """Balanced networks of bottleneck three learn a matrix of rank five. From small initializations they pass close by
+    the best matrices of rank one and two, as if modes were learned one at a time; from large initializations they do
+    not.
     """
 
-    id: ClassVar[str] = "nonlocal/peeling"
-    place: ClassVar[str] = "text after (23) (no figure in the paper)"
-    title: ClassVar[str] = "Small starts learn one mode after another, large ones do not"
-    quick: ClassVar[dict[str, Any]] = {"draws": 2, "depths": (3,)}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.8}
+    place = "text after (23) (no figure in the paper)"
+    title = "Small initializations learn one mode after another, large ones do not"
+    quick = {"draws": 2, "depths": (3,)}
+    minutes = {"quick": 0.3, "paper": 0.8}
 
     spectrum: tuple[float, ...] = Field(default=(3.0, 2.0, 1.2, 0.5, 0.2), min_length=2, description="Modes of Z.")
     rank: int = Field(default=3, ge=2, le=10, description="Width of every hidden layer.")
     n: int = Field(default=10, ge=1, le=10**6, description="Samples.")
     depths: tuple[int, ...] = Field(default=(2, 3), min_length=1, max_length=3, description="Layers.")
     starts: tuple[float, ...] = Field(
-        default=(1e-4, 1e-2, 1.0), min_length=2, description="Sizes of the start, ascending."
+        default=(1e-4, 1e-2, 1.0), min_length=2, description="Sizes of the initialization, ascending."
     )
-    draws: int = Field(default=4, ge=1, le=100, description="Random starts; the first is shown.")
+    draws: int = Field(default=4, ge=1, le=100, description="Random initializations; the first is shown.")
     time: float = Field(default=30.0, gt=0, le=1e4, description="Time of the flow.")
 
     @model_validator(mode="after")
@@ -306,21 +284,20 @@ class Peeling(Experiment):
         z = np.zeros((k, k + 1))
         np.fill_diagonal(z, self.spectrum)
         # n/2 |A - Z|^2 in the unit n t
-        problem = factorisation(z)
+        problem = factorization(z)
         best = [np.where(np.arange(k)[:, None] < r, z, 0.0) for r in range(1, self.rank + 1)]
 
         def approach(state: Any, problem: Any) -> Any:
             return jnp.stack([jnp.linalg.norm(state.matrix - b) / np.linalg.norm(b) for b in best])
 
-        looks = {
-            "modes": Observable("modes", lambda s, p: jnp.diagonal(s.matrix), ("mode",)),
-            "approach": Observable("approach", approach, ("rank",)),
+        observed = {
+            "modes": Observable.from_function("modes", lambda s, p: jnp.diagonal(s.matrix), ("mode",)),
+            "approach": Observable.from_function("approach", approach, ("rank",)),
         }
         drawn = [rng.normal(size=(k, self.rank)) @ rng.normal(size=(self.rank, k + 1)) for _ in range(self.draws)]
         rows: dict[str, list[Any]] = {"modes": [], "approach": []}
         horizon = self.n * self.time
-        for done, depth in enumerate(self.depths):
-            progress(done, len(self.depths))
+        for depth in tracked(self.depths, progress):
             hidden = (self.rank,) * (depth - 1)
             states = [
                 balanced(c * g / np.linalg.norm(g, 2), hidden, rank=self.rank) for c in self.starts for g in drawn
@@ -329,14 +306,13 @@ class Peeling(Experiment):
             def one(state: Weights) -> Any:
                 flow = GradientFlow(rtol=1e-9)
                 record = logarithmic(300, 1e-5 * horizon)
-                run = simulate(problem, state, flow, time=horizon, record=record, observe=looks)
+                run = simulate(problem, state, flow, time=horizon, record=record, observe=observed)
                 return run.values, run.times
 
             values, times = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
             for name in rows:
                 value = np.asarray(values[name])
                 rows[name].append(value.reshape(len(self.starts), self.draws, *value.shape[1:]))
-        progress(len(self.depths), len(self.depths))
         lead = ("depth", "start", "draw", "time")
         return xarray.Dataset(
             {
@@ -351,11 +327,6 @@ class Peeling(Experiment):
             },
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.convergence import peeling
-
-        return peeling(data, self.spectrum)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         closest = data["approach"].min("time")  # depth, start, draw, rank
         found = {
@@ -367,9 +338,11 @@ class Peeling(Experiment):
             for r in range(1, self.rank):
                 near = closest.sel(depth=depth, rank=r).transpose("start", "draw").values
                 typical = np.exp(np.log(near).mean(axis=1))
-                found[f"{depth} layers: closest approach to rank {r}, smallest start / largest"] = at_most(
+                found[f"{depth} layers: closest approach to rank {r}, smallest initialization / largest"] = at_most(
                     typical[0] / typical[-1], 0.5
                 )
                 if depth == 3 and self.starts[0] <= 1e-4:
-                    found[f"3 layers, smallest start: closest approach to rank {r}"] = at_most(typical[0], 0.03)
+                    found[f"3 layers, smallest initialization: closest approach to rank {r}"] = at_most(
+                        typical[0], 0.03
+                    )
         return found

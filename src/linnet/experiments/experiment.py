@@ -1,14 +1,15 @@
-"""What an experiment is: a figure of a paper with its parameters, its run, its picture and its acceptance."""
+"""What an experiment is: a figure of a paper with its parameters, its run, its drawing, and its acceptance."""
 
 import abc
 import hashlib
 import importlib
+import inspect
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import xarray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from linnet import _check
 from linnet._check import InputError
 from linnet._files import dumps, placed, put, versions, writing
-from linnet._part import sentence
+from linnet._schema import sentence
 from linnet.claims import Finding
-from linnet.claims.papers import admit, blamed, enlist, fingerprint, installed, unknown
+from linnet.claims.papers import admit, blamed, enlist, fingerprint, import_papers, unknown
 from linnet.claims.papers import place as place_of
 
 if TYPE_CHECKING:
@@ -26,14 +27,36 @@ if TYPE_CHECKING:
 
 SIZES = ("quick", "paper")
 Progress = Callable[[int, int], None]
+_STABILITY = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "cross", "networks", "lora")
+_MODULES = {  # of this package, by paper
+    "mixed": ("mixed",),
+    "spectral": ("spectral",),
+    "nonlocal": ("landscape", "convergence"),
+    "stability": tuple(f"stability_{part}" for part in _STABILITY),
+    "feature": ("feature",),
+    "balance": ("balance",),
+    "optimizers": ("optimizers",),
+}
+_PAPER = {f"linnet.experiments.{module}": paper for paper, modules in _MODULES.items() for module in modules}
+_T = TypeVar("_T")
 _REGISTRY: dict[str, type["Experiment"]] = enlist({})
+
+
+def tracked(items: Sequence[_T], progress: Progress) -> Iterator[_T]:
+    """The items one by one; `progress` gets the number of those that are done, and of all."""
+    for done, item in enumerate(items):
+        progress(done, len(items))
+        yield item
 
 
 class Experiment(BaseModel):
     """A figure of a paper. The fields of a subclass are its parameters and their defaults the paper's; its docstring is
     the caption.
 
-    `run` computes a labelled dataset, `draw` makes the figure of it and `accept` says what must hold of it, by name.
+    A subclass with a title is registered. Its id is by default the paper and the name of the class, and its place the
+    figure: `Fig1b` of `linnet.experiments.spectral` is "spectral/fig1b", "Figure 1b".
+
+    `run` computes a labeled dataset, `draw` makes the figure of it and `accept` says what must hold of it, by name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +71,11 @@ class Experiment(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
+        own, figure = vars(cls), re.fullmatch(r"Fig(\d+[a-z]?)", cls.__name__)
+        if "id" not in own and cls.__module__ in _PAPER and "title" in own:
+            cls.id = f"{_PAPER[cls.__module__]}/{cls.__name__.lower()}"
+        if "place" not in own and figure:
+            cls.place = f"Figure {figure[1]}"
         if "id" not in vars(cls):  # what several figures share
             return
         admit(cls.id, r"[a-z][a-z0-9]*", "<figure>", _REGISTRY)
@@ -71,9 +99,20 @@ class Experiment(BaseModel):
         """What this machine lacks for it, as a sentence with the cure; None if nothing."""
         return None
 
-    @abc.abstractmethod
     def draw(self, data: xarray.Dataset) -> "Figure":
-        """The figure."""
+        """The figure.
+
+        An experiment of `linnet.experiments` is drawn by the function of `linnet.plot` with the same module name and
+        the second part of its id: `spectral/fig1b` by `linnet.plot.spectral.fig1b(data, lr, ...)`. Its parameters
+        after the data name attributes of the experiment; methods among them are called with the data. Experiments
+        elsewhere define `draw` themselves.
+        """
+        package, name = __name__.rpartition(".")[0], type(self).__module__
+        if not name.startswith(f"{package}."):
+            raise NotImplementedError(f"{_id(self)} must define draw.")
+        function = getattr(importlib.import_module(name.replace(package, "linnet.plot", 1)), _id(self).split("/")[1])
+        values = {key: getattr(self, key) for key in list(inspect.signature(function).parameters)[1:]}
+        return function(data, **{key: value(data) if callable(value) else value for key, value in values.items()})
 
     @abc.abstractmethod
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
@@ -121,7 +160,9 @@ class Experiment(BaseModel):
             return found, True
         whole = (folder / "result.json").exists() and not file.exists()
         with blamed(_id(self)):
+            progress(0, 1)
             made = self.run(folder, progress, workers)
+            progress(1, 1)
         if not store.exists():
             with placed(file) as partial:
                 made.to_netcdf(partial, engine="scipy")
@@ -158,23 +199,13 @@ def _id(experiment: Experiment) -> str:
     return getattr(type(experiment), "id", "")
 
 
-def experiments() -> dict[str, type[Experiment]]:
-    """All experiments by id: those of the papers in their order, then those of users."""
-    edge = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "cross", "networks", "lora")
-    subjects = (
-        "mixed",
-        "spectral",
-        "landscape",
-        "convergence",
-        *(f"stability_{part}" for part in edge),
-        "feature",
-        "balance",
-        "optimisers",
-    )
-    for subject in subjects:
-        importlib.import_module(f"linnet.experiments.{subject}")  # they register themselves
-    installed()
-    return {name: _REGISTRY[name] for name in sorted(_REGISTRY, key=_order)}
+def experiments(papers: Collection[str] | None = None) -> dict[str, type[Experiment]]:
+    """All experiments by id, or those of some papers, whose modules alone are imported: the papers in their order, then
+    users' own subjects.
+    """
+    import_papers("linnet.experiments", _MODULES, papers)
+    names = (name for name in _REGISTRY if papers is None or name.split("/")[0] in papers)
+    return {name: _REGISTRY[name] for name in sorted(names, key=_order)}
 
 
 def _order(name: str) -> tuple[int, list[Any]]:
@@ -184,8 +215,8 @@ def _order(name: str) -> tuple[int, list[Any]]:
 
 def find(ids: Sequence[str]) -> list[type[Experiment]]:
     """The experiments with these ids; all of them if none are given."""
-    known = experiments()
+    known = experiments({name.split("/")[0] for name in ids} or None)
     for name in ids:
         if name not in known:
-            raise unknown("id", name, known)
+            raise unknown("id", name, experiments())
     return [known[name] for name in dict.fromkeys(ids)] if ids else list(known.values())

@@ -1,7 +1,7 @@
 """The landscape that "Training Linear Neural Networks" describes in section 2, drawn for a small network."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -11,13 +11,10 @@ from pydantic import Field, model_validator
 from linnet import observe
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
-from linnet.initial import critical, gauge
+from linnet.init import critical, gauge
 from linnet.observe import Kind
 from linnet.problems import Regression, regression
 from linnet.theory import landscape
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _KINDS = tuple(Kind)  # what the numbers of a dataset stand for
 
@@ -29,11 +26,10 @@ class Landscape(Experiment):
     until the bottleneck is full.
     """
 
-    id: ClassVar[str] = "nonlocal/landscape"
-    place: ClassVar[str] = "Theorems 7 and 8 (no figure in the paper)"
-    title: ClassVar[str] = "Where a deep linear network can get stuck"
-    quick: ClassVar[dict[str, Any]] = {"depths": (2, 3)}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+    place = "Theorems 7 and 8 (no figure in the paper)"
+    title = "Where a deep linear network can get stuck"
+    quick = {"depths": (2, 3)}
+    minutes = {"quick": 0.2, "paper": 0.3}
 
     spectrum: tuple[float, ...] = Field(
         default=(4.0, 2.5, 1.5, 0.8),
@@ -118,11 +114,6 @@ class Landscape(Experiment):
         data["depth"] = ("depth", np.array(self.depths))
         data.attrs["kinds"] = " ".join(_KINDS)
         return data
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.landscape import critical_map
-
-        return critical_map(data)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         kind, kept = data["label"].values, data["kept"].values.astype(bool)

@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +14,17 @@ from pydantic import Field, model_validator
 
 from linnet import observe
 from linnet._random import haar
-from linnet.claims import Finding, at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, close, near, within
 from linnet.curves import first_record
-from linnet.experiments.experiment import Experiment, Progress
-from linnet.initial import gaussian, i_gamma
-from linnet.motion import GradientDescent, GradientFlow, LabelNoiseDescent, NoisyFlow
+from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.init import gaussian, i_gamma
 from linnet.observe import Observable
-from linnet.problems import Regression, factorisation, regression
+from linnet.optim import SGD, GradientFlow, LabelNoiseSGD, NoisyFlow
+from linnet.problems import Regression, factorization, regression
 from linnet.record import at
 from linnet.simulation import simulate
 from linnet.states import ReluNetwork, Weights
 from linnet.theory import spectral
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LAYER = observe.layer_singular_values(1)
 
@@ -40,7 +37,7 @@ def _stack(trees: Sequence[Any]) -> Any:
 
 
 class _Regressions(Experiment):
-    """What figures 1a and 4 share: a few regressions, several starts of each, the flow of all of them at once."""
+    """What figures 1a and 4 share: a few regressions, several initializations of each, all flows at once."""
 
     n: int = Field(default=5, ge=1, le=1000, description="Samples.")
     d_in: int = Field(default=10, ge=2, le=1000, description="Inputs.")
@@ -62,7 +59,7 @@ class _Regressions(Experiment):
 
     @abc.abstractmethod
     def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
-        """The starts by name, all of one shape."""
+        """The initializations by name, all of one shape."""
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         tasks, starts, limits, apart = [], [], [], []
@@ -76,15 +73,13 @@ class _Regressions(Experiment):
             limits.append(np.asarray(problem.target))
             apart.append([np.linalg.norm(np.asarray(start.imbalance()[0]), 2) for start in named.values()])
         times = np.append(np.linspace(0, self.shown, 161), self.horizon)
-        looks = {"first": _LAYER, "values": observe.singular_values, "loss": observe.loss, "matrix": observe.matrix}
+        observed = {"first": _LAYER, "values": observe.singular_values, "loss": observe.loss, "matrix": observe.matrix}
 
         def one(problem: Regression, start: Weights) -> Any:
             flow = GradientFlow(rtol=1e-11)
-            return simulate(problem, start, flow, time=self.horizon, record=at(times), observe=looks).values
+            return simulate(problem, start, flow, time=self.horizon, record=at(times), observe=observed).values
 
-        progress(0, 1)
         values = jax.jit(jax.vmap(jax.vmap(one, (None, 0))))(_stack(tasks), _stack(starts))
-        progress(1, 1)
         gap = np.asarray(values["matrix"])[:, :, -1] - np.array(limits)[:, None]
         sizes = np.linalg.norm(np.array(limits), axis=(1, 2))
         lead = ("problem", "start")
@@ -105,27 +100,22 @@ class _Regressions(Experiment):
         end = data["first"].sel(start=start).isel(time=-1)
         return np.asarray(end.isel(index=self.d_out) / end.isel(index=self.d_out - 1))
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.spectral import layers
-
-        return layers(data, self.d_out, self.shown)
-
 
 class Fig1a(_Regressions):
-    """Singular values of the first layer under gradient flow. A small start leaves a first layer of the rank of the
-    output, a large one keeps all directions. The printed variance 0.01 at this width is a large start, the same number
-    read as a standard deviation a small one: both are drawn.
+    """Singular values of the first layer under gradient flow. A small initialization leaves a first layer of the rank
+    of the output, a large one keeps all directions. The printed variance 0.01 at this width is a large initialization,
+    the same number read as a standard deviation a small one: both are drawn.
     """
 
-    id: ClassVar[str] = "spectral/fig1a"
-    place: ClassVar[str] = "Figure 1a"
-    title: ClassVar[str] = "Small starts give low-rank first layers"
-    quick: ClassVar[dict[str, Any]] = {"problems": 2}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.5}
+    title = "Small initializations give low-rank first layers"
+    quick = {"problems": 2}
+    minutes = {"quick": 0.3, "paper": 0.5}
 
-    large: float = Field(default=1.0, gt=0, le=1e3, description="gamma of the large start.")
-    small: float = Field(default=1e-4, gt=0, le=1e3, description="gamma of the small start.")
-    scale: float = Field(default=0.01, gt=0, le=10, description="Variance, or deviation, of the Gaussian starts.")
+    large: float = Field(default=1.0, gt=0, le=1e3, description="gamma of the large initialization.")
+    small: float = Field(default=1e-4, gt=0, le=1e3, description="gamma of the small initialization.")
+    scale: float = Field(
+        default=0.01, gt=0, le=10, description="Variance, or deviation, of the Gaussian initializations."
+    )
 
     def _gammas(self) -> dict[str, float]:
         return {f"γ = {self.large:g}": self.large, f"γ = {self.small:g}": self.small}
@@ -151,12 +141,10 @@ class Fig1a(_Regressions):
                     values.reshape(-1, values.shape[-1])
                 )
             ).reshape(first.shape)
-            found[f"{name}: largest relative gap from sqrt(hypot(s, γ) + γ)"] = at_most(
-                np.max(np.abs(first / law - 1)), 1e-6
-            )
+            found[f"{name}: largest relative gap from sqrt(hypot(s, γ) + γ)"] = close(first, law, rtol=1e-6)
             rest = first[:, -1, self.d_out] / math.sqrt(2 * gamma)
-            found[f"{name}: the next singular value of the first layer / sqrt(2γ)"] = within(
-                rest[np.argmax(np.abs(rest - 1))], 1 - 1e-4, 1 + 1e-4
+            found[f"{name}: the next singular value of the first layer / sqrt(2γ)"] = near(
+                rest[np.argmax(np.abs(rest - 1))], 1, 1e-4
             )
             found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
                 data["gap"].sel(start=name).max(), 1e-6
@@ -172,18 +160,18 @@ class Fig1a(_Regressions):
 
 
 class Fig4(_Regressions):
-    """As figure 1a with both layers random at the start. The printed numbers read as variances leave the first layer
-    far from the rank of the output; read as standard deviations they give what the text says. Both are drawn.
+    """As figure 1a with both layers random at initialization. The printed numbers read as variances leave the first
+    layer far from the rank of the output; read as standard deviations they give what the text says. Both are drawn.
     """
 
-    id: ClassVar[str] = "spectral/fig4"
-    place: ClassVar[str] = "Figure 4"
-    title: ClassVar[str] = "Low-rank first layers from two random layers"
-    quick: ClassVar[dict[str, Any]] = {"problems": 2}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.5}
+    title = "Low-rank first layers from two random layers"
+    quick = {"problems": 2}
+    minutes = {"quick": 0.3, "paper": 0.5}
 
     first: float = Field(default=1e-3, gt=0, le=10, description="Variance, or deviation, of the first layer.")
-    second: tuple[float, float] = Field(default=(1e-2, 1e-3), description="The same of the second layer, two starts.")
+    second: tuple[float, float] = Field(
+        default=(1e-2, 1e-3), description="The same of the second layer, two initializations."
+    )
 
     @model_validator(mode="after")
     def _positive(self) -> Self:
@@ -216,9 +204,9 @@ class Fig4(_Regressions):
             # 1e-8 of k is more than the solver's error
             values = data["values"].sel(start=name).isel(time=-1).values
             allowed = data["imbalance"].sel(start=name).values[:, None]
-            found[f"{name}: largest gap of the top values from sqrt(s) / what the start's imbalance allows"] = at_most(
-                np.max((np.abs(top**2 - values**2 / top**2) - 1e-8 * top**2) / allowed), 1
-            )
+            found[
+                f"{name}: largest gap of the top values from sqrt(s) / what the initialization's imbalance allows"
+            ] = at_most((np.abs(top**2 - values**2 / top**2) - 1e-8 * top**2) / allowed, 1)
             found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
                 data["gap"].sel(start=name).max(), 5e-3
             )
@@ -229,20 +217,18 @@ class Fig4(_Regressions):
 
 
 class Fig1b(Experiment):
-    """Descent with and without noise on the labels, from a large start: noise shrinks every singular value of the first
-    layer but one, at the rate exp(-lr² δ² k / 2) of the small-noise law (dotted).
+    """Descent with and without noise on the labels, from a large initialization: noise shrinks every singular value of
+    the first layer but one, at the rate exp(-lr² δ² k / 2) of the small-noise law (dotted).
     """
 
-    id: ClassVar[str] = "spectral/fig1b"
-    place: ClassVar[str] = "Figure 1b"
-    title: ClassVar[str] = "Label noise makes the first layer rank one"
-    quick: ClassVar[dict[str, Any]] = {"runs": 4}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.3}
+    title = "Label noise makes the first layer rank one"
+    quick = {"runs": 4}
+    minutes = {"quick": 0.2, "paper": 0.3}
 
     d: int = Field(default=5, ge=2, le=200, description="Inputs and samples; the data are orthogonal.")
-    gamma: float = Field(default=0.5, gt=0, le=1e3, description="Scale of the start.")
+    gamma: float = Field(default=0.5, gt=0, le=1e3, description="Scale of the initialization.")
     norm: float = Field(default=2.0, gt=0, le=1e3, description="Norm of the predictor to be learned.")
-    lr: float = Field(default=0.05, gt=0, le=10, description="Step size.")
+    lr: float = Field(default=0.05, gt=0, le=10, description="Learning rate.")
     delta: float = Field(default=1.0, ge=0, le=100, description="Standard deviation of the noise on labels.")
     steps: int = Field(default=5000, ge=100, le=10**6, description="Steps.")
     runs: int = Field(default=16, ge=1, le=1000, description="Draws of the noise; the first is shown.")
@@ -254,26 +240,17 @@ class Fig1b(Experiment):
         record = at(np.unique(np.linspace(0, self.steps, 401).astype(int)))
 
         def one(key: Any, delta: Any) -> Any:
-            motion = LabelNoiseDescent(self.lr, delta)
+            optimizer = LabelNoiseSGD(self.lr, delta)
             start = i_gamma(problem, self.gamma)
-            return simulate(problem, start, motion, steps=self.steps, record=record, observe={"s": _LAYER}, key=key)
+            return simulate(problem, start, optimizer, steps=self.steps, record=record, observe={"s": _LAYER}, key=key)
 
-        progress(0, 1)
         deltas = np.append(0.0, np.full(self.runs, self.delta))
         out = jax.vmap(one)(jax.random.split(noise, self.runs + 1), deltas)
-        progress(1, 1)
         values = np.asarray(out["s"])
         return xarray.Dataset(
             {"descent": (("step", "index"), values[0]), "noisy": (("run", "step", "index"), values[1:])},
             coords={"step": np.asarray(out.steps[0])},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.spectral import label_noise
-
-        decay, first, _ = spectral.label_noise(math.sqrt(self.lr) * self.delta, self.norm, self.d)
-        law = math.sqrt(2 * self.gamma) * np.exp(-float(decay) * self.lr * data["step"].values)
-        return label_noise(data, law, float(first), self.delta)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         quiet, noisy = data["descent"].values[-1], data["noisy"].values[:, -1]
@@ -282,8 +259,8 @@ class Fig1b(Experiment):
         first = float(spectral.label_noise(1.0, self.norm, self.d).first)
         share = self.lr * self.delta
         found = {
-            "descent: first singular value / the flow's": within(quiet[0] / flow, 1 - self.lr / 2, 1 + self.lr / 2),
-            "descent: the others stay at sqrt(2γ), largest relative change": at_most(np.max(np.abs(others - 1)), 1e-9),
+            "descent: first singular value / the flow's": near(quiet[0] / flow, 1, self.lr / 2),
+            "descent: the others stay at sqrt(2γ), largest relative change": close(others, 1, atol=1e-9),
             "noise: first singular value (mean) / d^(1/4) |A|^(1/2)": within(noisy[:, 0].mean() / first, 0.9, 1.06),
             "noise: decay of the others (mean logarithm) / the small-noise law": within(
                 np.log(others[None] * noisy[:, 1:] / quiet[1:]).mean() / (-(share**2) * self.steps / 2), 0.7, 1.05
@@ -302,18 +279,16 @@ class Fig3(Experiment):
     all grow are a choice of paths.
     """
 
-    id: ClassVar[str] = "spectral/fig3"
-    place: ClassVar[str] = "Figure 3"
-    title: ClassVar[str] = "Pure noise aligns the layers"
-    quick: ClassVar[dict[str, Any]] = {"paths": 200}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.2, "paper": 0.5}
+    title = "Pure noise aligns the layers"
+    quick = {"paths": 200}
+    minutes = {"quick": 0.2, "paper": 0.5}
 
     paths: int = Field(default=1000, ge=50, le=10**6, description="Paths.")
     steps: int = Field(default=10_000, ge=100, le=10**6, description="Steps of Euler and Maruyama.")
     dt: float = Field(default=0.1, gt=0, le=0.25, description="Time of the first step; the k-th takes dt / sqrt(k).")
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        problem = factorisation(np.zeros((1, 2)))
+        problem = factorization(np.zeros((1, 2)))
         record = at(np.unique(np.round(np.linspace(0, math.sqrt(self.steps), 201) ** 2).astype(int)))
 
         def commutator(state: Any, problem: Any) -> Any:
@@ -321,16 +296,14 @@ class Fig3(Experiment):
             outer = jnp.outer(column, readout)
             return jnp.linalg.norm(outer - outer.T)
 
-        looks = {"s": _LAYER, "commutator": Observable("commutator", commutator, ())}
-        motion = NoisyFlow(self.dt, drift=False, power=0.5)
+        observed = {"s": _LAYER, "commutator": Observable.from_function("commutator", commutator, ())}
+        optimizer = NoisyFlow(self.dt, drift=False, power=0.5)
 
         def one(key: Any) -> Any:
             start = i_gamma(problem, 0.5)  # W_1 = I
-            return simulate(problem, start, motion, steps=self.steps, record=record, observe=looks, key=key)
+            return simulate(problem, start, optimizer, steps=self.steps, record=record, observe=observed, key=key)
 
-        progress(0, 1)
         out = jax.vmap(one)(jax.random.split(jax.random.key(self.seed), self.paths))
-        progress(1, 1)
         return xarray.Dataset(
             {
                 "s": (("path", "time", "index"), np.asarray(out["s"])),
@@ -339,11 +312,6 @@ class Fig3(Experiment):
             },
             coords={"time": np.asarray(out.times[0])},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.spectral import noise_paths
-
-        return noise_paths(data, spectral.lyapunov(2))
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         first, second = (data["s"].values[:, -1, i] for i in range(2))
@@ -386,31 +354,29 @@ class _Students(Experiment):
 
     @abc.abstractmethod
     def settings(self) -> Mapping[float, float]:
-        """Step size by standard deviation of the start."""
+        """Learning rate by standard deviation of the initialization."""
 
     @abc.abstractmethod
     def points(self) -> np.ndarray:
-        """Steps at which to look."""
+        """Recorded steps."""
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         seeds = range(self.seed, self.seed + self.problems)
         drawn = [_student(seed, self.n, self.d, self.width) for seed in seeds]
         x, y, w, v = (np.array(part) for part in zip(*drawn, strict=True))
         settings = self.settings()
-        looks = {"s": _LAYER, "loss": observe.loss}
+        observed = {"s": _LAYER, "loss": observe.loss}
         record = at(self.points())
 
         def one(x: Any, y: Any, w: Any, v: Any, scale: Any, lr: Any) -> Any:
-            state, problem = ReluNetwork(scale * w, scale * v[None], x), factorisation(y[None])
-            return simulate(problem, state, GradientDescent(lr), steps=self.steps, record=record, observe=looks)
+            state, problem = ReluNetwork(scale * w, scale * v[None], x), factorization(y[None])
+            return simulate(problem, state, SGD(lr), steps=self.steps, record=record, observe=observed)
 
         batch = jax.jit(jax.vmap(one, (0, 0, 0, 0, None, None)))
         runs = []
-        for done, (scale, lr) in enumerate(settings.items()):
-            progress(done, len(settings))
+        for scale, lr in tracked(list(settings.items()), progress):
             out = batch(x, y, w, v, jnp.asarray(scale), jnp.asarray(lr))
             runs.append((np.asarray(out["s"]), np.asarray(out["loss"]), np.asarray(out.steps[0])))
-        progress(len(settings), len(settings))
         values, losses, steps = zip(*runs, strict=True)
         return xarray.Dataset(
             {
@@ -439,20 +405,19 @@ def _median(ratio: np.ndarray) -> float:
 
 
 class Fig2(_Students):
-    """ReLU students of a teacher with two neurons. From small starts about half of those that fit have a first layer of
-    rank two; from large starts none. That is a statement about many problems, drawn as such, beside two runs.
+    """ReLU students of a teacher with two neurons. From small initializations about half of those that fit have a first
+    layer of rank two; from large initializations none. That is a statement about many problems, drawn as such, beside
+    two runs.
     """
 
-    id: ClassVar[str] = "spectral/fig2"
-    place: ClassVar[str] = "Figure 2"
-    title: ClassVar[str] = "ReLU students from small and large starts"
-    quick: ClassVar[dict[str, Any]] = {"problems": 40}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.5, "paper": 0.6}
+    title = "ReLU students from small and large initializations"
+    quick = {"problems": 40}
+    minutes = {"quick": 0.5, "paper": 0.6}
 
     scales: tuple[float, float, float] = Field(
-        default=(1e-4, 1e-2, 1.0), description="Standard deviations of the start: small, middle, large."
+        default=(1e-4, 1e-2, 1.0), description="Standard deviations of the initialization: small, middle, large."
     )
-    rates: tuple[float, float, float] = Field(default=(0.05, 0.05, 0.01), description="Step sizes for them.")
+    rates: tuple[float, float, float] = Field(default=(0.05, 0.05, 0.01), description="Learning rates for them.")
     example: int = Field(default=10, ge=0, description="The problem whose runs are drawn.")
 
     def settings(self) -> Mapping[float, float]:
@@ -461,11 +426,9 @@ class Fig2(_Students):
     def points(self) -> np.ndarray:
         return np.unique(np.append(0, np.geomspace(1, self.steps, 240).astype(int)))
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.spectral import students
-
-        ranks = {scale: _ranks(data, scale, self.fitted)[0] for scale in self.scales}
-        return students(data, ranks, min(self.example, self.problems - 1), (self.scales[0], self.scales[-1]))
+    def ranks(self, data: xarray.Dataset) -> dict[float, np.ndarray]:
+        """sigma_3 / sigma_2 of the students that fit, by scale of the initialization."""
+        return {scale: _ranks(data, scale, self.fitted)[0] for scale in self.scales}
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         small, middle, large = self.scales
@@ -473,29 +436,27 @@ class Fig2(_Students):
         share = {scale: _share(ratio, 0.1) for scale, (ratio, _) in ranks.items()}
         return {
             "problems": at_least(self.problems, 40),
-            f"start {small:g}: share that fits": at_least(ranks[small][1], 0.85),
-            f"start {small:g}: share of these with rank two": at_least(share[small], 0.35),
-            f"start {middle:g}: share with rank two is smaller": at_most(share[middle], share[small]),
-            f"start {large:g}: share with rank two": at_most(share[large], 0.0),
-            f"start {large:g}: median of the third singular value / the second": at_least(
+            f"initialization {small:g}: share that fits": at_least(ranks[small][1], 0.85),
+            f"initialization {small:g}: share of these with rank two": at_least(share[small], 0.35),
+            f"initialization {middle:g}: share with rank two is smaller": at_most(share[middle], share[small]),
+            f"initialization {large:g}: share with rank two": at_most(share[large], 0.0),
+            f"initialization {large:g}: median of the third singular value / the second": at_least(
                 _median(ranks[large][0]), 0.7
             ),
         }
 
 
 class Fig5(_Students):
-    """A ReLU student from a small start learns the teacher's neurons one after the other: a plateau of rank one, then
-    rank two. The run is a chosen one: how clear the first phase is over many problems is drawn beside it.
+    """A ReLU student from a small initialization learns the teacher's neurons one after the other: a plateau of rank
+    one, then rank two. The run is a chosen one: how clear the first phase is over many problems is drawn beside it.
     """
 
-    id: ClassVar[str] = "spectral/fig5"
-    place: ClassVar[str] = "Figure 5"
-    title: ClassVar[str] = "A ReLU student learns one direction after another"
-    quick: ClassVar[dict[str, Any]] = {"problems": 40}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.4, "paper": 0.5}
+    title = "A ReLU student learns one direction after another"
+    quick = {"problems": 40}
+    minutes = {"quick": 0.4, "paper": 0.5}
 
-    scale: float = Field(default=1e-4, gt=0, le=1, description="Standard deviation of the start.")
-    lr: float = Field(default=0.05, gt=0, le=1, description="Step size.")
+    scale: float = Field(default=1e-4, gt=0, le=1, description="Standard deviation of the initialization.")
+    lr: float = Field(default=0.05, gt=0, le=1, description="Learning rate.")
     example: int = Field(default=10, ge=0, description="The problem whose run is drawn.")
     shown: int = Field(default=1500, ge=100, description="Steps that are drawn.")
 
@@ -506,7 +467,7 @@ class Fig5(_Students):
         early = min(3000, self.steps)
         return np.unique(np.concatenate([np.arange(0, early, 5), np.geomspace(early, self.steps, 60).astype(int)]))
 
-    def _first_phase(self, data: xarray.Dataset) -> np.ndarray:
+    def first_phase(self, data: xarray.Dataset) -> np.ndarray:
         """sigma_2 / sigma_1 when sigma_1 first is half of what it becomes, for each student that fits."""
         s, loss = data["s"].values[0], data["loss"].values[0]
         s = s[loss[:, -1] < self.fitted]
@@ -514,16 +475,11 @@ class Fig5(_Students):
         at_half = s[np.arange(len(s)), half]
         return np.asarray(at_half[:, 1] / at_half[:, 0])
 
-    def _example(self, data: xarray.Dataset) -> xarray.Dataset:
+    def example_run(self, data: xarray.Dataset) -> xarray.Dataset:
         return data.isel(scale=0, problem=min(self.example, self.problems - 1))
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.spectral import phases
-
-        return phases(self._example(data), self._first_phase(data), self.shown)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        ratio = self._first_phase(data)
+        ratio = self.first_phase(data)
         found = {
             "problems": at_least(self.problems, 40),
             "median of the second value / the first, at half the first": at_most(_median(ratio), 0.06),
@@ -531,7 +487,7 @@ class Fig5(_Students):
         }
         same = self.model_copy(update={"problems": 48, "shown": 1500})
         if same.at_paper_size and self.seed == 0 and self.problems > 10:  # the student that the figures are of
-            run = self._example(data)
+            run = self.example_run(data)
             loss, s = run["loss"], run["s"]
 
             def at_step(k: int) -> Any:
@@ -539,7 +495,7 @@ class Fig5(_Students):
 
             slope = abs(math.log(float(loss.sel(step=570)) / float(loss.sel(step=530)))) / 40
             found |= {
-                "the example: loss at the start": within(loss[0], 0.4055, 0.4065),
+                "the example: loss at initialization": within(loss[0], 0.4055, 0.4065),
                 "the example: loss on the plateau, step 550": within(loss.sel(step=550), 0.091, 0.093),
                 "the example: relative slope there, per step": at_most(slope, 2e-4),
                 "the example: second value / first there": within(at_step(550)[1] / at_step(550)[0], 0.015, 0.025),

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,26 +11,22 @@ import xarray
 from pydantic import Field, model_validator
 from scipy.integrate import solve_ivp
 
-from linnet import dynamics, observe
-from linnet.claims import Finding, at_least, at_most, within
-from linnet.experiments.experiment import Experiment, Progress
-from linnet.experiments.stability_frame import (
+from linnet import maps, observe
+from linnet.claims import Finding, at_least, at_most, close, near, within
+from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.stability_shared import (
     Rank5,
     Target,
     aligned_runs,
     check_ascending,
     check_starts,
 )
-from linnet.initial import one_zero
-from linnet.motion import GradientDescent
-from linnet.problems import factorisation
+from linnet.init import one_zero
+from linnet.optim import SGD
+from linnet.problems import factorization
 from linnet.record import at
 from linnet.simulation import simulate
 from linnet.theory import stability
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # Gaps of layers (figures 4 and 13) -----------------------------------------------------------------------------------
 
@@ -41,11 +37,9 @@ class Fig4(Target):
     difference, which rounding stops.
     """
 
-    id: ClassVar[str] = "stability/fig4"
-    place: ClassVar[str] = "Figure 4"
-    title: ClassVar[str] = "Only oscillating modes become balanced"
-    quick: ClassVar[dict[str, Any]] = {"steps": 4000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    title = "Only oscillating modes become balanced"
+    quick = {"steps": 4000}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     spectrum: tuple[float, ...] = Field(
         default=(10.0, 9.0, 6.0), min_length=2, max_length=20, description="Singular values of the target, descending."
@@ -58,10 +52,8 @@ class Fig4(Target):
         root = s ** (1 / self.depth)
         starts = np.stack([0 * s, self.alpha / root, np.ones(len(s))], axis=-1)
         kappas = stability.kappa(s, self.depth, lr)
-        progress(0, 1)
-        run = dynamics.orbits(stability.one_zero_gap(self.depth), starts, kappas, skip=0, keep=self.steps + 1)
+        run = maps.orbits(stability.one_zero_gap(self.depth), starts, kappas, skip=0, keep=self.steps + 1)
         direct = aligned_runs(s[None], self.depth, self.alpha, [lr], self.steps, ["layer_gaps", "modes"])
-        progress(1, 1)
         return xarray.Dataset(
             {
                 "gap": (("step", "mode"), self.alpha**2 * np.abs(np.asarray(run.values)[:, :, 2].T)),
@@ -71,14 +63,12 @@ class Fig4(Target):
             coords={"step": np.arange(self.steps + 1)},
         )
 
-    def rate(self) -> float:
-        """The predicted decay of the first gap for one step: -log |(2 - z)(2 - 1/z)| / 2."""
+    @property
+    def rate(self) -> float | None:
+        """The predicted decay of the first gap for one step: -log |(2 - z)(2 - 1/z)| / 2; None without a 2-cycle."""
+        if self.kappa <= 2:
+            return None
         return -math.log(abs(float(stability.orbit(self.spectrum[0], self.depth, self.kappa / self.edge).gap))) / 2
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability import gaps
-
-        return gaps(data, self.spectrum, self.rate() if self.kappa > 2 else None)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         gap, direct = data["gap"].values, data["direct"].values
@@ -94,8 +84,8 @@ class Fig4(Target):
         for i, kappa in enumerate(kappas):
             if kappa > 2.01:
                 part = gap[[3000, 4000], i]
-                found[f"mode {i + 1} oscillates: decay of its gap / law of the 2-cycle"] = within(
-                    math.log(part[0] / part[1]) / 1000 / self.rate(), 1 - 1e-6, 1 + 1e-6
+                found[f"mode {i + 1} oscillates: decay of its gap / law of the 2-cycle"] = near(
+                    math.log(part[0] / part[1]) / 1000 / (self.rate or math.nan), 1, 1e-6
                 )
             elif kappa < 1.99:
                 found[f"mode {i + 1} is at rest: what is left of its gap"] = at_least(gap[-1, i] / gap[0, i], 0.1)
@@ -112,14 +102,15 @@ class Fig13(Rank5):
     mode and layer is exact here, at any dimension.
     """
 
-    id: ClassVar[str] = "stability/fig13"
-    place: ClassVar[str] = "Figure 13"
-    title: ClassVar[str] = "Small starts look balanced"
-    quick: ClassVar[dict[str, Any]] = {"alphas": (0.01, 0.1, 0.5)}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    title = "Small initializations look balanced"
+    quick = {"alphas": (0.01, 0.1, 0.5)}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     alphas: tuple[float, ...] = Field(
-        default=(0.01, 0.03, 0.1, 0.3, 0.5), min_length=1, max_length=20, description="Scales of the start, ascending."
+        default=(0.01, 0.03, 0.1, 0.3, 0.5),
+        min_length=1,
+        max_length=20,
+        description="Scales of the initialization, ascending.",
     )
 
     @model_validator(mode="after")
@@ -130,7 +121,7 @@ class Fig13(Rank5):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        problem = factorisation(np.array(self.spectrum))
+        problem = factorization(np.array(self.spectrum))
         steps = self.steps_needed(self.alphas[0])
         points = np.unique(np.append(np.arange(200), np.geomspace(200, steps, 400).round()))
 
@@ -139,15 +130,13 @@ class Fig13(Rank5):
             return simulate(
                 problem,
                 start,
-                GradientDescent(self.lr),
+                SGD(self.lr),
                 steps=steps,
                 record=at(points),
                 observe={"values": observe.layer_modes},
             )
 
-        progress(0, 1)
         run = jax.vmap(one)(jnp.array(self.alphas))
-        progress(1, 1)
         values = np.asarray(run["values"])
         return xarray.Dataset(
             {
@@ -157,33 +146,28 @@ class Fig13(Rank5):
             coords={"alpha": list(self.alphas), "step": np.asarray(run.steps[0])},
         )
 
-    def _left(self, data: xarray.Dataset) -> np.ndarray:
+    def gap_left(self, data: xarray.Dataset) -> np.ndarray:
         """Gap over alpha^2 in time."""
         x, y = data["last"].values, data["first"].values
         return np.asarray((y - x) * (y + x) / np.array(self.alphas)[:, None, None] ** 2)
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import balance
-
-        return balance(data, self._left(data), self.spectrum)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        left = self._left(data)
+        left = self.gap_left(data)
         product = data["last"].values[:, -1] * data["first"].values[:, -1] ** (self.depth - 1)
         found = {
-            "largest relative distance of a mode from its target in the end": at_most(
-                np.max(np.abs(product / np.array(self.spectrum) - 1)), 1e-6
+            "largest relative distance of a mode from its target in the end": close(
+                product, np.array(self.spectrum), rtol=1e-6
             ),
-            "the gap never grows: largest increase over alpha^2": at_most(np.max(np.diff(left, axis=1)), 1e-9),
+            "the gap never grows: largest increase over alpha^2": at_most(np.diff(left, axis=1), 1e-9),
         }
         default = (self.spectrum, self.depth, self.kappa) == ((10.0, 8.0, 6.0, 4.0, 2.0), 3, 1.8)
         if default and 0.01 in self.alphas:
             end = left[self.alphas.index(0.01), -1]
             for i, (value, goal) in enumerate(zip(end, (0.603, 0.696, 0.787, 0.872, 0.948), strict=True)):
-                found[f"alpha 0.01, mode {i + 1}: gap / alpha^2 in the end"] = within(value, goal - 6e-4, goal + 6e-4)
+                found[f"alpha 0.01, mode {i + 1}: gap / alpha^2 in the end"] = near(value, goal, 6e-4)
         if default:
             found["gap / alpha^2 in the end, largest difference between alphas"] = at_most(
-                np.max(np.ptp(left[:, -1], axis=0)), 0.1
+                np.ptp(left[:, -1], axis=0), 0.1
             )
         return found
 
@@ -192,7 +176,7 @@ class Fig13(Rank5):
 
 
 class _FlowMinimum(Experiment):
-    """What figures 22 and 23 share: one mode of several depths, and a range of starts."""
+    """What figures 22 and 23 share: one mode of several depths, and a range of initializations."""
 
     s: float = Field(default=10.0, gt=0, le=1e6, description="Singular value of the target.")
     depths: tuple[int, ...] = Field(default=(2, 3, 4, 5), min_length=1, max_length=8, description="Depths, ascending.")
@@ -210,16 +194,14 @@ class _FlowMinimum(Experiment):
 
 
 class Fig22(_FlowMinimum):
-    """Sharpness Psi of the minimum that gradient flow finds, by the scale of the start, over its value at alpha = 0,
-    with the published bound and with the sharper one, g(L) in place of L^2 2^{2(L-1)/L}. Dots are flows integrated to
-    their end.
+    """Sharpness Psi of the minimum that gradient flow finds, by the scale of the initialization, over its value at
+    alpha = 0, with the published bound and with the sharper one, g(L) in place of L^2 2^{2(L-1)/L}. Dots are flows
+    integrated to their end.
     """
 
-    id: ClassVar[str] = "stability/fig22"
-    place: ClassVar[str] = "Figure 22"
-    title: ClassVar[str] = "Sharpness of the flow's minimum and its bounds"
-    quick: ClassVar[dict[str, Any]] = {"points": 120}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    title = "Sharpness of the flow's minimum and its bounds"
+    quick = {"points": 120}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     flows: int = Field(default=6, ge=1, le=100, description="Flows that are integrated, for each depth.")
 
@@ -239,7 +221,7 @@ class Fig22(_FlowMinimum):
             force = 1 - x * y ** (depth - 1)
             return [force * y ** (depth - 1), force * x * y ** (depth - 2)]
 
-        # the slowest start takes its escape time and some more
+        # the slowest initialization takes its escape time and some more
         horizon = 60 + 3 * float(stability.escape_time(1.0, min(unit, 0.9), depth))
         x, y = solve_ivp(velocity, (0, horizon), [0.0, unit], "DOP853", rtol=1e-11, atol=1e-13).y[:, -1]
         others = np.array([y ** (depth - 1)] + [x * y ** (depth - 2)] * (depth - 1))
@@ -248,8 +230,7 @@ class Fig22(_FlowMinimum):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         rows: dict[str, list[Any]] = {"psi": [], "sharp": [], "published": [], "flow": []}
         picked = np.unique(np.linspace(self.points // 6, self.points - 1, self.flows).round().astype(int))
-        for done, depth in enumerate(self.depths):
-            progress(done, len(self.depths))
+        for depth in tracked(self.depths, progress):
             alpha = self.alphas(depth)
             base = float(stability.curvature(self.s, depth))
             power = alpha**4 / (2 * self.s ** (4 / depth))
@@ -257,7 +238,6 @@ class Fig22(_FlowMinimum):
             rows["sharp"].append(np.exp(stability.growth(depth) * power))
             rows["published"].append(np.exp(depth**2 * 2 ** (2 * (depth - 1) / depth) * power))
             rows["flow"].append([self._flow(a, depth) / base for a in alpha[picked]])
-        progress(len(self.depths), len(self.depths))
         dims = {name: ("depth", "flows" if name == "flow" else "alpha") for name in rows}
         return xarray.Dataset(
             {name: (dims[name], np.array(value)) for name, value in rows.items()},
@@ -268,23 +248,16 @@ class Fig22(_FlowMinimum):
             },
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import bounds
-
-        return bounds(data)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         psi, sharp, published = (data[name].values for name in ("psi", "sharp", "published"))
         inside = psi[:, np.searchsorted(data["alpha"].values, data["flows"].values)]
         found = {
-            "published bound / Psi, smallest": at_least(np.min(published / psi), 1.0),
-            # exact to the order alpha^4 at L = 2: equal to rounding for the smallest starts
-            "bound with g(L) / Psi, smallest": at_least(np.min(sharp / psi), 1 - 1e-14),
-            "published bound / bound with g(L), smallest": at_least(np.min(published / sharp), 1.0),
-            "Psi increases: smallest ratio of neighbours": at_least(np.min(psi[:, 1:] / psi[:, :-1]), 1.0),
-            "integrated flows from Psi, largest relative gap": at_most(
-                np.max(np.abs(data["flow"].values / inside - 1)), 1e-6
-            ),
+            "published bound / Psi, smallest": at_least(published / psi, 1.0),
+            # exact to the order alpha^4 at L = 2: equal to rounding for the smallest initializations
+            "bound with g(L) / Psi, smallest": at_least(sharp / psi, 1 - 1e-14),
+            "published bound / bound with g(L), smallest": at_least(published / sharp, 1.0),
+            "Psi increases: smallest ratio of neighbors": at_least(psi[:, 1:] / psi[:, :-1], 1.0),
+            "integrated flows from Psi, largest relative gap": close(data["flow"].values, inside, rtol=1e-6),
         }
         for depth, low, high in ((2, 54.0, 55.0), (3, 8.0e4, 8.5e4)):
             if depth in self.depths and self.reach >= 1:
@@ -296,18 +269,15 @@ class Fig22(_FlowMinimum):
 
 class Fig23(_FlowMinimum):
     """P(alpha), with d log Psi / d alpha = P alpha^3: it has one maximum, at alpha_crit (dotted), for L > 2, and falls
-    from the start for L = 2. In units of its value at alpha = 0.
+    from the beginning for L = 2. In units of its value at alpha = 0.
     """
 
-    id: ClassVar[str] = "stability/fig23"
-    place: ClassVar[str] = "Figure 23"
-    title: ClassVar[str] = "P(alpha) has one maximum"
-    quick: ClassVar[dict[str, Any]] = {"points": 150}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    title = "P(alpha) has one maximum"
+    quick = {"points": 150}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         rows: dict[str, list[Any]] = {"p": [], "slope": []}
-        progress(0, 1)
         for depth in self.depths:
             alpha = np.append(0.0, self.alphas(depth))
             p = stability.flow_growth(alpha, self.s, depth)
@@ -316,17 +286,11 @@ class Fig23(_FlowMinimum):
             step = 1e-4 * self.s ** (1 / depth)
             psi = [np.log(stability.flow_sharpness(np.abs(alpha + side), self.s, depth)) for side in (step, -step)]
             rows["slope"].append((psi[0] - psi[1])[1:] / (2 * step * p[0]))
-        progress(1, 1)
         critical = [float(stability.top_alpha(1.0, depth)) for depth in self.depths]
         return xarray.Dataset(
             {**{name: (("depth", "alpha"), np.array(v)) for name, v in rows.items()}, "critical": ("depth", critical)},
             coords={"depth": list(self.depths), "alpha": np.linspace(0, self.reach, self.points + 1)[1:]},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import growth
-
-        return growth(data)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         unit, found = data["alpha"].values, {}
@@ -337,11 +301,11 @@ class Fig23(_FlowMinimum):
             predicted = p * alpha**3
             away = unit > 0.2
             found[f"L = {depth}: P alpha^3 from d log Psi / d alpha, largest relative gap"] = at_most(
-                np.max(np.abs(predicted / slope - 1)[away]), 1e-5
+                np.abs(predicted / slope - 1)[away], 1e-5
             )
             turns = int(np.sum(np.diff(np.sign(np.diff(p))) != 0))
             if depth == 2:
-                found["L = 2: P falls, largest increase"] = at_most(np.max(np.diff(p)), 0.0)
+                found["L = 2: P falls, largest increase"] = at_most(np.diff(p), 0.0)
             elif critical < self.reach:
                 found[f"L = {depth}: turning points"] = within(turns, 1, 1)
                 found[f"L = {depth}: place of the maximum - alpha_crit, in steps of alpha"] = within(

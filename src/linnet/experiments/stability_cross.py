@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,56 +11,50 @@ from pydantic import Field, model_validator
 
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Progress
-from linnet.experiments.stability_frame import (
+from linnet.experiments.stability_shared import (
     Target,
     aligned_runs,
     chains,
+    check_modes_fit,
     check_range,
-    check_room,
     digits,
     products,
     sorted_sizes,
     swings,
 )
-from linnet.initial import one_zero
-from linnet.motion import GradientDescent
+from linnet.init import one_zero
 from linnet.observe import Observable
-from linnet.problems import factorisation
+from linnet.optim import SGD
+from linnet.problems import factorization
 from linnet.record import every
 from linnet.simulation import cast, simulate
 from linnet.theory import stability
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # Sorting (figure 18) -------------------------------------------------------------------------------------------------
 
 
 class Fig18(Target):
-    """Three modes close to each other at growing step sizes: modes (lines) and sorted singular values (rings) in the
-    last steps, and the range of both by step size. The second and third sorted values begin to alternate when the first
-    mode dips below them, far before their modes move; 2 over the second eigenvalue λ_2 (dashed) plays no part. The
-    second mode itself starts only at 2/S_2, in or out of phase with the first; with matrices rounding noise has
-    broken the alignment by then.
+    """Three modes close to each other at growing learning rates: modes (lines) and sorted singular values (rings) in
+    the last steps, and the range of both by learning rate. The second and third sorted values begin to alternate when
+    the first mode dips below them, far before their modes move; 2 over the second eigenvalue λ_2 (dashed) plays no
+    part. The second mode itself starts only at 2/S_2, in or out of phase with the first; with matrices rounding noise
+    has broken the alignment by then.
     """
 
-    id: ClassVar[str] = "stability/fig18"
-    place: ClassVar[str] = "Figure 18"
-    title: ClassVar[str] = "Sorted values alternate although the modes are at rest"
-    quick: ClassVar[dict[str, Any]] = {"count": 201}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.15, "paper": 0.2}
+    title = "Sorted values alternate although the modes are at rest"
+    quick = {"count": 201}
+    minutes = {"quick": 0.15, "paper": 0.2}
 
     spectrum: tuple[float, ...] = Field(
         default=(10.0, 9.0, 8.0), min_length=3, max_length=3, description="Singular values of the target, descending."
     )
-    alpha: float = Field(default=0.1, gt=0, le=10, description="Scale of the start.")
+    alpha: float = Field(default=0.1, gt=0, le=10, description="Scale of the initialization.")
     shown: tuple[float, ...] = Field(
         default=(0.0156, 0.016, 0.0165, 0.0182), min_length=1, max_length=6, description="Half steps shown in time."
     )
     low: float = Field(default=0.015, gt=0, le=10, description="Smallest half step (as printed in the paper).")
     high: float = Field(default=0.019, gt=0, le=10, description="Largest half step.")
-    count: int = Field(default=801, ge=10, le=10_000, description="Step sizes.")
+    count: int = Field(default=801, ge=10, le=10_000, description="Learning rates.")
     steps: int = Field(default=100_000, ge=1000, le=10**7, description="Steps.")
 
     @model_validator(mode="after")
@@ -74,10 +68,8 @@ class Fig18(Target):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         grid = np.linspace(self.low, self.high, self.count)
         halves = np.append(grid, self.shown)
-        progress(0, 1)
         chain = chains(self.spectrum, self.depth, self.alpha, 2 * halves, skip=self.steps, keep=16)
         modes = products(chain, self.depth)
-        progress(1, 1)
         return xarray.Dataset(
             {
                 "range": (("half", "mode"), swings(modes[: len(grid)], 1)),
@@ -88,8 +80,9 @@ class Fig18(Target):
             coords={"half": grid, "shown": list(self.shown)},
         )
 
+    @property
     def thresholds(self) -> dict[str, float]:
-        """Half steps at which something is said to begin."""
+        """Half learning rates at which a change is predicted."""
         s, unit = self.spectrum, 2 * self.edge
         return {
             "2/S_1": 2 / unit,
@@ -99,14 +92,9 @@ class Fig18(Target):
             "sorted 3": stability.sorting_onset(s[2] / s[0], self.depth) / unit,
         }
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability import sorting
-
-        return sorting(data, self.thresholds())
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        s, grid, begins = np.array(self.spectrum), data["half"].values, self.thresholds()
-        # closer to the edge than κ = 20 / steps no orbit has settled, and a grid sees what is beyond its spacing
+        s, grid, begins = np.array(self.spectrum), data["half"].values, self.thresholds
+        # closer to the edge than κ = 20 / steps no orbit has settled, and a grid resolves only its spacing
         slow, spacing = 20 / self.steps * begins["2/S_2"] / 2, grid[1] - grid[0]
         found = {}
 
@@ -147,18 +135,16 @@ class Fig18(Target):
 
 
 class Fig5(Target):
-    """A deep matrix network and the diagonal network with the same modes, at step sizes 2/K. The modes of both agree;
-    the sorted second value of the matrix alternates because the first mode dips below it. Beyond 2/λ_2 the aligned
-    orbit is unstable in the cross direction: rounding noise grows at the predicted rate (dotted), earlier in single
-    precision, and then the top two modes move irregularly, in bursts, not on a 2-cycle. An exactly diagonal target has
-    no noise to grow and stays with the diagonal network.
+    """A deep matrix network and the diagonal network with the same modes, at learning rates 2/K. The modes of both
+    agree; the sorted second value of the matrix alternates because the first mode dips below it. Beyond 2/λ_2 the
+    aligned orbit is unstable in the cross direction: rounding noise grows at the predicted rate (dotted), earlier in
+    single precision, and then the top two modes move irregularly, in bursts, not on a 2-cycle. An exactly diagonal
+    target has no noise to grow and stays with the diagonal network.
     """
 
-    id: ClassVar[str] = "stability/fig5"
-    place: ClassVar[str] = "Figure 5"
-    title: ClassVar[str] = "Matrix and diagonal networks differ by sorting and by rounding noise"
-    quick: ClassVar[dict[str, Any]] = {"d": 20, "steps": 3000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.6}
+    title = "Matrix and diagonal networks differ by sorting and by rounding noise"
+    quick = {"d": 20, "steps": 3000}
+    minutes = {"quick": 0.3, "paper": 0.6}
 
     spectrum: tuple[float, ...] = Field(
         default=(10.0, 9.0, 6.0), min_length=2, max_length=20, description="Singular values of the target, descending."
@@ -171,7 +157,7 @@ class Fig5(Target):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        check_room(self.d, self.spectrum)
+        check_modes_fit(self.d, self.spectrum)
         least = 2 * self.edge / 2.48
         if min(self.levels) < least:
             raise ValueError(f"levels = {self.levels} must be at least {least:.4g}, where the period doubles")
@@ -182,7 +168,7 @@ class Fig5(Target):
         problem, u, v = self.matrix(self.d)
         straight = np.zeros((self.d, self.d))
         straight[np.arange(r), np.arange(r)] = s
-        exact = factorisation(straight)
+        exact = factorization(straight)
         total, done = 3 * len(self.levels) + 1, 0
         modes: dict[str, list[Any]] = {"double": [], "single": [], "diagonal target": []}
         cross: dict[str, list[Any]] = {name: [] for name in modes}
@@ -200,12 +186,12 @@ class Fig5(Target):
             def core(state: Any, problem: Any, left: Any = left, right: Any = right) -> Any:
                 return left.T @ state.matrix @ right
 
-            looks = {"core": Observable("core", core, ("output_mode", "input_mode"))}
+            observed = {"core": Observable.from_function("core", core, ("output_mode", "input_mode"))}
             for level in self.levels:
                 progress(done, total)
                 done += 1
-                motion = GradientDescent(2 / level)
-                run = simulate(task, start, motion, steps=self.steps, record=every(1), observe=looks)
+                optimizer = SGD(2 / level)
+                run = simulate(task, start, optimizer, steps=self.steps, record=every(1), observe=observed)
                 block = np.asarray(run["core"], dtype=float)
                 block = np.concatenate([block, np.repeat(block[-1:], self.steps + 1 - len(block), axis=0)])
                 modes[name].append(np.einsum("tii->ti", block))
@@ -214,10 +200,8 @@ class Fig5(Target):
                 end = np.asarray(run.final.matrix, dtype=float)
                 outside[name].append(float(np.linalg.norm(end - left @ block[-1] @ right.T, 2)))
                 ended[name].append(int(run.ended))
-        progress(done, total)
         lrs = 2 / np.array(self.levels)
         diagonal = aligned_runs(np.tile(s, (len(lrs), 1)), self.depth, self.alpha, lrs, self.steps, ["modes"])["modes"]
-        progress(total, total)
         lead = ("target", "level", "step")
         return xarray.Dataset(
             {
@@ -231,15 +215,15 @@ class Fig5(Target):
             coords={"target": list(modes), "level": list(self.levels), "step": np.arange(self.steps + 1)},
         )
 
+    @property
+    def growths(self) -> dict[float, float]:
+        """The predicted growth of the cross component at each level."""
+        return {level: self.growth(level) for level in self.levels}
+
     def growth(self, level: float) -> float:
         """The predicted growth of a cross deviation of the first two modes for one step: log |m| / 2."""
         ratio, kappa = self.spectrum[1] / self.spectrum[0], 2 * self.edge / level
         return float(np.log(np.abs(stability.cross_multipliers(ratio, self.depth, kappa)[0]))) / 2
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability import cross
-
-        return cross(data, {level: self.growth(level) for level in self.levels})
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         s, found = np.array(self.spectrum), {}

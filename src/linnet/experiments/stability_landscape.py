@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,10 @@ import xarray
 from jaxtyping import Array
 from pydantic import Field, model_validator
 
-from linnet import dynamics
-from linnet.claims import Finding, at_least, at_most, within
+from linnet import maps
+from linnet.claims import Finding, at_least, at_most, close, near, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.theory import stability
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 GOALS = (0.8, 1.0)  # x^4 and y^4 at the minimum of the first landscape
 
@@ -40,10 +36,12 @@ def _sharpness(cost: Any, points: Array) -> Array:
 
 
 def _stages(start: tuple[float, float], rates: tuple[float, ...], steps: int) -> np.ndarray:
-    """Descent on the Holder table with one step size after another: (stage, step, 2), each begins where one ended."""
+    """Descent on the Holder table with one learning rate after another, each from the end of the last: (stage, step,
+    2).
+    """
     out, point = [], np.array([start])
     for lr in rates:
-        run = dynamics.orbits(dynamics.descent(_holder), point, [lr], skip=0, keep=steps + 1)
+        run = maps.orbits(maps.descent(_holder), point, [lr], skip=0, keep=steps + 1)
         out.append(np.asarray(run.values)[0])
         point = out[-1][-1:]
     return np.array(out)
@@ -72,34 +70,30 @@ class Fig8(Experiment):
     them.
     """
 
-    id: ClassVar[str] = "stability/fig8"
-    place: ClassVar[str] = "Figure 8"
-    title: ClassVar[str] = "Two landscapes: catapults and orbits"
-    quick: ClassVar[dict[str, Any]] = {"grid": 121, "steps": 1000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    title = "Two landscapes: catapults and orbits"
+    quick = {"grid": 121, "steps": 1000}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     start: tuple[float, float] = Field(default=(0.9, 0.9), description="Start on the landscape of linear networks.")
-    lr: float = Field(default=0.07, gt=0, le=0.1, description="Step size there.")
+    lr: float = Field(default=0.07, gt=0, le=0.1, description="Learning rate there.")
     steps: int = Field(default=2000, ge=200, le=10**6, description="Steps there.")
     away: tuple[float, float] = Field(default=(1.3, 0.2), description="Start on the Holder table.")
-    rates: tuple[float, ...] = Field(default=(0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2), description="Step sizes there.")
+    rates: tuple[float, ...] = Field(default=(0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2), description="Learning rates there.")
     each: int = Field(default=200, ge=50, le=2000, description="Steps with each of them.")
     grid: int = Field(default=241, ge=21, le=1001, description="Points of the landscapes on each side.")
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        progress(0, 1)
         sides = {"holder": np.linspace(-6, 6, self.grid), "quartic": np.linspace(0.6, 1.25, self.grid)}
         costs = {"holder": _holder, "quartic": _quartic}
         surface = {}
         for name, side in sides.items():
             points = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
             surface[name] = np.asarray(jax.jit(jax.vmap(costs[name]))(points)).reshape(self.grid, self.grid)
-        around = dynamics.orbits(
-            dynamics.descent(_quartic), np.array([self.start]), [self.lr], skip=0, keep=self.steps
-        ).values[0]
+        around = maps.orbits(maps.descent(_quartic), np.array([self.start]), [self.lr], skip=0, keep=self.steps).values[
+            0
+        ]
         thrown = _stages(self.away, self.rates, self.each).reshape(-1, 2)
         minima = np.asarray(_minima())
-        progress(1, 1)
         return xarray.Dataset(
             {
                 **{f"{name}_side": (f"{name}_axis", side) for name, side in sides.items()},
@@ -112,11 +106,6 @@ class Fig8(Experiment):
             }
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import landscapes
-
-        return landscapes(data, self.lr, self.rates)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         edges = 2 / data["sharpness"].values
         minima = data["minima"].values
@@ -128,14 +117,14 @@ class Fig8(Experiment):
         )
         found = {}
         for (x, y, edge), place, measured in zip(printed, minima, edges, strict=True):
-            found[f"Holder, minimum ({x:g}, {y:g}): distance"] = at_most(np.max(np.abs(place - (x, y))), 6e-6)
-            found[f"Holder, minimum ({x:g}, {y:g}): 2 / sharpness"] = within(measured, edge - 6e-6, edge + 6e-6)
+            found[f"Holder, minimum ({x:g}, {y:g}): distance"] = close(place, (x, y), atol=6e-6)
+            found[f"Holder, minimum ({x:g}, {y:g}): 2 / sharpness"] = near(measured, edge, 6e-6)
         late = data["around"].values[-100:]
-        centre = np.array(GOALS) ** 0.25
+        center = np.array(GOALS) ** 0.25
         found["linear networks: largest distance from the minimum in the end"] = at_most(
-            np.max(np.linalg.norm(late - centre, axis=1)), 0.1
+            np.linalg.norm(late - center, axis=1), 0.1
         )
-        found["linear networks: smallest motion in the end"] = at_least(np.ptp(late[:, 1]), 0.1)
+        found["linear networks: amplitude in the end"] = at_least(np.ptp(late[:, 1]), 0.1)
         jump = np.linalg.norm(data["thrown"].values[-1] - data["thrown"].values[0])
         found["Holder: distance from the first point to the last"] = at_least(jump, 3.0)
         found["Holder: sharpness in the end / at the first minimum"] = at_most(
@@ -149,15 +138,14 @@ class Fig10(Experiment):
     y, is the first to oscillate. Beyond the second threshold x is on a 2-cycle too, but y is chaotic by then.
     """
 
-    id: ClassVar[str] = "stability/fig10"
-    place: ClassVar[str] = "Figure 10 (its caption has x and y exchanged)"
-    title: ClassVar[str] = "One direction after the other begins to oscillate"
-    quick: ClassVar[dict[str, Any]] = {"steps": 8000, "average": 20_000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    place = "Figure 10 (its caption has x and y exchanged)"
+    title = "One direction after the other begins to oscillate"
+    quick = {"steps": 8000, "average": 20_000}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     start: tuple[float, float] = Field(default=(0.9, 0.9), description="Start.")
-    rates: tuple[float, float] = Field(default=(0.07, 0.0875), description="Step sizes, the smaller first.")
-    steps: int = Field(default=20_000, ge=200, le=10**7, description="Steps before the orbits are looked at.")
+    rates: tuple[float, float] = Field(default=(0.07, 0.0875), description="Learning rates, the smaller first.")
+    steps: int = Field(default=20_000, ge=200, le=10**7, description="Steps before the orbits are recorded.")
     average: int = Field(default=200_000, ge=1000, le=10**7, description="Steps of the Lyapunov exponents.")
     shown: int = Field(default=60, ge=10, le=128, description="Steps that are drawn.")
 
@@ -168,17 +156,15 @@ class Fig10(Experiment):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        progress(0, 1)
-        step, start, rates = dynamics.descent(_quartic), np.array([self.start]), np.array(self.rates)
-        late = dynamics.orbits(step, start, rates, skip=self.steps, keep=128)
-        # the coordinates do not know of each other, so each has an exponent of its own: eight steps of a chain
+        step, start, rates = maps.descent(_quartic), np.array([self.start]), np.array(self.rates)
+        late = maps.orbits(step, start, rates, skip=self.steps, keep=128)
+        # the coordinates are independent, so each has its own exponent: eight steps of a chain
         kappas = 8 * rates[:, None] * stability.curvature(np.array(GOALS), 4)
         units = np.array(self.start) / np.array(GOALS) ** 0.25
-        rate = dynamics.lyapunov(
-            dynamics.balanced(4), np.tile(units, 2), kappas.ravel(), skip=1000, steps=self.average
+        rate = maps.lyapunov(
+            maps.balanced(4), np.tile(units, 2), kappas.ravel(), skip=1000, steps=self.average
         ).exponent
         curvatures = np.diagonal(np.asarray(jax.jit(jax.hessian(_quartic))(jnp.asarray(np.array(GOALS) ** 0.25))))
-        progress(1, 1)
         return xarray.Dataset(
             {
                 "orbit": (("lr", "step", "coordinate"), np.asarray(late.values)),
@@ -188,11 +174,6 @@ class Fig10(Experiment):
             },
             coords={"lr": rates, "coordinate": ["x", "y"], "step": self.steps + np.arange(128)},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import directions
-
-        return directions(data, self.shown)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         curved = data["curvature"].values
@@ -204,7 +185,7 @@ class Fig10(Experiment):
             "curvature along y": within(curved[1], 31.99999, 32.00001),
             "threshold of y": within(2 / curved[1], 0.06249, 0.06251),
             "threshold of x": within(2 / curved[0], 0.0873463, 0.0873465),
-            f"lr {low:g}: motion of x": at_most(top[0, 0] - bottom[0, 0], 1e-9),
+            f"lr {low:g}: amplitude of x": at_most(top[0, 0] - bottom[0, 0], 1e-9),
         }
         for row, column, lr, name in ((0, 1, low, "y"), (1, 0, high, "x")):
             gap = max(
@@ -218,75 +199,64 @@ class Fig10(Experiment):
                 ("lr 0.0875: x, low", bottom[1, 0], 0.938500),
                 ("lr 0.0875: x, high", top[1, 0], 0.952516),
             ):
-                found[name] = within(value, goal - 6e-7, goal + 6e-7)
+                found[name] = near(value, goal, 6e-7)
             found["lr 0.0875: Lyapunov exponent of y (chaos)"] = within(data["lyapunov"].values[1, 1], 0.3, 0.42)
         return found
 
 
 class Fig11(Experiment):
-    """Descent on the Holder table while the step size grows. At each size it settles where the sharpness is about 2/lr
-    or less, and is thrown into a flatter basin when the step has become too large.
+    """Descent on the Holder table while the learning rate grows. At each size it settles where the sharpness is about
+    2/lr or less, and is thrown into a flatter basin when the step has become too large.
     """
 
-    id: ClassVar[str] = "stability/fig11"
-    place: ClassVar[str] = "Figure 11"
-    title: ClassVar[str] = "Thrown from basin to basin"
-    quick: ClassVar[dict[str, Any]] = {"others": 1}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.1}
+    title = "Thrown from basin to basin"
+    quick = {"others": 1}
+    minutes = {"quick": 0.1, "paper": 0.1}
 
     starts: tuple[tuple[float, float], ...] = Field(
         default=((1.3, 0.2), (1.1, 0.1)), min_length=2, description="Starts; the first is drawn."
     )
-    others: int = Field(default=2, ge=1, le=100, description="How many of the starts are run.")
-    first: float = Field(default=0.8, gt=0, le=2, description="The first step size.")
+    others: int = Field(default=2, ge=1, le=100, description="How many of the initializations are run.")
+    first: float = Field(default=0.8, gt=0, le=2, description="The first learning rate.")
     increment: float = Field(default=0.4, gt=0, le=2, description="What is added at each stage.")
-    stages: int = Field(default=9, ge=2, le=20, description="Step sizes.")
+    stages: int = Field(default=9, ge=2, le=20, description="Learning rates.")
     steps: int = Field(default=200, ge=50, le=400, description="Steps of a stage: longer ones end on the axis y = 0.")
 
     def _rates(self) -> tuple[float, ...]:
         return tuple(self.first + self.increment * np.arange(self.stages))
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        progress(0, 1)
         starts = self.starts[: self.others]
         points = np.array([_stages(start, self._rates(), self.steps) for start in starts])
         sharp = np.asarray(_sharpness(_holder, jnp.asarray(points.reshape(-1, 2)))).reshape(points.shape[:-1])
         loss = np.asarray(jax.jit(jax.vmap(_holder))(jnp.asarray(points.reshape(-1, 2)))).reshape(points.shape[:-1])
-        progress(1, 1)
         dims = ("start", "stage", "step")
         return xarray.Dataset(
             {"point": ((*dims, "coordinate"), points), "sharpness": (dims, sharp), "loss": (dims, loss)},
             coords={"stage": np.array(self._rates())},
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import catapults
-
-        return catapults(data.isel(start=0))
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         sharp, point = data["sharpness"].values, data["point"].values
         rates = data["stage"].values
-        # each stage begins where the last one ended: its second half is what belongs to its own step size
+        # each stage begins where the last one ended: its second half is what belongs to its own learning rate
         mean = sharp[:, :, self.steps // 2 :].mean(axis=2)
         found = {
-            "largest mean sharpness of a stage (second half) / (2 / lr)": at_most(np.max(mean * rates / 2), 1.1),
-            "largest coordinate ever": at_most(np.max(np.abs(point)), 20.0),
+            "largest mean sharpness of a stage (second half) / (2 / lr)": at_most(mean * rates / 2, 1.1),
+            "largest coordinate ever": at_most(np.abs(point), 20.0),
         }
         if len(point) > 1:
-            found["starts: largest distance of their ends"] = at_most(
-                np.max(np.abs(point[:, -1, -1] - point[0, -1, -1])), 1e-6
-            )
+            found["starts: largest distance of their ends"] = close(point[:, -1, -1], point[0, -1, -1], atol=1e-6)
         if (self.first, self.increment, self.stages, self.steps) == (0.8, 0.4, 9, 200):
             end = point[:, :, -1]
             found |= {
                 "lr 0.8: sharpness at rest": within(sharp[0, 0, -1], 2.1695, 2.1705),
-                "lr 0.8: motion in the end": at_most(np.max(np.ptp(point[:, 0, -20:], axis=1)), 1e-9),
+                "lr 0.8: amplitude in the end": at_most(np.ptp(point[:, 0, -20:], axis=1), 1e-9),
                 "lr 1.2: sharpness in the end": within(sharp[0, 1, -1], 1.2765, 1.2775),
                 "lr 1.2: distance from the first minimum": at_least(abs(end[0, 1, 1]), 0.3),
                 "lr 2.0: mean sharpness": within(mean[0, 3], 1.05, 1.07),
-                "lr 3.2 and on: largest distance from (4.453, -2.967)": at_most(
-                    np.max(np.abs(end[:, 6:] - (4.45343, -2.96691))), 1e-4
+                "lr 3.2 and on: largest distance from (4.453, -2.967)": close(
+                    end[:, 6:], (4.45343, -2.96691), atol=1e-4
                 ),
                 "lr 3.2 and on: sharpness": within(sharp[0, -1, -1], 0.52245, 0.52255),
             }

@@ -1,6 +1,6 @@
-"""Figures of low-rank adapters on a pre-trained BERT: ranks (20), step sizes and heads (21).
+"""Figures of low-rank adapters on a pre-trained BERT: ranks (20), learning rates and heads (21).
 
-The loss is the mean of (f - y)^2 over pairs of sentences with scores 0 to 5, the optimiser AdamW with (0.9, 0.999), eps
+The loss is the mean of (f - y)^2 over pairs of sentences with scores 0 to 5, the optimizer AdamW with (0.9, 0.999), eps
 1e-6 and no decay, and the head does not train, as in the public code that the paper follows.
 """
 
@@ -8,7 +8,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import xarray
@@ -19,13 +19,11 @@ from linnet.claims import Finding, at_least, at_most, within
 from linnet.experiments.experiment import Experiment, Progress
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from linnet.probe.tuning import Bench
+    from linnet.probe.tuning import FineTuning
 
 _NEEDED = ("torch", "transformers", "peft")
 _EARLY = 16  # steps in which batch losses are those of a constant output
-_MANY = 60  # steps from which on a share of rises is told from a half
+_MANY = 60  # steps from which on a share of rises differs from a half
 
 
 class Tuned(Experiment):
@@ -37,7 +35,9 @@ class Tuned(Experiment):
     n: int = Field(default=512, ge=8, le=5749, description="Pairs to train on.")
     batch: int = Field(default=64, ge=4, le=512, description="Pairs a step.")
     longest: int = Field(default=128, ge=8, le=512, description="Tokens of a pair at most; longer ones are left out.")
-    alpha: float = Field(default=1e-3, gt=0, le=1, description="Scale of both factors of every adapter at the start.")
+    alpha: float = Field(
+        default=1e-3, gt=0, le=1, description="Scale of both factors of every adapter at initialization."
+    )
     development: int = Field(default=1400, ge=8, le=1500, description="Pairs of the development set.")
     dropout: bool = Field(default=True, description="Whether dropout is on while training on batches.")
 
@@ -53,12 +53,12 @@ class Tuned(Experiment):
             return f"it needs {' and '.join(lacking)}: pip install 'linnet[lora]'."
         return sets.no_pairs()
 
-    def bench(self) -> "Bench":
+    def fine_tuning(self) -> "FineTuning":
         """The model and the pairs."""
-        from linnet.probe.tuning import Bench, Setting
+        from linnet.probe.tuning import FineTuning, Setting
 
         names = ("model", "n", "batch", "longest", "alpha", "dropout", "development", "seed")
-        return Bench(Setting(**{name: getattr(self, name) for name in names}))
+        return FineTuning(Setting(**{name: getattr(self, name) for name in names}))
 
 
 def _steps(progress: Progress, done: int, runs: int, steps: int) -> Callable[[int], None]:
@@ -77,13 +77,12 @@ class Fig20(Tuned):
     """Adapters of several ranks. The loss of a step's batch goes up and down at every rank: that is sampling and no
     catapult. The same batches have the same losses under a constant output, and on one fixed batch, with dropout off,
     the same training never rises. Curvature is far below both thresholds, but for Adam's first step, whose
-    preconditioner is one small gradient at a saddle; at the start it is |dL/dW|, exactly.
+    preconditioner is one small gradient at a saddle; at initialization it is |dL/dW|, exactly.
     """
 
-    id: ClassVar[str] = "stability/fig20"
-    place: ClassVar[str] = "Figure 20, corrected"
-    title: ClassVar[str] = "Rises of the loss with adapters are sampling"
-    quick: ClassVar[dict[str, Any]] = {
+    place = "Figure 20, corrected"
+    title = "Rises of the loss with adapters are sampling"
+    quick = {
         "ranks": (1, 8),
         "steps": 24,
         "n": 64,
@@ -92,12 +91,12 @@ class Fig20(Tuned):
         "development": 64,
         "dropout": False,
     }
-    minutes: ClassVar[dict[str, float]] = {"quick": 1.0, "paper": 400.0}
+    minutes = {"quick": 1.0, "paper": 400.0}
 
     ranks: tuple[int, ...] = Field(
         default=(1, 2, 4, 8, 16), min_length=1, max_length=5, description="Ranks, ascending."
     )
-    lr: float = Field(default=1e-4, gt=0, le=1, description="Step size.")
+    lr: float = Field(default=1e-4, gt=0, le=1, description="Learning rate.")
     steps: int = Field(default=160, ge=_EARLY, le=10**5, description="Steps.")
 
     @model_validator(mode="after")
@@ -107,42 +106,37 @@ class Fig20(Tuned):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        bench, runs = self.bench(), 2 * len(self.ranks)
-        looks = sorted({0, 1, self.steps // 2, self.steps})
+        fine_tuning, runs = self.fine_tuning(), 2 * len(self.ranks)
+        recorded = sorted({0, 1, self.steps // 2, self.steps})
         rows: dict[str, list[Any]] = {"loss": [], "fixed": [], "constant": []}
-        seen: list[list[dict[str, Any]]] = []
+        fixed_runs: list[list[dict[str, Any]]] = []
         for i, rank in enumerate(self.ranks):
-            told = _steps(progress, 2 * i, runs, self.steps)
-            shuffled = bench.tune(told, steps=self.steps, rank=rank, lr=self.lr, checks=(0,))
-            told = _steps(progress, 2 * i + 1, runs, self.steps)
-            at = looks if rank == self.ranks[-1] else ()
-            fixed = bench.tune(told, steps=self.steps, rank=rank, lr=self.lr, fixed=True, looks=at)
+            report = _steps(progress, 2 * i, runs, self.steps)
+            shuffled = fine_tuning.fine_tune(report, steps=self.steps, rank=rank, lr=self.lr, evaluate_at=(0,))
+            report = _steps(progress, 2 * i + 1, runs, self.steps)
+            at = recorded if rank == self.ranks[-1] else ()
+            fixed = fine_tuning.fine_tune(report, steps=self.steps, rank=rank, lr=self.lr, fixed=True, measure_at=at)
             rows["loss"].append(shuffled.loss)
             rows["fixed"].append(fixed.loss)
-            # what these batches cost if the model said its first mean of everything
-            rows["constant"].append(np.mean((shuffled.labels - shuffled.seen[0, 1]) ** 2, axis=1))
-            seen.append(fixed.looks)
+            # what these batches cost if all outputs were their first mean
+            rows["constant"].append(np.mean((shuffled.labels - shuffled.scores[0, 1]) ** 2, axis=1))
+            fixed_runs.append(fixed.measurements)
         curves = {name: (("rank", "step"), np.array(row)) for name, row in rows.items()}
-        last = seen[-1]
+        last = fixed_runs[-1]
         about = ("sharpness", "lowest", "saddle", "saddle_share", "adaptive", "threshold")
-        found = {name: ("look", np.array([_first(line.get(name)) for line in last])) for name in about}
+        found = {name: ("record", np.array([_first(line.get(name)) for line in last])) for name in about}
         drift = np.array([max(abs(x) for x in line["drift"] if x is not None) for line in last])
         return xarray.Dataset(
-            {**curves, **found, "drift": ("look", drift)},
-            coords={"rank": list(self.ranks), "step": np.arange(self.steps), "look": [line["step"] for line in last]},
+            {**curves, **found, "drift": ("record", drift)},
+            coords={"rank": list(self.ranks), "step": np.arange(self.steps), "record": [line["step"] for line in last]},
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_lora import ranks
-
-        return ranks(data, 2 / self.lr)
-
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        first = data.isel(look=0)
+        first = data.isel(record=0)
         saddle, adaptive = float(first["saddle"]), data["adaptive"] / data["threshold"]
         found = {
-            "at the start: sharpness / |dL/dW|": within(float(first["sharpness"]) / saddle, 0.995, 1.005),
-            "at the start: lowest curvature / |dL/dW|": within(float(first["lowest"]) / saddle, -1.005, -0.995),
+            "at initialization: sharpness / |dL/dW|": within(float(first["sharpness"]) / saddle, 0.995, 1.005),
+            "at initialization: lowest curvature / |dL/dW|": within(float(first["lowest"]) / saddle, -1.005, -0.995),
             "sharpness / (2/lr), largest": at_most(float(data["sharpness"].max()) * self.lr / 2, 0.1),
             "preconditioned sharpness / Adam's threshold, from the middle on": at_most(float(adaptive[-2:].max()), 0.1),
         }
@@ -168,20 +162,20 @@ def _first(value: Any) -> float:
     return np.nan if value is None else float(value)
 
 
-# Step sizes and heads (figure 21) ------------------------------------------------------------------------------------
+# Learning rates and heads (figure 21)
+# ------------------------------------------------------------------------------------
 
 
 class Fig21(Tuned):
-    """Step sizes and heads. Above, the head of the public code: random, frozen, without a bias. The loss falls from 9
-    to 5 smoothly at every step size that has the time, an escape from the saddle of fresh adapters: all pairs get one
-    and the same output, and Pearson's correlation says nothing. Below, the same head with the mean score as its bias:
-    now a larger step has got further after as many steps, and correlates better.
+    """Learning rates and heads. Above, the head of the public code: random, frozen, without a bias. The loss falls from
+    9 to 5 smoothly at every learning rate that has the time, an escape from the saddle of fresh adapters: all pairs get
+    one and the same output, and Pearson's correlation says nothing. Below, the same head with the mean score as its
+    bias: now a larger step has got further after as many steps, and correlates better.
     """
 
-    id: ClassVar[str] = "stability/fig21"
-    place: ClassVar[str] = "Figure 21, corrected"
-    title: ClassVar[str] = "A fall of the loss that is a collapse, and what a head's bias changes"
-    quick: ClassVar[dict[str, Any]] = {
+    place = "Figure 21, corrected"
+    title = "A fall of the loss that is a collapse, and what a head's bias changes"
+    quick = {
         "rates": (1e-5, 1e-3),
         "steps": 32,
         "n": 64,
@@ -190,10 +184,10 @@ class Fig21(Tuned):
         "development": 60,
         "dropout": False,
     }
-    minutes: ClassVar[dict[str, float]] = {"quick": 1.0, "paper": 750.0}
+    minutes = {"quick": 1.0, "paper": 750.0}
 
     rates: tuple[float, ...] = Field(
-        default=(1e-5, 1e-4, 3e-4, 1e-3), min_length=2, max_length=4, description="Step sizes, ascending."
+        default=(1e-5, 1e-4, 3e-4, 1e-3), min_length=2, max_length=4, description="Learning rates, ascending."
     )
     rank: int = Field(default=8, ge=1, le=256, description="Rank of all adapters.")
     steps: int = Field(default=400, ge=16, le=10**5, description="Steps.")
@@ -205,21 +199,23 @@ class Fig21(Tuned):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        bench, heads = self.bench(), ("bias 0", "bias = mean score")
+        fine_tuning, heads = self.fine_tuning(), ("bias 0", "bias = mean score")
         checks = np.unique(np.linspace(0, self.steps, 9).astype(int))
-        losses, seen, done = [], [], 0
+        losses, checked, done = [], [], 0
         for head in heads:
             for lr in self.rates:
-                told = _steps(progress, done, len(heads) * len(self.rates), self.steps)
-                bias = 0.0 if head == heads[0] else bench.mean
-                one = bench.tune(told, steps=self.steps, rank=self.rank, lr=lr, bias=bias, checks=checks.tolist())
+                report = _steps(progress, done, len(heads) * len(self.rates), self.steps)
+                bias = 0.0 if head == heads[0] else fine_tuning.mean
+                one = fine_tuning.fine_tune(
+                    report, steps=self.steps, rank=self.rank, lr=lr, bias=bias, evaluate_at=checks.tolist()
+                )
                 losses.append(one.loss)
-                seen.append(one.seen)
+                checked.append(one.scores)
                 done += 1
         shape = (len(heads), len(self.rates))
-        curves = np.array(seen).reshape(*shape, len(checks), 4)
+        curves = np.array(checked).reshape(*shape, len(checks), 4)
         names = ("pearson", "mean", "spread", "development loss")
-        scores = np.array([score for _, score in bench.development])
+        scores = np.array([score for _, score in fine_tuning.development])
         return xarray.Dataset(
             {
                 "loss": (("head", "lr", "step"), np.array(losses).reshape(*shape, self.steps)),
@@ -228,11 +224,6 @@ class Fig21(Tuned):
             },
             coords={"head": list(heads), "lr": list(self.rates), "step": np.arange(self.steps), "check": checks},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_lora import heads
-
-        return heads(data)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         end, wanted = data.isel(check=-1), data["scores"].values
@@ -246,7 +237,7 @@ class Fig21(Tuned):
             "no bias, largest lr: loss / that of a constant": within(
                 float(top["development loss"]) / constant, 0.98, 1.02
             ),
-            "no bias: loss at the end / at the start, largest lr": at_most(
+            "no bias: loss at the end / at initialization, largest lr": at_most(
                 float(top["development loss"] / data["development loss"].isel(head=0, lr=-1, check=0)), 0.75
             ),
             "bias = mean score: Pearson of the largest lr minus that of the smallest": at_least(

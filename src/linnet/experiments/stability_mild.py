@@ -6,7 +6,7 @@ interval would show one side of the orbit alone. The loss is the mean of |f - y|
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -19,24 +19,21 @@ from linnet.claims import Finding, at_least, at_most, within
 from linnet.curves import first_record, rise_count
 from linnet.data.made import contrasted, gaussian_classes, picture
 from linnet.experiments.experiment import Experiment, Progress
-from linnet.experiments.stability_frame import check_ascending
-from linnet.motion import GradientDescent
+from linnet.experiments.stability_shared import check_ascending
 from linnet.networks import mlp, reduced, unet
+from linnet.optim import SGD
 from linnet.problems import Problem, supervised
 from linnet.record import every, pairs
 from linnet.simulation import simulate
 from linnet.states import Network
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SIDE, CHANNELS = 32, 8
-LAW = 1.3  # sharpness in the end over the root of the number of CIFAR-10 images, near gradient flow
+_LAW = 1.3  # sharpness in the end over the root of the number of CIFAR-10 images, near gradient flow
 _LOW, _HIGH = 0.08, 0.25
 
 
 class _Row(NamedTuple):
-    """An image that a UNet learns, and what must hold of it at step size 0.1."""
+    """An image that a UNet learns, and what must hold of it at learning rate 0.1."""
 
     kind: str
     contrast: float
@@ -65,16 +62,16 @@ class _Run(NamedTuple):
     sharpness: np.ndarray
 
 
-def _looked(steps: int, gap: int) -> np.ndarray:
+def _recorded_pairs(steps: int, gap: int) -> np.ndarray:
     """The pairs of steps at which the sharpness is recorded, one pair a row."""
     first = np.arange(0, steps, gap)
     return np.stack([first, first + 1], axis=1)
 
 
 def _sharpened(problem: Problem, network: Network, lr: float, steps: int, gap: int) -> _Run:
-    looks = {"loss": observe.loss, "curvature": observe.only(observe.curvature(), pairs(gap))}
-    run = simulate(problem, network, GradientDescent(lr), steps=steps, record=every(1), observe=looks)
-    return _Run(np.asarray(run["loss"]), np.asarray(run["curvature_top"])[_looked(steps, gap)])
+    observed = {"loss": observe.loss, "curvature": observe.only(observe.curvature(), pairs(gap))}
+    run = simulate(problem, network, SGD(lr), steps=steps, record=every(1), observe=observed)
+    return _Run(np.asarray(run["loss"]), np.asarray(run["curvature_top"])[_recorded_pairs(steps, gap)])
 
 
 class Fig9(Experiment):
@@ -84,14 +81,12 @@ class Fig9(Experiment):
     at the edge first, a checkerboard never is, and with the bumps' contrast the texture is not either. Near gradient
     flow, at paper size, the bumps' sharpness saturates while that of detailed images goes on rising. Below, a network
     with relu learns N images of CIFAR-10, or, with images = "synthetic" as at quick size, a stand-in that needs no
-    files: samples of Gaussian classes. Few are mild, many reach the edge. The border moves with the step size: without
-    an edge the sharpness of CIFAR-10 grows as the root of N. Bands: from one step to the next.
+    files: samples of Gaussian classes. Few are mild, many reach the edge. The border moves with the learning rate:
+    without an edge the sharpness of CIFAR-10 grows as the root of N. Bands: from one step to the next.
     """
 
-    id: ClassVar[str] = "stability/fig9"
-    place: ClassVar[str] = "Figure 9"
-    title: ClassVar[str] = "Mild sharpening: contrast and number of images decide"
-    quick: ClassVar[dict[str, Any]] = {
+    title = "Mild sharpening: contrast and number of images decide"
+    quick = {
         "images": "synthetic",
         "samples": (10, 400),
         "width": 60,
@@ -101,7 +96,7 @@ class Fig9(Experiment):
         "picture_steps": 1500,
         "calm_steps": 0,
     }
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.9, "paper": 6.0}
+    minutes = {"quick": 0.9, "paper": 6.0}
 
     images: Literal["cifar10", "synthetic"] = Field(default="cifar10", description="What the ReLU network learns.")
     samples: tuple[int, ...] = Field(default=(100, 200, 500, 1000), min_length=2, description="Samples N, ascending.")
@@ -110,11 +105,11 @@ class Fig9(Experiment):
     noise: float = Field(default=1.5, gt=0, le=100, description="Synthetic: standard deviation inside a class.")
     width: int = Field(default=100, ge=2, le=2000, description="Neurons.")
     scale: float = Field(default=0.3, gt=0, le=10, description="Weights start as scale N(0, 1/fan_in).")
-    lr: float = Field(default=0.08, gt=0, le=10, description="Step size.")
+    lr: float = Field(default=0.08, gt=0, le=10, description="Learning rate.")
     steps: int = Field(default=2500, ge=100, le=10**6, description="Steps.")
-    picture_lr: float = Field(default=0.1, gt=0, le=1, description="Step size of the UNet.")
+    picture_lr: float = Field(default=0.1, gt=0, le=1, description="Learning rate of the UNet.")
     picture_steps: int = Field(default=3000, ge=200, le=10**5, description="Steps of the UNet.")
-    calm_lr: float = Field(default=0.03, gt=0, le=1, description="Step size of the UNet near gradient flow.")
+    calm_lr: float = Field(default=0.03, gt=0, le=1, description="Learning rate of the UNet near gradient flow.")
     calm_steps: int = Field(default=4000, ge=0, le=10**5, description="Steps of the UNet near gradient flow; 0: none.")
     draws: int = Field(default=3, ge=1, le=50, description="Draws of data and networks; the first is shown.")
 
@@ -154,13 +149,13 @@ class Fig9(Experiment):
     def _samples(self, n: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
         if self.images == "cifar10":
             chosen = sets.load("cifar10").subset(n, seed=self.seed + draw)
-            return chosen.standardised(), chosen.one_hot()
+            return chosen.standardized(), chosen.one_hot()
         rng = np.random.default_rng([self.seed, draw])
         x, y = gaussian_classes(rng, self.samples[-1], self.d, self.classes, self.noise)
         return x[:n], y[:n]
 
     def _trained(self, n: int, draw: int) -> tuple[_Run, np.ndarray]:
-        """The run, and the sharpness in the end without an edge: of half the step size where this one meets it."""
+        """The run, and the sharpness in the end without an edge: of half the learning rate where this one meets it."""
         x, y = (part.astype(np.float32) for part in self._samples(n, draw))
         network = reduced(mlp(jax.random.key(self.seed + draw), x, (self.width, y.shape[1]), scale=self.scale))[0]
         problem = supervised(y)
@@ -201,13 +196,10 @@ class Fig9(Experiment):
         names = {"row": [row.name for row in ROWS], "samples": list(self.samples)}
         return xarray.Dataset(held, coords=names | ({"calm": list(self._calm)} if self._calm else {}))
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_mild import mild
-
-        law = LAW if self.images == "cifar10" else None
-        return mild(data, lr=self.lr, picture_lr=self.picture_lr, calm_lr=self.calm_lr, law=law)
-
-    # What must hold --------------------------------------------------------------------------------------------------
+    @property
+    def law(self) -> float | None:
+        """Sharpness at the end over the root of the number of images, where it is known."""
+        return _LAW if self.images == "cifar10" else None
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         found = self._pictures(data)
@@ -216,7 +208,8 @@ class Fig9(Experiment):
         return found | (self._cifar10(data) if self.images == "cifar10" else self._synthetic(data))
 
     def _pictures(self, data: xarray.Dataset) -> dict[str, Finding]:
-        """Bands for the step size 0.1; of the sharpness after the first tenth of the steps, in which means are learned.
+        """Bands for the learning rate 0.1; of the sharpness after the first tenth of the steps, in which means are
+        learned.
 
         The first step alone lifts the sharpness by up to 60 %, and ten steps later that is gone. In one draw of twelve
         the bumps at high contrast end at 0.9 of 2/lr instead of reaching it, so medians are asked there.
@@ -225,8 +218,8 @@ class Fig9(Experiment):
         for row in ROWS:
             part = data.sel(row=row.name)
             risen, pair = rise_count(part["picture_loss"].values), part["picture_sharpness"].values
-            late = part["picture_look"].values[:, 0] >= self.picture_steps / 10
-            first[row.name] = _first(part["picture_look"].values, pair, edge)
+            late = part["picture_record"].values[:, 0] >= self.picture_steps / 10
+            first[row.name] = _first(part["picture_record"].values, pair, edge)
             if not row.edge:
                 found[f"{row.name}: rises of the loss, most"] = at_most(risen.max(), 0)
                 found[f"{row.name}: largest sharpness"] = at_most(pair[:, late].max(), row.most)
@@ -235,7 +228,7 @@ class Fig9(Experiment):
                 np.median(risen) / self.picture_steps, 0.1
             )
             found[f"{row.name}: first step at 2/lr, median"] = at_most(np.median(first[row.name]), 1500)
-        last = data["picture_look"].values[:, 0] >= 0.75 * self.picture_steps
+        last = data["picture_record"].values[:, 0] >= 0.75 * self.picture_steps
         means = data["picture_sharpness"].sel(row=ROWS[2].name).values[:, last].mean(axis=-1) / edge
         found[f"{ROWS[2].name}: pairs of the last quarter, lowest mean / (2/lr)"] = at_least(means.min(), 17.5 / 20)
         found[f"{ROWS[2].name}: pairs of the last quarter, highest mean / (2/lr)"] = at_most(means.max(), 24 / 20)
@@ -246,8 +239,8 @@ class Fig9(Experiment):
         return found
 
     def _calmed(self, data: xarray.Dataset) -> dict[str, Finding]:
-        look = data["calm_look"].values[:, 0]
-        early, late = (int(np.argmin(np.abs(look - share * self.calm_steps))) for share in (0.675, 0.9))
+        record = data["calm_record"].values[:, 0]
+        early, late = (int(np.argmin(np.abs(record - share * self.calm_steps))) for share in (0.675, 0.9))
         found = {}
         for kind in self._calm:
             pair = data["calm_sharpness"].sel(calm=kind).values.mean(axis=-1)
@@ -260,12 +253,12 @@ class Fig9(Experiment):
         return found
 
     def _cifar10(self, data: xarray.Dataset) -> dict[str, Finding]:
-        """Bands for width 100 and step size 0.08.
+        """Bands for width 100 and learning rate 0.08.
 
         A mild run may rise now and then by a thousandth, where a sample passes a kink of relu; at the edge every other
         step does. The sharpness is known to 0.2 %, so 2/lr counts as met at 0.99 of it.
         """
-        edge, look = 2 / self.lr, data["look"].values
+        edge, record = 2 / self.lr, data["record"].values
         found = {}
         for n in self.samples:
             part = data.sel(samples=n)
@@ -279,15 +272,15 @@ class Fig9(Experiment):
                 found[f"{name}: share of steps at which the loss rises, most"] = at_most(risen.max() / self.steps, 0.02)
                 found[f"{name}: loss at the end, largest"] = at_most(loss.max(), mild[2])
             elif n in (500, 1000):
-                first = _first(look, pair, 0.99 * edge)
+                first = _first(record, pair, 0.99 * edge)
                 found[f"{name}: first step at 2/lr, last draw"] = at_most(first.max(), 1700 if n == 1000 else 2400)
                 found[f"{name}: rises of the loss, least"] = at_least(risen.min(), 400 if n == 1000 else 100)
             if n == 1000:
-                late = pair[:, look[:, 0] >= 0.75 * self.steps]
+                late = pair[:, record[:, 0] >= 0.75 * self.steps]
                 found[f"{name}: first step at 2/lr, first draw"] = at_least(first.min(), 900)
                 found[f"{name}: sharpness in the last quarter, lowest"] = at_least(late.min(), 22.5)
                 found[f"{name}: sharpness in the last quarter, highest"] = at_most(late.max(), 29)
-        law = data["end"].values.mean(axis=1) / (LAW * np.sqrt(self.samples))
+        law = data["end"].values.mean(axis=1) / (_LAW * np.sqrt(self.samples))
         found["sharpness without an edge / (1.3 sqrt(N)), mean of draws, smallest"] = at_least(law.min(), 0.9)
         found["sharpness without an edge / (1.3 sqrt(N)), mean of draws, largest"] = at_most(law.max(), 1.1)
         return found
@@ -305,7 +298,7 @@ class Fig9(Experiment):
             last[np.argmax(np.abs(last - 1))], 0.9, 1.1
         )
         found["synthetic: sharpness without an edge from one N to the next, smallest ratio"] = at_least(
-            np.min(data["end"].values[1:] / data["end"].values[:-1]), 1.0
+            data["end"].values[1:] / data["end"].values[:-1], 1.0
         )
         return found
 
@@ -325,12 +318,12 @@ def _held(name: str, rows: str, steps: int, runs: list[list[_Run]]) -> dict[str,
             (*axes, f"{prefix}pair", "side"),
             np.array([[run.sharpness for run in row] for row in runs]),
         ),
-        f"{prefix}look": ((f"{prefix}pair", "side"), _looked(steps, _gap(steps))),
+        f"{prefix}record": ((f"{prefix}pair", "side"), _recorded_pairs(steps, _gap(steps))),
     }
 
 
-def _first(look: np.ndarray, pair: np.ndarray, edge: float) -> np.ndarray:
+def _first(record: np.ndarray, pair: np.ndarray, edge: float) -> np.ndarray:
     """The first recorded step of each draw whose sharpness is at 2/lr; infinite where none is."""
     flat = pair.reshape(len(pair), -1)
     at = first_record(flat >= edge)
-    return np.where(at >= 0, look.ravel()[at].astype(float), math.inf)
+    return np.where(at >= 0, record.ravel()[at].astype(float), math.inf)

@@ -1,12 +1,13 @@
 """Figures of networks with relu on published images: two clocks (17), singular values against rotations (19).
 
-The loss is the mean of |f - y|^2 over samples and outputs, as in PyTorch: with it alone the printed step sizes are near
-the edge.
+The loss is the mean of |f - y|^2 over samples and outputs, as in PyTorch: with it alone the printed learning rates are
+near the edge.
 """
 
 import math
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +18,14 @@ from pydantic import Field, model_validator
 from linnet import data as sets
 from linnet import observe
 from linnet.claims import Finding, at_least, at_most, within
-from linnet.claims.networks import Window, aligned_window, window
+from linnet.claims.networks import aligned_window
 from linnet.curves import first_record, powers
-from linnet.experiments.experiment import Experiment, Progress
-from linnet.motion import GradientDescent
+from linnet.experiments.experiment import Experiment, Progress, tracked
 from linnet.networks import mlp, reduced
+from linnet.optim import SGD
 from linnet.problems import supervised
 from linnet.record import at, every, pairs
 from linnet.simulation import cast, simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SETTLED = 100  # steps from the first record at 2/lr after which a run counts as being at the edge
 WINDOW, SMOOTH = 512, 65  # steps whose frequencies are asked, and those of the running mean
@@ -46,19 +44,19 @@ class Fig17(Experiment):
     and sharpness have a period of two; the loss has none, but breathes on a slow cycle as the flips grow and shrink.
     """
 
-    id: ClassVar[str] = "stability/fig17"
-    place: ClassVar[str] = "Figure 17"
-    title: ClassVar[str] = "Two clocks of a network at the edge, on MNIST"
-    quick: ClassVar[dict[str, Any]] = {"n": 1000, "width": 200, "deviation": 0.02234, "steps": 1200}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.7, "paper": 45.0}
+    title = "Two clocks of a network at the edge, on MNIST"
+    quick = {"n": 1000, "width": 200, "deviation": 0.02234, "steps": 1200}
+    minutes = {"quick": 0.7, "paper": 45.0}
 
     n: int = Field(default=5000, ge=20, le=60_000, description="Images.")
     width: int = Field(default=1000, ge=6, le=10_000, description="Neurons of each of the two hidden layers.")
-    deviation: float = Field(default=0.01, gt=0, le=1, description="Standard deviation of all weights at the start.")
-    lr: float = Field(default=4.0, gt=0, le=100, description="Step size.")
+    deviation: float = Field(
+        default=0.01, gt=0, le=1, description="Standard deviation of all weights at initialization."
+    )
+    lr: float = Field(default=4.0, gt=0, le=100, description="Learning rate.")
     steps: int = Field(default=1500, ge=WINDOW + SMOOTH, le=10**5, description="Steps.")
     interval: int = Field(default=25, ge=2, le=1000, description="Steps between two pairs of sharpness records.")
-    draws: int = Field(default=1, ge=1, le=50, description="Draws of images and start; the first is shown.")
+    draws: int = Field(default=1, ge=1, le=50, description="Draws of images and initialization; the first is shown.")
 
     def missing(self) -> str | None:
         return sets.missing("mnist")
@@ -69,11 +67,11 @@ class Fig17(Experiment):
         x, y = (part.astype(np.float32) for part in (images.scaled(), images.one_hot()))
         widths = (self.width, self.width, y.shape[1])
         network = mlp(jax.random.key(seed), x, widths, deviation=self.deviation)
-        looks = {"loss": observe.loss, "path": observe.path}
-        looks["curvature"] = observe.only(observe.curvature(), pairs(self.interval))
-        looks |= {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
-        motion = GradientDescent(self.lr)
-        run = simulate(supervised(y), network, motion, steps=self.steps, record=every(1), observe=looks)
+        observed = {"loss": observe.loss, "path": observe.path}
+        observed["curvature"] = observe.only(observe.curvature(), pairs(self.interval))
+        observed |= {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
+        optimizer = SGD(self.lr)
+        run = simulate(supervised(y), network, optimizer, steps=self.steps, record=every(1), observe=observed)
         return {
             "loss": np.asarray(run["loss"]),
             "flip": np.asarray(run["path_flip"]),
@@ -83,28 +81,21 @@ class Fig17(Experiment):
         }
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        rows = []
-        for draw in range(self.draws):
-            progress(draw, self.draws)
-            rows.append(self._one(draw))
-        progress(self.draws, self.draws)
+        rows = [self._one(draw) for draw in tracked(range(self.draws), progress)]
         axes = {"values": ("draw", "layer", "step", "index")}
         return xarray.Dataset(
             {name: (axes.get(name, ("draw", "step")), np.stack([row[name] for row in rows])) for name in rows[0]},
             coords={"layer": [1, 2, 3], "step": np.arange(self.steps + 1)},
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_networks import clocks
-
-        return clocks(data.isel(draw=0), 2 / self.lr, *self._frequencies(data.isel(draw=0)))
-
     @staticmethod
-    def _frequencies(run: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def frequencies(run: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Frequencies, and the power of each layer's five largest singular values and of the log loss at them.
 
-        One value alone may drift as much as it flips: the largest of the second layer in one of four draws.
+        Of the first draw, if there are several. One value alone may drift as much as it flips: the largest of the
+        second layer in one of four draws.
         """
+        run = run.isel(draw=0) if "draw" in run.dims else run
         last = slice(-(WINDOW + SMOOTH - 1), None)
         frequency, loss = powers(np.log(run["loss"].values[last]), SMOOTH)
         layers = np.array([powers(values[last].T, SMOOTH)[1] for values in run["values"].values])
@@ -145,7 +136,7 @@ class Fig17(Experiment):
         early = flip[: 1 + int(np.argmax(np.diff(loss) > 0))]
         found["cosine of consecutive steps before the loss first rises, median"] = at_least(np.nanmedian(early), 0.7)
         found["cosine of consecutive steps at the edge, median"] = at_most(np.nanmedian(flip[begin:]), -0.97)
-        frequency, values, slow = self._frequencies(run)
+        frequency, values, slow = self.frequencies(run)
         fast = frequency > 0.45
         found["period 2: its share of a layer's singular values, smallest"] = at_least(
             values[:, fast].sum(1).min(), 0.6
@@ -168,7 +159,7 @@ class Fig17(Experiment):
 
 
 class Case(NamedTuple):
-    """A set of images, how many of them, the step size, and the step at which the window begins."""
+    """A set of images, how many of them, the learning rate, and the step at which the window begins."""
 
     images: Literal["mnist", "cifar10"]
     n: int
@@ -193,11 +184,9 @@ class Fig19(Experiment):
     that is aligned, the control, the values have all of it, as the sentence says.
     """
 
-    id: ClassVar[str] = "stability/fig19"
-    place: ClassVar[str] = "Figure 19"
-    title: ClassVar[str] = "Rotations, not singular values, carry the oscillation of the loss"
-    quick: ClassVar[dict[str, Any]] = {"cases": (("mnist", 1000, 2.0, 200), ("cifar10", 1000, 0.4, 800)), "draws": 1}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.8, "paper": 30.0}
+    title = "Rotations, not singular values, carry the oscillation of the loss"
+    quick = {"cases": (("mnist", 1000, 2.0, 200), ("cifar10", 1000, 0.4, 800)), "draws": 1}
+    minutes = {"quick": 0.8, "paper": 30.0}
 
     cases: tuple[Case, ...] = Field(
         default=(
@@ -207,34 +196,34 @@ class Fig19(Experiment):
         ),
         min_length=1,
         max_length=8,
-        description="Set of images, how many, step size, and first step of the window, for each.",
+        description="Set of images, how many, learning rate, and first step of the window, for each.",
     )
     width: int = Field(default=200, ge=10, le=5000, description="Neurons of each of the three hidden layers.")
     scale: float = Field(default=0.5, gt=0, le=10, description="Weights start as scale N(0, 1/fan_in).")
     window: int = Field(default=40, ge=4, le=400, description="Steps of a window, in double precision.")
     d: int = Field(default=50, ge=3, le=200, description="Inputs and outputs of the linear control.")
     beyond: float = Field(default=1.03, gt=1, le=1.06, description="Step of the control over that of its edge.")
-    draws: int = Field(default=2, ge=1, le=20, description="Draws of images and start; the first is shown.")
+    draws: int = Field(default=2, ge=1, le=20, description="Draws of images and initialization; the first is shown.")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for case in self.cases:
             if not (20 <= case.n <= 60_000 and 0 < case.lr <= 100 and 1 <= case.begin <= 10**5):
                 raise ValueError(
-                    f"cases = {tuple(case)} must have 20 to 60000 images, a step size up to 100 and 1 to 100000 steps"
+                    f"cases = {tuple(case)} must have 20 to 60000 images, a lr up to 100 and 1 to 100000 steps"
                 )
         if len({case.name for case in self.cases}) < len(self.cases):
-            raise ValueError("cases must differ in their images or their step size")
+            raise ValueError("cases must differ in their images or their learning rate")
         return self
 
     def missing(self) -> str | None:
         return next((lacks for case in self.cases if (lacks := sets.missing(case.images)) is not None), None)
 
-    def _network(self, case: Case, draw: int) -> tuple[Window, float]:
+    def _network(self, case: Case, draw: int) -> tuple[observe.Window, float]:
         """The window of a network, and its sharpness where it begins, over 2/lr."""
         seed = _seed(self.seed, draw)
         images = sets.load(case.images).subset(case.n, seed=seed)
-        pixels = images.scaled() if case.images == "mnist" else images.standardised()
+        pixels = images.scaled() if case.images == "mnist" else images.standardized()
         labels = images.one_hot()
         widths = (self.width, self.width, self.width, labels.shape[1])
         network = mlp(jax.random.key(seed), pixels, widths, scale=self.scale)
@@ -244,28 +233,24 @@ class Fig19(Experiment):
         run = simulate(
             cast(problem, jnp.float32),
             cast(network, jnp.float32),
-            GradientDescent(case.lr),
+            SGD(case.lr),
             steps=case.begin,
             record=at([case.begin]),
         )
         state = cast(run.final, jnp.float64)
-        found = window(state, problem, case.lr, self.window)
+        found = observe.window(state, problem, case.lr, self.window)
         return found, float(observe.curvature()(state, problem)["top"]) * case.lr / 2
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         names = [*(case.name for case in self.cases), CONTROL]
-        total = self.draws * len(names)
         rows: dict[str, list[np.ndarray]] = {}
-        for draw in range(self.draws):
-            for i in range(len(names)):
-                progress(draw * len(names) + i, total)
-                if i == len(self.cases):
-                    found = aligned_window(_seed(self.seed, draw), self.window, self.d, self.beyond), math.nan
-                else:
-                    found = self._network(self.cases[i], draw)
-                for name, value in _told(*found).items():
-                    rows.setdefault(name, []).append(value)
-        progress(total, total)
+        for draw, case in tracked(list(product(range(self.draws), (*self.cases, None))), progress):
+            if case is None:
+                found = aligned_window(_seed(self.seed, draw), self.window, self.d, self.beyond), math.nan
+            else:
+                found = self._network(case, draw)
+            for name, value in _measured(*found).items():
+                rows.setdefault(name, []).append(value)
         axes: dict[str, tuple[str, ...]] = {
             "loss": ("step",),
             "excess": ("part", "inner"),
@@ -286,10 +271,10 @@ class Fig19(Experiment):
             coords={"case": names, "part": ["cost", "whole", "values", "rotations"], "layer": [1, 2, 3, 4]},
         )
 
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_networks import carriers
-
-        return carriers(data.isel(draw=0), [*(case.begin for case in self.cases), 3000])
+    @property
+    def begins(self) -> list[int]:
+        """The step at which the window of each network begins."""
+        return [*(case.begin for case in self.cases), 3000]
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         found: dict[str, Finding] = {}
@@ -302,8 +287,8 @@ class Fig19(Experiment):
         return found
 
 
-def _told(found: Window, edge: float) -> dict[str, np.ndarray]:
-    """What is kept of a window; a linear network of three layers has nothing in the fourth."""
+def _measured(found: observe.Window, edge: float) -> dict[str, np.ndarray]:
+    """The variables of a window; a linear network of three layers has nothing in the fourth."""
 
     def four(values: np.ndarray) -> np.ndarray:
         return np.append(values, np.full(4 - len(values), np.nan))

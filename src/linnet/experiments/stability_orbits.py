@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,51 +10,46 @@ import numpy as np
 import xarray
 from pydantic import Field, model_validator
 
-from linnet import dynamics, observe
-from linnet.claims import Finding, at_least, at_most, within
-from linnet.experiments.experiment import Experiment, Progress
-from linnet.experiments.stability_frame import (
+from linnet import maps, observe
+from linnet.claims import Finding, at_least, at_most, near, within
+from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.stability_shared import (
     Target,
     chains,
     check_ascending,
+    check_modes_fit,
     check_range,
-    check_room,
     check_small,
     digits,
     products,
     swings,
 )
-from linnet.initial import one_zero
-from linnet.motion import GradientDescent
-from linnet.problems import factorisation
+from linnet.init import one_zero
+from linnet.optim import SGD
+from linnet.problems import factorization
 from linnet.record import at
 from linnet.simulation import simulate
 from linnet.states import Modes
 from linnet.theory import stability
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 # Cascade (figure 1) --------------------------------------------------------------------------------------------------
 
 
 class Fig1(Target):
-    """Period doubling of the first mode as the step size grows, and the curvature along the orbit. All modes follow
-    their exact maps from the start of the paper; the others stay at rest. Crosses: full matrices with random singular
-    vectors. On the right the curvature of the first mode and the sharpness, which at low phases is that of a pair.
+    """Period doubling of the first mode as the learning rate grows, and the curvature along the orbit. All modes follow
+    their exact maps from the initialization of the paper; the others stay at rest. Crosses: full matrices with random
+    singular vectors. On the right the curvature of the first mode and the sharpness, which at low phases is that of a
+    pair.
     """
 
-    id: ClassVar[str] = "stability/fig1"
-    place: ClassVar[str] = "Figure 1"
-    title: ClassVar[str] = "Period doubling to chaos in the first mode"
-    quick: ClassVar[dict[str, Any]] = {"count": 353, "skip": 20_000, "matrix_steps": 5000}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.3, "paper": 0.4}
+    title = "Period doubling to chaos in the first mode"
+    quick = {"count": 353, "skip": 20_000, "matrix_steps": 5000}
+    minutes = {"quick": 0.3, "paper": 0.4}
 
     d: int = Field(default=5, ge=2, le=100, description="Inputs and outputs.")
     low: float = Field(default=1.9, gt=0, le=10, description="Smallest step, in units of 1/S (the edge is at 2).")
     high: float = Field(default=3.66, gt=0, le=10, description="Largest step, in units of 1/S.")
-    count: int = Field(default=1761, ge=10, le=100_000, description="Step sizes.")
+    count: int = Field(default=1761, ge=10, le=100_000, description="Learning rates.")
     skip: int = Field(default=40_000, ge=1000, le=10**7, description="Steps before anything is shown.")
     tested: tuple[float, ...] = Field(
         default=(2.1, 2.3, 2.48, 2.52, 2.615, 2.629, 2.66), min_length=1, description="Steps also made with matrices."
@@ -64,20 +59,19 @@ class Fig1(Target):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         check_range(self.low, self.high)
-        check_room(self.d, self.spectrum)
+        check_modes_fit(self.d, self.spectrum)
         if min(self.tested) <= 0 or max(self.tested) > self.high:
             raise ValueError(f"tested = {self.tested} must lie between 0 and high = {self.high:g}")
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         kappas, keep, shown = np.linspace(self.low, self.high, self.count), 128, 16
-        progress(0, 4)
         chain = chains(self.spectrum, self.depth, self.alpha, kappas / self.edge, skip=self.skip, keep=keep)
         values = products(chain, self.depth)
         # the curvature of a balanced mode: the gap of the layers has closed long before
         curvature = stability.mode_curvature(chain[:, :, 0].mean(axis=-1).ravel(), self.spectrum[0], self.depth)
         progress(1, 4)
-        exponent = dynamics.lyapunov(dynamics.balanced(self.depth), 0.9, kappas, skip=1000, steps=self.skip).exponent
+        exponent = maps.lyapunov(maps.balanced(self.depth), 0.9, kappas, skip=1000, steps=self.skip).exponent
         progress(2, 4)
         sharpness = self._sharpness(chain[:, :shown])
         progress(3, 4)
@@ -87,12 +81,11 @@ class Fig1(Target):
         def one(lr: Any) -> Any:
             start = one_zero(problem, self.alpha, self.depth)
             steps = self.matrix_steps
-            return simulate(problem, start, GradientDescent(lr), steps=steps, record=last, observe=["modes"]).values
+            return simulate(problem, start, SGD(lr), steps=steps, record=last, observe=["modes"]).values
 
         lrs = np.array(self.tested) / self.edge
         measured = np.asarray(jax.vmap(one)(jnp.asarray(lrs))["modes"])[:, 1:, : len(self.spectrum)]
         same = chains(self.spectrum, self.depth, self.alpha, lrs, skip=self.matrix_steps - 63, keep=64)
-        progress(4, 4)
         return xarray.Dataset(
             {
                 "modes": (("kappa", "point", "mode"), values),
@@ -114,31 +107,19 @@ class Fig1(Target):
         rest = np.full((*layers.shape[:-1], null), self.alpha)
         rest[..., -1, :] = 0
         layers = np.concatenate([layers, rest], axis=-1)
-        problem = factorisation(np.append(self.spectrum, np.zeros(null)))
-        see = jax.jit(jax.vmap(lambda y: observe.aligned_sharpness.function(Modes(y), problem)))
+        problem = factorization(np.append(self.spectrum, np.zeros(null)))
+        see = jax.jit(jax.vmap(lambda y: observe.aligned_sharpness(Modes(y), problem)))
         return np.asarray(see(jnp.asarray(layers.reshape(-1, *layers.shape[-2:])))).reshape(chain.shape[:2])
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability import cascade
-
-        table = stability.stages(self.depth)
-        marks = {
-            "period 2": 2.0,
-            "period 4": float(table.doublings[1]),
-            "period 8": float(table.doublings[2]),
-            "chaos": table.accumulation,
-        }
-        return cascade(data, marks, self.edge)
 
     def periods(self, values: np.ndarray) -> np.ndarray:
         """The period of every orbit, by its recorded points; 0 if it has none up to 32."""
-        run = dynamics.Orbits(jnp.asarray(values), jnp.full(len(values), -1))
-        return np.asarray(dynamics.period(run, most=min(32, values.shape[1] // 2), tol=1e-7))
+        run = maps.Orbits(jnp.asarray(values), jnp.full(len(values), -1))
+        return np.asarray(maps.period(run, most=min(32, values.shape[1] // 2), tol=1e-7))
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         s, kappas, table = self.spectrum, data["kappa"].values, stability.stages(self.depth)
         periods, exponent = self.periods(data["modes"].values[:, :, 0]), data["exponent"].values
-        # no orbit has settled that is closer to a doubling than 20 / steps, and a grid sees what is beyond its spacing
+        # no orbit has settled that is closer to a doubling than 20 / steps, and a grid resolves only its spacing
         slow, spacing = 20 / self.skip, kappas[1] - kappas[0]
         found = {}
         for n, period in enumerate((2, 4, 8)):
@@ -187,23 +168,21 @@ _ORBITS = {  # first mode, s_1 = 10, L = 3: lowest and highest value by kappa
 
 
 class Fig6(Experiment):
-    """The range over which the first mode oscillates, by step size and depth: nothing below the edge, a square root
+    """The range over which the first mode oscillates, by learning rate and depth: nothing below the edge, a square root
     above it, and the exact 2-cycle (lines) all the way. Dotted: the orbit equation as printed, with the step multiplied
     by the depth.
     """
 
-    id: ClassVar[str] = "stability/fig6"
-    place: ClassVar[str] = "Figure 6"
-    title: ClassVar[str] = "How far the first mode oscillates"
-    quick: ClassVar[dict[str, Any]] = {"count": 58}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.15, "paper": 0.2}
+    title = "How far the first mode oscillates"
+    quick = {"count": 58}
+    minutes = {"quick": 0.15, "paper": 0.2}
 
     s: float = Field(default=10.0, gt=0, le=1e3, description="First singular value.")
     depths: tuple[int, ...] = Field(default=(2, 3, 4), min_length=1, max_length=5, description="Layers, ascending.")
-    alpha: float = Field(default=0.03, gt=0, le=1, description="Scale of the start.")
+    alpha: float = Field(default=0.03, gt=0, le=1, description="Scale of the initialization.")
     low: float = Field(default=1.9, gt=0, lt=2, description="Smallest step, in units of 1/S (the edge is at 2).")
     high: float = Field(default=2.47, gt=2, le=2.47, description="Largest step, before the period doubles.")
-    count: int = Field(default=115, ge=10, le=10_000, description="Step sizes; the edge itself is left out.")
+    count: int = Field(default=115, ge=10, le=10_000, description="Learning rates; the edge itself is left out.")
     steps: int = Field(default=100_000, ge=1000, le=10**7, description="Steps.")
 
     @model_validator(mode="after")
@@ -225,8 +204,7 @@ class Fig6(Experiment):
         grid = grid[np.abs(grid - 2) > spacing / 4]  # at the edge itself descent converges algebraically
         onset = 2 + np.geomspace(1e-3, 1e-2, 6)
         rows: dict[str, list[Any]] = {"range": [], "exact": [], "printed": [], "onset": [], "law": []}
-        for done, depth in enumerate(self.depths):
-            progress(done, len(self.depths))
+        for depth in tracked(self.depths, progress):
             edge = float(stability.curvature(self.s, depth))
             lrs = np.append(grid, onset) / edge
             chain = chains([self.s], depth, self.alpha, lrs, skip=self.steps, keep=16)
@@ -237,7 +215,6 @@ class Fig6(Experiment):
                 orbit = stability.orbit(self.s, depth, factor * grid / edge)
                 rows[name].append(orbit.top - orbit.bottom)
             rows["law"].append(stability.onset_amplitude(self.s, depth, onset / edge))
-        progress(len(self.depths), len(self.depths))
         return xarray.Dataset(
             {
                 **{name: (("depth", "kappa"), np.array(rows[name])) for name in ("range", "exact", "printed")},
@@ -245,11 +222,6 @@ class Fig6(Experiment):
             },
             coords={"depth": list(self.depths), "kappa": grid, "near": onset},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability import amplitudes
-
-        return amplitudes(data, self.s)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         found = {}
@@ -259,7 +231,7 @@ class Fig6(Experiment):
             measured, exact = run["range"].values / self.s, run["exact"].values / self.s
             found[f"{depth} layers: range below the edge / s"] = at_most(measured[~above].max(), 1e-10)
             found[f"{depth} layers: range above against the exact 2-cycle, largest gap / s"] = at_most(
-                np.abs(measured - exact)[above].max(), 1e-10
+                np.abs(measured - exact)[above], 1e-10
             )
             slope = np.polyfit(np.log(near - 2), np.log(run["onset"].values), 1)[0]
             found[f"{depth} layers: exponent at the onset"] = within(slope, 0.49, 0.51)
@@ -267,7 +239,7 @@ class Fig6(Experiment):
                 run["onset"].values[0] / run["law"].values[0], 0.999, 1.001
             )
             found[f"{depth} layers: the equation as printed fails that, smallest gap / s"] = at_least(
-                np.abs(measured - run["printed"].values / self.s)[above].min(), 1e-10
+                np.abs(measured - run["printed"].values / self.s)[above], 1e-10
             )
         return found
 
@@ -279,23 +251,21 @@ STABLE, OSCILLATES, SADDLE, LEFT = range(4)
 
 
 class Fig16(Experiment):
-    """Which step sizes oscillate, by depth, from a small start: descent of the first mode, one chain a cell. The
-    boundary (line) is 2/(L s^{2-2/L}); it falls with depth where L > 2 ln(1/s). A run that has not left the saddle has
-    a colour of its own: it is not stable.
+    """Which learning rates oscillate, by depth, from a small initialization: descent of the first mode, one chain a
+    cell. The boundary (line) is 2/(L s^{2-2/L}); it falls with depth where L > 2 ln(1/s). A run that has not left the
+    saddle has a color of its own: it is not stable.
     """
 
-    id: ClassVar[str] = "stability/fig16"
-    place: ClassVar[str] = "Figure 16"
-    title: ClassVar[str] = "Deeper networks reach the edge at smaller steps"
-    quick: ClassVar[dict[str, Any]] = {"rates": 45, "depths": (2, 3, 4)}
-    minutes: ClassVar[dict[str, float]] = {"quick": 0.1, "paper": 0.4}
+    title = "Deeper networks reach the edge at smaller steps"
+    quick = {"rates": 45, "depths": (2, 3, 4)}
+    minutes = {"quick": 0.1, "paper": 0.4}
 
     s: float = Field(default=0.5, gt=0, le=1e3, description="The largest singular value.")
-    alpha: float = Field(default=0.01, gt=0, le=1, description="Scale of the start.")
+    alpha: float = Field(default=0.01, gt=0, le=1, description="Scale of the initialization.")
     depths: tuple[int, ...] = Field(default=(2, 3, 4, 5), min_length=2, description="Depths, ascending from 2 or more.")
-    low: float = Field(default=1.0, gt=0, description="The smallest step size.")
-    high: float = Field(default=2.2, gt=0, description="The largest step size.")
-    rates: int = Field(default=121, ge=5, le=2001, description="Step sizes.")
+    low: float = Field(default=1.0, gt=0, description="The smallest learning rate.")
+    high: float = Field(default=2.2, gt=0, description="The largest learning rate.")
+    rates: int = Field(default=121, ge=5, le=2001, description="Learning rates.")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -314,21 +284,19 @@ class Fig16(Experiment):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         rates = np.linspace(self.low, self.high, self.rates)
         kind, spread, boundary = [], [], []
-        for done, depth in enumerate(self.depths):
-            progress(done, len(self.depths))
+        for depth in tracked(self.depths, progress):
             start = np.array([[0.0, self.alpha / self.s ** (1 / depth)]])
             kappas = stability.kappa(self.s, depth, rates)
-            run = dynamics.orbits(dynamics.one_zero(depth), start, kappas, skip=self._steps(depth), keep=512)
+            run = maps.orbits(maps.one_zero(depth), start, kappas, skip=self._steps(depth), keep=512)
             values = np.asarray(run.values)
             product = values[:, :, 0] * values[:, :, 1] ** (depth - 1)
             amplitude = np.ptp(product, axis=1)
-            # at the saddle the product is small and hardly moves; on the way to rest the motion is small as well
+            # at the saddle the product is small and hardly moves; near a fixed point the amplitude is small as well
             found = np.where(amplitude > 1e-4, OSCILLATES, STABLE)
             found = np.where(np.max(np.abs(product), axis=1) < 0.5, SADDLE, found)
             kind.append(np.where(np.asarray(run.diverged), LEFT, found))
             spread.append(amplitude)
             boundary.append(2 / float(stability.curvature(self.s, depth)))
-        progress(len(self.depths), len(self.depths))
         return xarray.Dataset(
             {
                 "kind": (("depth", "lr"), np.array(kind)),
@@ -337,11 +305,6 @@ class Fig16(Experiment):
             },
             coords={"depth": list(self.depths), "lr": rates},
         )
-
-    def draw(self, data: xarray.Dataset) -> "Figure":
-        from linnet.plot.stability_starts import depth_map
-
-        return depth_map(data, self.s)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         lr, kind, theory = data["lr"].values, data["kind"].values, data["boundary"].values
@@ -353,12 +316,12 @@ class Fig16(Experiment):
             found[f"L = {depth}: cells on the wrong side, one cell from the boundary left out"] = at_most(wrong, 0)
             if inside and np.any(row == STABLE) and np.any(row == OSCILLATES):
                 seen = (lr[row == STABLE].max() + lr[row == OSCILLATES].min()) / 2
-                found[f"L = {depth}: boundary of the runs"] = within(seen, edge - width, edge + width)
+                found[f"L = {depth}: boundary of the runs"] = near(seen, edge, width)
         found["cells still at the saddle"] = at_most(np.sum(kind == SADDLE), 0)
         printed = {2: 2.0, 3: 1.67989, 4: 1.41421, 5: 1.21257}
         if self.s == 0.5:
             for depth, edge in zip(self.depths, theory, strict=True):
                 if depth in printed:
                     goal = printed[depth]
-                    found[f"L = {depth}: 2 / (L s^(2-2/L))"] = within(edge, goal - 6e-6, goal + 6e-6)
+                    found[f"L = {depth}: 2 / (L s^(2-2/L))"] = near(edge, goal, 6e-6)
         return found

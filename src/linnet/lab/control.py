@@ -1,4 +1,4 @@
-"""What can be moved on a page: each control knows its values, how an address writes them and what it allows."""
+"""Controls of a page: their values, what they allow, and how an address writes them."""
 
 import math
 import re
@@ -15,7 +15,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Control(ABC):
-    """A named value that a person moves. `hint` is one sentence for those who ask."""
+    """A named value that is changed on a page; `hint` is one sentence about it."""
 
     name: str
     label: str
@@ -29,18 +29,18 @@ class Control(ABC):
 
     @abstractmethod
     def field(self) -> dict[str, Any]:
-        """What the page needs to draw it."""
+        """What the browser needs to draw it."""
 
     def read(self, text: str) -> Any:
-        """The value that an address has."""
+        """The value in an address."""
         return self.check(text)
 
     def write(self, value: Any) -> str:
-        """The value as an address has it."""
+        """The value as text of an address."""
         return str(value)
 
-    def moved(self, value: Any) -> bool:
-        """Whether an address has to say it."""
+    def differs(self, value: Any) -> bool:
+        """Whether the value is not the default one, so that an address includes it."""
         return bool(value != self.value)
 
     def _refuse(self, value: Any, allowed: str) -> InputError:
@@ -49,9 +49,9 @@ class Control(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Slider(Control):
-    """A number from `low` to `high`, on an even or a logarithmic scale; `whole` numbers only where it says so.
+    """A number from `low` to `high`, on an even or a logarithmic scale; of `whole` numbers only if set.
 
-    `rungs` are the only values that the slider takes, where there are few: shapes that a program is compiled for.
+    `rungs`, where there are any, are the only allowed values: each shape has a compiled program of its own.
     """
 
     low: float
@@ -61,7 +61,7 @@ class Slider(Control):
     step: float = 0.01
     rungs: Sequence[float] = ()
     unit: str = ""
-    digits: int = 3  # that are shown
+    digits: int = 3  # shown
 
     def check(self, value: Any) -> float | int:
         try:
@@ -89,14 +89,14 @@ class Slider(Control):
 
 @dataclass(frozen=True, kw_only=True)
 class Player(Slider):
-    """A slider that also plays: from where it is to its end, `step` by `step`."""
+    """A slider that also plays: from its value to its end, `step` by `step`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class File(Control):
-    """A file that is dropped on the page; at most so many bytes are sent. "" is none.
+    """A file that is dropped on the page, of at most `most` bytes; "" is none.
 
-    Its value is the sha256 of its content, under which the server keeps it, a slash, and what its owner calls it.
+    Its value is the sha256 of its content, under which the server keeps it, a slash, and its name.
     """
 
     accept: str
@@ -104,11 +104,11 @@ class File(Control):
 
     def check(self, value: Any) -> str:
         if not isinstance(value, str) or not re.fullmatch(r"([0-9a-f]{64}/[^/\\\x00-\x1f\x7f]{1,200})?", value):
-            raise self._refuse(value, "give what the page has made of a file")
+            raise self._refuse(value, "give the value that the page has for an uploaded file")
         return value
 
-    def moved(self, value: Any) -> bool:
-        return bool(value)  # it stays where all else is as at first
+    def differs(self, value: Any) -> bool:
+        return bool(value)  # the default is the file itself once there is one
 
     def field(self) -> dict[str, Any]:
         return {"accept": self.accept, "most": self.most}
@@ -116,7 +116,7 @@ class File(Control):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Control):
-    """One of a few names; `options` are those names and what the page calls them."""
+    """One of a few names; `options` are the names with their labels on the page."""
 
     options: Mapping[str, str]
 
@@ -189,21 +189,21 @@ class Bars(Control):
 
 
 def defaults(controls: Iterable[Control]) -> Values:
-    """Where everything stands at first."""
+    """The default values."""
     return {control.name: control.value for control in controls}
 
 
 def check(controls: Iterable[Control], given: Mapping[str, Any]) -> Values:
-    """All values, those that were given checked, the others as at first; what no control knows is left out."""
+    """All values, the given ones checked, the others at their defaults; names without a control are left out."""
     return {c.name: c.check(given[c.name]) if c.name in given else c.value for c in controls}
 
 
 def read(controls: Iterable[Control], query: Mapping[str, str]) -> Values:
-    """The values that an address has."""
+    """The values in an address."""
     return {c.name: c.read(query[c.name]) if c.name in query else c.value for c in controls}
 
 
 def write(controls: Iterable[Control], values: Mapping[str, Any]) -> str:
-    """The address's query: what differs from the first values, and files."""
-    moved = {c.name: c.write(values[c.name]) for c in controls if c.moved(values[c.name])}
-    return urlencode(moved, safe=",")
+    """The address's query: values that differ from their defaults, and files."""
+    changed = {c.name: c.write(values[c.name]) for c in controls if c.differs(values[c.name])}
+    return urlencode(changed, safe=",")

@@ -1,5 +1,5 @@
-// The controls of a room as native inputs, so that keyboards, screen readers and phones know them.
-// model.fields says what there is, model.values where it stands; every move counts model.asked up.
+// The controls of a page as native inputs, so that keyboards, screen readers and phones know them.
+// model.fields lists them, model.values has their values; every change counts model.requested up.
 
 const RESOLUTION = 1000;
 
@@ -41,13 +41,13 @@ function meant(field, place) {
 export function render({ model }) {
   let values = { ...model.values };
   const update = {}; // by name: puts a value into its input
-  // the number comes after what it counts: whoever has the number has the move
+  // the number comes after what it counts: whoever has the number has the change
   const count = (move) => {
-    const asked = model.asked + 1;
-    performance.mark(`asked ${asked}`);
-    document.documentElement.dataset.asked = asked;
+    const asked = model.requested + 1;
+    performance.mark(`requested ${asked}`);
+    document.documentElement.dataset.requested = asked;
     move(asked);
-    model.asked = asked;
+    model.requested = asked;
   };
   const send = (changes) => {
     if (Object.entries(changes).every(([name, value]) => JSON.stringify(values[name]) === JSON.stringify(value))) return;
@@ -64,7 +64,7 @@ export function render({ model }) {
       .map((field) => `${field.name}=${encodeURIComponent(written(field, values[field.name])).replaceAll("%2C", ",")}`)
       .join("&");
     history.replaceState(null, "", query ? `?${query}` : location.pathname);
-    for (const link of document.querySelectorAll("a[data-take]")) link.search = query;
+    for (const link of document.querySelectorAll("a[data-download]")) link.search = query;
   };
   const written = (field, value) => (field.kind === "switch" ? (value ? "1" : "0") : Array.isArray(value) ? value.join(",") : String(value));
 
@@ -171,7 +171,7 @@ export function render({ model }) {
       let text = "";
       for (let i = 0; bytes && i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
       // with its number, so that the same file may be dropped again
-      count((asked) => (model.dropped = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null, asked }));
+      count((asked) => (model.upload = { name: chosen.name, size: chosen.size, content: bytes ? btoa(text) : null, asked }));
     };
     input.addEventListener("change", () => take(input.files[0]));
     const shown = element("output", { for: id });
@@ -224,7 +224,7 @@ export function render({ model }) {
         made.querySelector("input,select")?.setAttribute("aria-describedby", `h-${field.name}`);
       }
       place.append(made);
-      for (const [label, names] of Object.entries(model.backs)) {
+      for (const [label, names] of Object.entries(model.resets)) {
         if (names.at(-1) !== field.name) continue;
         const first = () => send(Object.fromEntries(model.fields.filter((other) => names.includes(other.name)).map((other) => [other.name, other.value])));
         place.append(element("button", { type: "button", class: "again", text: label, onclick: first }));
@@ -235,7 +235,7 @@ export function render({ model }) {
     remember();
   };
   build();
-  document.documentElement.dataset.asked = model.asked;
+  document.documentElement.dataset.requested = model.requested;
   const tone = () => (model.dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches));
   if (model.addressed) {
     tone();

@@ -1,4 +1,4 @@
-"""How many compiled programs a server holds: shapes are without end, and every shape has its own."""
+"""A bound on the compiled programs of a server: every shape has its own, and there is no end of shapes."""
 
 import contextlib
 import ctypes
@@ -8,38 +8,38 @@ from functools import cache
 
 import jax
 
-_MOST = 192  # programs that are held, of some 4 MiB each
-_COMPILED = "/jax/core/compile/backend_compile_duration"  # what JAX calls it when a program is made or read
+_MOST = 192  # programs, of some 4 MiB each
+_COMPILED = "/jax/core/compile/backend_compile_duration"  # JAX's event when a program is compiled or read
 
 
-class Held:
-    """Counts programs, and lets all of them go when there are too many.
+class ProgramCounter:
+    """Counts compiled programs, and clears JAX's caches when there are too many.
 
-    Those that are needed again are read from the folder of programs, which is quick; what is running goes on.
+    Programs that are needed again are read from the cache folder, which is quick; running ones are not affected.
     """
 
     def __init__(self, most: int = _MOST):
         self.most, self.count, self._lock = most, 0, threading.Lock()
-        jax.monitoring.register_event_duration_secs_listener(self._heard)
+        jax.monitoring.register_event_duration_secs_listener(self._compiled)
 
-    def _heard(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
+    def _compiled(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == _COMPILED:
             with self._lock:
                 self.count += 1
 
-    def bound(self) -> None:
-        """Between two moves."""
+    def limit(self) -> None:
+        """Clears the caches if there are too many programs; called between two changes of a page."""
         with self._lock:
             if self.count <= self.most:
                 return
             self.count = 0
         jax.clear_caches()
         gc.collect()
-        with contextlib.suppress(OSError, AttributeError, TypeError):  # other systems give back by themselves
+        with contextlib.suppress(OSError, AttributeError, TypeError):  # other systems return memory by themselves
             ctypes.CDLL(None).malloc_trim(0)
 
 
 @cache
-def held() -> Held:
-    """Those of this process."""
-    return Held()
+def programs() -> ProgramCounter:
+    """The counter of this process."""
+    return ProgramCounter()

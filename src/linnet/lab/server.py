@@ -1,4 +1,4 @@
-"""The laboratory's server: one page a room, what can be taken away, theory and claims; nothing from elsewhere."""
+"""The laboratory's server: interactive pages, their downloads, theory and claims; no resources of other machines."""
 
 import signal
 import socket
@@ -9,22 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import panel as pn
-from bokeh.settings import settings
 from tornado.web import RedirectHandler
 
 from linnet._check import InputError
-from linnet.lab.page import Stand
-from linnet.lab.pages import PAGES, style, top
-from linnet.lab.programs import held
-from linnet.lab.room import Room
-from linnet.lab.rooms import ROOMS
-from linnet.lab.socket import complain, install
-from linnet.lab.take import Away
-from linnet.report.formulas import mathml
+from linnet.lab.export import Download
+from linnet.lab.page import Page
+from linnet.lab.pages import PAGES
+from linnet.lab.programs import programs
+from linnet.lab.reference import HANDLERS, style, top
+from linnet.lab.socket import ignore_closed, use_socket
+from linnet.lab.view import PageView
+from linnet.report.typeset import mathml
 
 _HERE = Path(__file__).parent
 _ALL = ("", "0.0.0.0")
-_TURN = 5e-4  # seconds after which a thread that computes lets the loop go on, ten times as often as Python would
+_SWITCH = 5e-4  # seconds between switches of threads, a tenth of the default, so that the loop answers sooner
 FILES = {
     "nc": "Data (netCDF)",
     "svg": "Picture (SVG)",
@@ -34,46 +33,42 @@ FILES = {
 }
 
 
-def page(kind: type[Room]) -> Callable[[], pn.Template]:
-    """A function that makes a room's page for whoever comes, with what the address says."""
+def template(kind: type[Page]) -> Callable[[], pn.Template]:
+    """A function that makes this page for each visitor, with the values in the address."""
     markup = (_HERE / "page.html").read_text(encoding="utf-8")
 
     def made() -> pn.Template:
-        room = kind()
+        page = kind()
         query = {name: values[0].decode("utf-8", "replace") for name, values in pn.state.session_args.items()}
-        trouble, values = "", room.first()
+        warning, values = "", page.first()
         try:
-            values = room.read(query)
+            values = page.read(query)
         except InputError as error:
-            trouble = f"{error} The page shows its first values instead."
-        stand = Stand(room, values, addressed=True)
-        if trouble:
-            stand.warn(trouble)
+            warning = f"{error} The page shows its first values instead."
+        view = PageView(page, values, addressed=True, warning=warning)
         template = pn.Template(markup)
-        template.add_variable("room", room)
-        template.add_variable("top", top(room.name))
-        template.add_variable("plates", stand.plates)
+        template.add_variable("page", page)
+        template.add_variable("top", top(page.name))
+        template.add_variable("panels", view.panels)
         template.add_variable("style", style())
-        template.add_variable("files", [(end, FILES[end]) for end in room.files])
-        template.add_variable("formula", mathml(room.formula, "block"))
-        for name, part in (("controls", stand.controls), ("words", stand.words), ("take", stand.take)):
+        template.add_variable("files", [(end, FILES[end]) for end in page.files])
+        template.add_variable("formula", mathml(page.formula, "block"))
+        for name, part in (("controls", view.controls), ("summary", view.summary), ("export", view.export)):
             template.add_panel(name, part)
-        for name, pane in stand.panes.items():
-            template.add_panel(f"plate_{name}", pane)
+        for name, pane in view.panes.items():
+            template.add_panel(f"panel_{name}", pane)
         return template
 
     return made
 
 
 def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server":
-    """A server that listens and does not run yet: on a free port unless one is named, for this machine alone.
+    """A server that listens but does not run yet, on a free port unless one is given.
 
-    Bokeh answers pages of known names only. A server for all cannot know by which name it is called.
+    Bokeh accepts connections to known host names only; a server for all machines cannot know its own.
     """
-    pn.extension()
-    settings.log_level = "error"  # what the browser's console says of pictures that are still empty
     try:
-        with socket.socket() as probe:  # a free port, to be told before the server runs
+        with socket.socket() as probe:  # a free port, known before the server runs
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((address, port))
             port = probe.getsockname()[1]
@@ -82,35 +77,35 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
             f"{address}:{port} cannot be served at ({str(error).rstrip('.')}): give an address of this machine and "
             "another port, or 0 for a free one."
         ) from None
-    install()
-    held()  # counts from now on
+    programs()  # counts from now on
     names = ["*"] if address in _ALL else ["127.0.0.1", "localhost", address]
     server = pn.io.server.get_server(
-        {room.name: page(room) for room in ROOMS},
+        {page.name: template(page) for page in PAGES},
         port=port,
         address=address,
         websocket_origin=[f"{name}:{port}" for name in dict.fromkeys(names)],
-        title={room.name: f"{room.title} · Linnet" for room in ROOMS},
+        title={page.name: f"{page.title} · Linnet" for page in PAGES},
         extra_patterns=[
-            (r"/", RedirectHandler, {"url": f"/{ROOMS[0].name}", "permanent": False}),
-            (r"/take/([a-z]+)\.([a-z0-9]+)", Away),
-            *PAGES,
+            (r"/", RedirectHandler, {"url": f"/{PAGES[0].name}", "permanent": False}),
+            (r"/download/([a-z]+)\.([a-z0-9]+)", Download),
+            *HANDLERS,
         ],
         start=False,
         show=False,
     )
-    server.io_loop.asyncio_loop.set_exception_handler(complain)
+    use_socket(server)
+    server.io_loop.asyncio_loop.set_exception_handler(ignore_closed)
     return server
 
 
 def run(*, address: str, port: int, browser: bool, path: str) -> None:
-    """Serves until it is interrupted or told to end; says where, and opens a browser there."""
+    """Serves until interrupted or terminated; prints the address, and opens a browser there."""
     from rich.console import Console
 
     server = served(address=address, port=port)
-    sys.setswitchinterval(_TURN)
+    sys.setswitchinterval(_SWITCH)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what visitors dropped is removed
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: uploaded files are removed
     place = f"http://{'127.0.0.1' if address in _ALL else address}:{server.port}/{path}"
     try:
         Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)

@@ -1,33 +1,32 @@
-"""The connection to a browser: what changes at once is one message, and it leaves at once."""
+"""The connection to a browser: changes that belong together are one message, sent at once."""
 
 import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from panel.io.server import per_app_patterns  # Bokeh's, with Panel's own connection among them
+from panel.io.server import Server, per_app_patterns
 from tornado.websocket import WebSocketClosedError
 
-_PLACE = next(i for i, (path, *_) in enumerate(per_app_patterns) if path == "/ws")
-_BASE: Any = per_app_patterns[_PLACE][1]
+_BASE: Any = next(handler for path, handler, *_ in per_app_patterns if path == "/ws")
 
 
 class Socket(_BASE):
-    """Panel's connection, made quick.
+    """Panel's connection with fewer, undelayed messages.
 
-    Bokeh sends a message for every property that changes, each in small pieces. The system would hold the pieces back
-    until those before have been acknowledged, 40 ms for every move; and a browser would paint between the messages,
-    the same picture several times.
+    Bokeh sends a message for every property that changes, each in small pieces. The operating system would delay the
+    pieces until those before have been acknowledged, 40 ms for every change; and a browser would paint between the
+    messages, the same panel several times.
     """
 
     _patch: Any = None  # changes that are not sent yet
 
     def open(self, *args: str, **kwargs: str) -> None:
-        """A browser has come."""
+        """Opens the connection."""
         super().open(*args, **kwargs)
         self.set_nodelay(True)
 
     def send_message(self, message: Any) -> Awaitable[None]:
-        """Changes that wait to be sent become one: Bokeh collects them while it holds a document, and then waits."""
+        """Merges waiting changes into one message: Bokeh collects them while it holds a document, and then waits."""
         if message.msgtype != "PATCH-DOC":
             return super().send_message(message)
         if self._patch is None:
@@ -43,15 +42,17 @@ class Socket(_BASE):
             await super().send_message(message)
 
 
-def install() -> None:
-    """Every server of Panel that is made from now on speaks so."""
-    per_app_patterns[_PLACE] = ("/ws", Socket)
+def use_socket(server: Server) -> None:
+    """Makes this server's connections `Socket`s; other servers of the process keep Panel's."""
+    for rule in server._tornado.wildcard_router.rules:
+        if rule.target is _BASE:
+            rule.target = Socket
 
 
-def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a server's loop does with errors that nobody hears: all but that a browser has left while it was sent to.
+def ignore_closed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception handler of a server's loop: ignores that a browser left while it was sent to.
 
-    Panel gives up what it was sending to a page that is closed, so that nobody hears how it ended.
+    Panel abandons what it was sending to a closed page, so that nobody awaits the error.
     """
     if not isinstance(context.get("exception"), WebSocketClosedError):
         loop.default_exception_handler(context)

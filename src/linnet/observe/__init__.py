@@ -3,7 +3,8 @@
 import difflib
 
 from linnet._check import InputError
-from linnet.observe.frames import Split, excess, step_split, value_shares
+from linnet.observe.consecutive_steps import on, only, path
+from linnet.observe.frames import Split, Window, excess, step_split, value_shares, window
 from linnet.observe.hessian import (
     adaptive_sharpness,
     aligned_blocks,
@@ -50,7 +51,7 @@ from linnet.observe.layers import (
     subspace_distance,
 )
 from linnet.observe.noise import gradient_noise, gradient_noise_top
-from linnet.observe.observable import Observable, When, observable
+from linnet.observe.observables import Observable, ObservationContext, observable
 from linnet.observe.spectra import (
     accuracy,
     closure_error,
@@ -62,20 +63,20 @@ from linnet.observe.spectra import (
     losses,
     matrix,
     modes,
-    of_shadow,
+    on_second,
     singular_values,
     stable_rank,
     test_accuracy,
     test_error,
 )
-from linnet.observe.way import on, only, path
 
 __all__ = [
     "Kind",
     "Observable",
+    "ObservationContext",
     "Point",
     "Split",
-    "When",
+    "Window",
     "accuracy",
     "adaptive_sharpness",
     "aligned_blocks",
@@ -116,8 +117,8 @@ __all__ = [
     "modes",
     "named",
     "observable",
-    "of_shadow",
     "on",
+    "on_second",
     "only",
     "output_gram",
     "path",
@@ -140,6 +141,7 @@ __all__ = [
     "test_error",
     "top_hessian",
     "value_shares",
+    "window",
 ]
 
 

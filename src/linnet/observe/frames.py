@@ -5,16 +5,18 @@ U_l diag(D_l) V_l^T moves the singular values alone, to first order; the rest of
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.observe.observable import observable
+from linnet.observe.observables import observable
 from linnet.problems import Problem
 from linnet.states import Network, State, Weights
 
@@ -49,7 +51,7 @@ def excess(before: Layered, now: Layered, after: Layered, problem: Problem) -> S
 
     Of three consecutive states the mean W = (before + 2 now + after)/4 and the period-two part d = now - W, split in
     the frames of `now`. Near the edge of stability, sums of `values` and of `rotations` over a window of steps, each
-    over the sum of `whole`, say which of them carries the oscillation of the loss. It costs an SVD of each layer and
+    over the sum of `whole`, tell which of them makes up the oscillation of the loss. It costs an SVD of each layer and
     four evaluations of the cost, no gradient.
     """
     _same(before, now, after)
@@ -91,7 +93,7 @@ def _step(before: Any, after: Any, problem: Problem) -> Split:
 
 
 def _split(base: Any, end: Any, change: Any, frames: Layers, problem: Problem) -> Split:
-    """From `base` by `change` to `end`."""
+    """From `base` by `vjp` to `end`."""
     moves, values = zip(*_framed(frames, change.layers), strict=True)
     rest = [d - part for d, part in zip(change.layers, values, strict=True)]
 
@@ -139,3 +141,73 @@ def _same(*states: Any) -> None:
     shapes = [[leaf.shape for leaf in jax.tree.leaves(state)] for state in states]
     if any(type(state) is not type(states[0]) for state in states) or any(one != shapes[0] for one in shapes):
         raise InputError("the states are not of one network: give states of one run, a step apart.")
+
+
+class Window(NamedTuple):
+    """What singular values and their vectors do to the loss at consecutive steps of plain descent.
+
+    `excess` and `step` have rows for the cost, the whole, the values part and the rotations (`Split`), by step.
+    """
+
+    loss: np.ndarray
+    excess: np.ndarray
+    step: np.ndarray
+    shares: np.ndarray
+    moves: tuple[np.ndarray, ...]
+    layers: list[tuple[np.ndarray, ...]]
+
+    @property
+    def values_share(self) -> float:
+        """The share of the excess loss of the oscillation that the movement of singular values alone has."""
+        return float(self.excess[2].sum() / self.excess[1].sum())
+
+    @property
+    def rotations_share(self) -> float:
+        """The share that the rotations of singular vectors alone have."""
+        return float(self.excess[3].sum() / self.excess[1].sum())
+
+    @property
+    def size(self) -> float:
+        """The excess loss over the loss, in the median."""
+        return float(np.median(self.excess[1] / self.excess[0]))
+
+    @property
+    def correlations(self) -> tuple[float, float]:
+        """How the change of the loss at a step goes with what its values and its rotations would do alone."""
+        whole = np.corrcoef(self.step[1:])[0]
+        return float(whole[1]), float(whole[2])
+
+    @property
+    def rises(self) -> int:
+        """Steps at which the loss rises."""
+        return int(np.sum(np.diff(self.loss) > 0))
+
+    def top(self, count: int) -> np.ndarray:
+        """The share of the largest singular values in the squared movement of all, layer by layer."""
+        squares = [np.sum(move**2, axis=0) for move in self.moves]
+        return np.array([square[:count].sum() / square.sum() for square in squares])
+
+
+def window(state: Any, problem: Problem, lr: float, steps: int) -> Window:
+    """The excess and the change of the cost at `steps` steps of plain descent from a state, split by `excess` and
+    `step_split` in the singular frames of the layers.
+    """
+    states, size = [state], np.asarray(lr, state.layers[0].dtype)
+    for _ in range(steps):
+        states.append(_descended(states[-1], problem, size))
+    excesses = [excess(*three, problem) for three in zip(states, states[1:], states[2:], strict=False)]
+    changes = [step_split(*two, problem) for two in pairwise(states)]
+    over, step = (np.array([split[:4] for split in splits], dtype=float).T for splits in (excesses, changes))
+    return Window(
+        loss=np.append(step[0], step[0, -1] + step[1, -1]),
+        excess=over,
+        step=step,
+        shares=np.mean([split.shares for split in changes], axis=0),
+        moves=tuple(np.array(rows) for rows in zip(*(split.moves for split in changes), strict=True)),
+        layers=[tuple(np.asarray(w) for w in one.layers) for one in states],
+    )
+
+
+@eqx.filter_jit
+def _descended(state: Any, problem: Problem, lr: Any) -> Any:
+    return state.descend(problem, lr)

@@ -13,8 +13,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.observe.observable import Observable, When, observable
-from linnet.problems import Factorisation, Problem
+from linnet.linalg import blocks_of_values
+from linnet.observe.observables import Observable, ObservationContext, context_observable, observable
+from linnet.problems import Factorization, Problem
 from linnet.states import Modes, State, Weights
 
 DENSE_HESSIAN = 3000  # parameters up to which the Hessian is formed as a matrix
@@ -52,14 +53,14 @@ def gauss_newton_product(state: State, problem: Problem, direction: Any) -> Any:
     """
     _weights(state)
     matrix, moved = _along(lambda s: s.matrix, state, direction)
-    return state.change(problem.curvature(matrix, moved))
+    return state.vjp(problem.curvature(matrix, moved))
 
 
 def residual_product(state: State, problem: Problem, direction: Any) -> Any:
     """The residual part of the Hessian, sum_ij G_ij d^2 A_ij / dtheta^2 with G = dC/dA, applied to a direction."""
     _weights(state)
     gradient = problem.gradient(state.matrix)
-    return _along(lambda s: s.change(gradient), state, direction)[1]
+    return _along(lambda s: s.vjp(gradient), state, direction)[1]
 
 
 def _acting(state: State, problem: Problem, product: _Product) -> tuple[Array, Callable[[Array], Array]]:
@@ -98,7 +99,7 @@ def hessian_spectrum(state: State, problem: Problem) -> Float[Array, " parameter
 def top_hessian(count: int = 1, matvecs: int | None = None) -> Observable:
     """The `count` largest distinct Hessian eigenvalues by Lanczos with `matvecs` Hessian products (dense if small).
 
-    By default 20 + 60 `count` products: clustered eigenvalues need more. One Krylov space sees each multiple eigenvalue
+    By default 20 + 60 `count` products: clustered eigenvalues need more. A Krylov space has each multiple eigenvalue
     once; dense spectra repeat it.
     """
     count = _check.integer("count", count, least=1)
@@ -111,7 +112,7 @@ def top_hessian(count: int = 1, matvecs: int | None = None) -> Observable:
             raise InputError(f"count = {count} is not allowed: the state has {flat.size} parameters.")
         return eigenvalues(act, flat, matvecs, apart=count > 1)[:count]
 
-    return Observable(f"top_hessian_{count}", function, ("index",))
+    return Observable.from_function(f"top_hessian_{count}", function, ("index",))
 
 
 def _products(count: int) -> int:
@@ -166,16 +167,16 @@ def _lanczos(
 @observable()
 def sharpness(state: State, problem: Problem) -> Float[Array, ""]:
     """Sharpness: the largest eigenvalue of the Hessian"""
-    return top_hessian().function(state, problem)[0]
+    return top_hessian()(state, problem)[0]
 
 
 _CURVATURE = (
     ("top", (), "Largest eigenvalue of the Hessian"),
     ("error", (), "Bound on the distance of an eigenvalue from `top`: the residual of its vector"),
-    ("bottom", (), "Smallest eigenvalue that the same products see, a bound of the true one from above"),
+    ("bottom", (), "Smallest eigenvalue that the same products find, a bound of the true one from above"),
     ("gauss_newton", (), "Share of the Gauss-Newton part in the largest eigenvalue"),
     ("gradient", (), "Share of the squared gradient along the top eigenvector"),
-    ("edge", (), "Sharpness over the threshold of the motion's steps: unstable above 1"),
+    ("edge", (), "Sharpness over the threshold of the optimizer's steps: unstable above 1"),
     ("products", (), "Hessian products that it took"),
 )
 
@@ -184,32 +185,33 @@ _CURVATURE = (
 def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
     """The two ends of the Hessian, with an error bound, for networks of many parameters.
 
-    Lanczos with full orthogonalisation, begun where the last look ended (its three highest Ritz vectors, so that an
-    eigenvalue which overtakes is seen) and ended as soon as the residual |H v - top v| is below `tol` times the top, or
-    after `matvecs` products; `error` is that residual, and there is an eigenvalue so near. It costs 5 to 15 Hessian
-    products where the last look was not long ago and 15 to 100 at the first, each about two gradients, and one forward
-    derivative for the share of the Gauss-Newton part, <J v, C'' J v> / top. Its parts are `curvature_top`, `_error`,
-    `_bottom`, `_gauss_newton`, `_gradient`, `_edge` and `_products`.
+    Lanczos with full orthogonalization, which begins at the three highest Ritz vectors of the previous measurement (so
+    that an eigenvalue which overtakes the top is found) and ends as soon as the residual |H v - top v| is below `tol`
+    times the top, or after `matvecs` products; `error` is that residual, and there is an eigenvalue so near. It takes 5
+    to 15 Hessian products where the previous measurement is not long ago and 15 to 100 at the first, each about two
+    gradients, and one forward derivative for the share of the Gauss-Newton part, <J v, C'' J v> / top. Its parts are
+    `curvature_top`, `_error`, `_bottom`, `_gauss_newton`, `_gradient`, `_edge`, and `_products`.
 
-    `edge` is the sharpness over the threshold of the run's own motion: top lr/2 for descent, top lr/(2 + 2 beta) for
-    the heavy ball (`theory.optimisers.stability_limit`). Adam's is that of P^{-1/2} H P^{-1/2} with its preconditioner
-    P, which takes as many products again. NaN outside a run, without a threshold, and for Adam at its start.
+    `edge` is the sharpness over the threshold of the run's own optimizer: top lr/2 for descent, top lr/(2 + 2 beta) for
+    the heavy ball (`theory.optimizers.stability_limit`). Adam's is that of P^{-1/2} H P^{-1/2} with its preconditioner
+    P, which takes as many products again. NaN outside a run, without a threshold, and for Adam before its first step.
     """
     tolerance = _check.real("tol", tol, above=0, below=1)
     most = _check.integer("matvecs", matvecs, least=2)
 
-    def past(problem: Problem, start: State) -> _Begin:
-        # a fixed generic start: curvature must not depend on a seed
-        flat = _flat(start)
+    def initial_past(problem: Problem, initial: State) -> _Begin:
+        # a fixed generic vector: curvature must not depend on a seed
+        flat = _flat(initial)
         first = jax.random.normal(jax.random.key(0), flat.shape, dtype=flat.dtype)
         return _Begin(first, first)
 
-    def function(state: State, problem: Problem, when: When, past: _Begin) -> Any:
+    def function(context: ObservationContext) -> Any:
         """The two ends of the Hessian, and how far they are from the edge"""
+        state, problem, past, optimizer = context.state, context.problem, context.past, context.optimizer
         flat, act = _acting(state, problem, hessian_product)
         found = top_of(act, past.plain, most, tolerance)
-        threshold = None if when.motion is None else when.motion.threshold(when.clock)
-        divided = None if threshold is None else when.motion.preconditioner(when.memory)
+        threshold = None if optimizer is None else optimizer.stability_threshold(context.clock)
+        divided = None if threshold is None else context.preconditioner()
         scaled = found
         if divided is not None:
             root = _root(state, divided).astype(flat.dtype)
@@ -218,7 +220,7 @@ def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
         matrix, moved = _along(lambda s: s.matrix, state, eqx.combine(vector, state))
         gradient = _flat(state.velocity(problem))
         square = jnp.sum(gradient**2)
-        seen = {
+        values = {
             "top": found.top,
             "error": found.error,
             "bottom": found.bottom,
@@ -227,26 +229,26 @@ def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
             "edge": scaled.top / jnp.asarray(jnp.nan if threshold is None else threshold, flat.dtype),
             "products": (found.products if divided is None else found.products + scaled.products).astype(flat.dtype),
         }
-        return seen, _Begin(_usable(found.next, past.plain), _usable(scaled.next, past.scaled))
+        return values, _Begin(_usable(found.next, past.plain), _usable(scaled.next, past.scaled))
 
-    return Observable("curvature", function, (), past=past, parts=_CURVATURE)
+    return Observable("curvature", function, (), initial_past=initial_past, parts=_CURVATURE)
 
 
 class _Begin(NamedTuple):
-    """Where Lanczos begins, for the Hessian and for the one that an optimiser's preconditioner makes of it."""
+    """Where Lanczos begins, for the Hessian and for the one that an optimizer's preconditioner makes of it."""
 
     plain: Float[Array, " parameters"]
     scaled: Float[Array, " parameters"]
 
 
 def _usable(new: Array, old: Array) -> Array:
-    """The new vector, unless numbers have been lost on the way: a run that recovers must not be blind for ever."""
+    """The new vector, unless it is zero or not finite: the next measurement needs one to begin with."""
     size = jnp.linalg.norm(new)
     return jnp.where((size > 0) & jnp.isfinite(size), new, old)
 
 
 class Top(NamedTuple):
-    """The ends of a symmetric map as Lanczos sees them, and where to begin next time."""
+    """The ends of a symmetric map by Lanczos, and the initial vector of the next search."""
 
     top: Float[Array, ""]
     error: Float[Array, ""]
@@ -374,22 +376,26 @@ def preconditioned_sharpness(preconditioner: Any) -> Observable:
         """Largest eigenvalue of P^{-1/2} H P^{-1/2} for a given preconditioner P"""
         return top_preconditioned(state, problem, given)
 
-    return Observable("preconditioned_sharpness", function, ())
+    return Observable.from_function("preconditioned_sharpness", function, ())
 
 
-@observable(motion=True)
-def adaptive_sharpness(state: State, problem: Problem, motion: Any, memory: Any) -> Float[Array, ""]:
-    """Largest eigenvalue of P^{-1/2} H P^{-1/2}, P the optimiser's own preconditioner at this step
+@context_observable()
+def adaptive_sharpness(context: ObservationContext) -> Float[Array, ""]:
+    """Largest eigenvalue of P^{-1/2} H P^{-1/2}, P the optimizer's own preconditioner at this step
 
-    The Hessian's for motions without one. Of Adam it is sqrt(v^) + eps, not known before the first step (NaN): stable
-    below 2 (1 + beta1) / ((1 - beta1) lr), 38 / lr with the usual numbers (`theory.optimisers`).
+    The Hessian's for optimizers without one. Of Adam it is sqrt(v^) + eps, not known before the first step (NaN):
+    stable below 2 (1 + beta1) / ((1 - beta1) lr), 38 / lr with the usual numbers (`theory.optimizers`).
     """
-    preconditioner = motion.preconditioner(memory)
-    return top_preconditioned(state, problem, jnp.ones(()) if preconditioner is None else preconditioner)
+    if context.optimizer is None:
+        raise InputError("adaptive_sharpness depends on the optimizer and its memory: observe it in simulate.")
+    preconditioner = context.preconditioner()
+    return top_preconditioned(
+        context.state, context.problem, jnp.ones(()) if preconditioner is None else preconditioner
+    )
 
 
 def top_preconditioned(state: State, problem: Problem, preconditioner: Any) -> Float[Array, ""]:
-    """What `preconditioned_sharpness` sees, for a preconditioner that may be traced."""
+    """The value of `preconditioned_sharpness`, for a preconditioner that may be traced."""
     flat, act = _acting(state, problem, hessian_product)
     root = _root(state, preconditioner).astype(flat.dtype)
     return eigenvalues(lambda v: root * act(root * v), flat)[0]
@@ -411,7 +417,7 @@ def _parts(state: Any) -> Any:
 def hessian_density(points: Any, width: Any, *, probes: int = 16, matvecs: int = 64, seed: int = 0) -> Observable:
     """The spectral density of the Hessian, (1/N) sum_i N(x; lambda_i, width^2), at the points x; its integral is 1.
 
-    Stochastic Lanczos quadrature: each of `probes` random vectors of signs, drawn with `seed`, sees its own density
+    Stochastic Lanczos quadrature: each of `probes` random vectors of signs, drawn with `seed`, gives its own density
     through the nodes and weights of `matvecs` Lanczos steps, and their mean is without bias up to the quadrature's
     error (Ghorbani, Krishnan and Xiao 2019). Exact where the state is small: the dense spectrum.
     """
@@ -429,7 +435,7 @@ def hessian_density(points: Any, width: Any, *, probes: int = 16, matvecs: int =
         starts = jax.random.rademacher(key, (probes, flat.size), dtype=flat.dtype)
         return jnp.mean(densities(act, starts, where, wide, matvecs), axis=0)
 
-    return Observable("hessian_density", function, ("point",))
+    return Observable.from_function("hessian_density", function, ("point",))
 
 
 def densities(
@@ -439,7 +445,7 @@ def densities(
     width: Float[Array, ""],
     matvecs: int,
 ) -> Float[Array, "probes point"]:
-    """The spectral density of a symmetric map that each of the starts sees, sum_k w_k N(x; theta_k, width^2)."""
+    """The spectral density of a symmetric map of each initial vector, sum_k w_k N(x; theta_k, width^2)."""
 
     def one(start: Float[Array, " parameters"]) -> Float[Array, " point"]:
         # a node that comes again shares its weight with itself, and what the cut left out has none
@@ -449,64 +455,26 @@ def densities(
     return jax.lax.map(one, starts)
 
 
-def _bumps(points: Float[Array, " point"], centres: Float[Array, " m"], width: Array) -> Float[Array, "point m"]:
-    return jax.scipy.stats.norm.pdf(points[:, None], centres, width)
+def _bumps(points: Float[Array, " point"], centers: Float[Array, " m"], width: Array) -> Float[Array, "point m"]:
+    return jax.scipy.stats.norm.pdf(points[:, None], centers, width)
 
 
 def aligned_blocks(
-    state: Modes, problem: Factorisation
+    state: Modes, problem: Factorization
 ) -> tuple[Float[Array, "k depth depth"], Float[Array, "pairs 2*depth 2*depth"]]:
     """The Hessian of the k x k matrix network with these aligned layer values, as exact blocks.
 
     One L x L block for each mode and one 2L x 2L block for each pair i < j, whose unknowns are dW_l[i,j], l = 1..L,
     then dW_l[j,i] (edge of stability, Lemma 1 off the minimum). `problem` is the vector problem of the modes.
     """
-    if not isinstance(state, Modes) or not isinstance(problem, Factorisation) or len(problem.shape) != 1:
-        raise InputError("aligned blocks need Modes and a vector factorisation: use problem.aligned().")
+    if not isinstance(state, Modes) or not isinstance(problem, Factorization) or len(problem.shape) != 1:
+        raise InputError("aligned blocks need Modes and a vector factorization: use problem.aligned().")
     modes, pairs = blocks_of_values(jnp, state.values, problem.goal)
     return problem.scale * modes, problem.scale * pairs
 
 
-def blocks_of_values(xp: Any, y: Array, goal: Array) -> tuple[Array, Array]:
-    """`aligned_blocks` for the loss 1/2 |A - A_star|^2, in the array module `xp`, of any number of points at once.
-
-    `y` is ... x L x k and `goal` ... x k.
-    """
-    depth, k = y.shape[-2:]
-    # span[a, b] = prod_{a <= m < b} y_m for every mode, 1 where there is nothing between
-    levels = np.arange(depth)
-    factors = xp.where(levels[None, :, None] >= np.arange(depth + 1)[:, None, None], y[..., None, :, :], 1.0)
-    nothing = xp.ones((*y.shape[:-2], depth + 1, 1, k), y.dtype)
-    span = xp.concatenate([nothing, xp.cumprod(factors, axis=-2)], axis=-2)
-    residual = span[..., 0, depth, :] - goal
-    rows, columns = levels[:, None], levels[None, :]
-    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
-    below, between, above = span[..., 0, low, :], span[..., low + 1, high, :], span[..., high + 1, depth, :]
-
-    others = span[..., 0, levels, :] * span[..., levels + 1, depth, :]
-    pairs_of_layers = xp.where((rows != columns)[..., None], below * between * above, 0.0)
-    modes = others[..., :, None, :] * others[..., None, :, :] + residual[..., None, None, :] * pairs_of_layers
-
-    i, j = np.triu_indices(k, 1)
-
-    def coupling(p: np.ndarray, q: np.ndarray) -> Array:
-        """Between dW_high[p,q] and dW_low[q,p]."""
-        return residual[..., None, None, p] * above[..., p] * between[..., q] * below[..., p]
-
-    def outer(p: np.ndarray, q: np.ndarray) -> Array:
-        side = span[..., levels + 1, depth, :][..., p] * span[..., 0, levels, :][..., q]
-        return side[..., :, None, :] * side[..., None, :, :]
-
-    # rows: dW_l[i,j]; columns: dW_m[j,i]. Above the diagonal the roles of i and j are exchanged.
-    left, right = (rows < columns)[..., None], (rows > columns)[..., None]
-    cross = xp.where(right, coupling(i, j), xp.where(left, coupling(j, i), 0.0))
-    top = xp.concatenate([outer(i, j), cross], axis=-2)
-    bottom = xp.concatenate([xp.swapaxes(cross, -2, -3), outer(j, i)], axis=-2)
-    return xp.moveaxis(modes, -1, -3), xp.moveaxis(xp.concatenate([top, bottom], axis=-3), -1, -3)
-
-
 @observable("index")
-def aligned_spectrum(state: Modes, problem: Factorisation) -> Float[Array, " parameters"]:
+def aligned_spectrum(state: Modes, problem: Factorization) -> Float[Array, " parameters"]:
     """All Hessian eigenvalues of the aligned matrix network, descending, from its exact blocks"""
     modes, pairs = aligned_blocks(state, problem)
     parts = [jnp.linalg.eigvalsh(modes).ravel(), jnp.linalg.eigvalsh(pairs).ravel()]
@@ -514,7 +482,7 @@ def aligned_spectrum(state: Modes, problem: Factorisation) -> Float[Array, " par
 
 
 @observable()
-def aligned_sharpness(state: Modes, problem: Factorisation) -> Float[Array, ""]:
+def aligned_sharpness(state: Modes, problem: Factorization) -> Float[Array, ""]:
     """Sharpness of the aligned matrix network, from its exact blocks"""
     modes, pairs = aligned_blocks(state, problem)
     largest = jnp.max(jnp.linalg.eigvalsh(modes))

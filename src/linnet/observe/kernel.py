@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from linnet import _check
 from linnet._check import InputError, known
 from linnet.linalg import below_and_above
-from linnet.observe.observable import Observable, observable
+from linnet.observe.observables import Observable, ObservationContext, context_observable, observable
 from linnet.problems import Problem, Regression
 from linnet.states import Network, ReluNetwork, State, Weights
 
@@ -52,18 +52,19 @@ def kernel_spectrum(state: State, problem: Problem) -> Float[Array, " entries"]:
     return jnp.linalg.eigvalsh(kernel_matrix(state))[::-1]
 
 
-def _start(problem: Problem, start: State) -> State:
-    return start
+def _initial_state(problem: Problem, initial: State) -> State:
+    return initial
 
 
-@observable(preparation=_start)
-def kernel_drift(state: State, problem: Problem, start: State) -> Float[Array, ""]:
+@context_observable(preparation=_initial_state)
+def kernel_drift(context: ObservationContext) -> Float[Array, ""]:
     """Relative change |Theta - Theta_0|_F / |Theta_0|_F of the tangent kernel since the start of the run"""
-    if not (isinstance(state, Weights) and isinstance(start, Weights)):
-        initial = kernel_matrix(start)
-        return jnp.linalg.norm(kernel_matrix(state) - initial) / jnp.linalg.norm(initial)
+    state, initial = context.state, context.prepared
+    if not (isinstance(state, Weights) and isinstance(initial, Weights)):
+        kernel = kernel_matrix(initial)
+        return jnp.linalg.norm(kernel_matrix(state) - kernel) / jnp.linalg.norm(kernel)
     # Theta - Theta_0 as a sum of products with one small factor each, so that small drifts keep their digits
-    now, then = _factors(state), _factors(start)
+    now, then = _factors(state), _factors(initial)
     change = []
     for (left, right), (left0, right0) in zip(now, then, strict=True):
         change += [(left - left0, right), (left0, right - right0)]
@@ -82,7 +83,7 @@ def _square(terms: list[tuple[Array, Array]]) -> Float[Array, ""]:
 
 @observable("sample", "other")
 def sample_kernel(state: State, problem: Problem) -> Float[Array, "n n"]:
-    """Tangent kernel of the predictions on the samples, in their order, normalisation included
+    """Tangent kernel of the predictions on the samples, in their order, normalization included
 
     Two layers and one output in width w: (1/w^2) (|v|^2 K + X W_1^T W_1 X^T) with K = X X^T (feature learning, section
     3.4). Several outputs: samples of the first one, then of the next. A `Network` predicts samples itself, without an
@@ -161,7 +162,7 @@ def target_distance(state: State, problem: Problem) -> Float[Array, ""]:
     square = jnp.sum(_one_output(state)[1] ** 2)
     if isinstance(state, Network):
         rows, labels = _rows(state), problem.output_labels()[:, 0]
-        return kernel_distance(sample_kernel.function(state, problem), target_kernel(rows @ rows.T, labels, square))
+        return kernel_distance(sample_kernel(state, problem), target_kernel(rows @ rows.T, labels, square))
     problem = _regression(problem)
     root, scale = problem.root, problem.output_scale
     target = target_kernel(root @ root.T, problem.labels[0], scale**2 * square)
@@ -193,28 +194,29 @@ def refined_distance(sigma0: Any) -> Observable:
         )
         return kernel_distance(_kernel_on(root, state, problem), refined)
 
-    return Observable("refined_distance", distance, ())
+    return Observable.from_function("refined_distance", distance, ())
 
 
 @observable()
 def label_kernel(state: State, problem: Problem) -> Float[Array, ""]:
     """Tangent kernel on samples in the direction of the labels, y^T Theta y"""
     if isinstance(state, Network):  # |J^T y|^2
-        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(state.change(problem.output_labels().T).trained())]
+        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(state.vjp(problem.output_labels().T).trained())]
         return jnp.sum(jnp.stack(squares))
     (first, v), feature = _one_output(state), _feature(state, problem)
     scale = _regression(problem).output_scale
     return scale**2 * (jnp.sum(v**2) * jnp.sum(feature**2) + jnp.sum((first @ feature) ** 2))
 
 
-@observable(preparation=_start)
-def slope(state: State, problem: Problem, start: State) -> Float[Array, ""]:
+@context_observable(preparation=_initial_state)
+def slope(context: ObservationContext) -> Float[Array, ""]:
     """Alignment slope sum(rho v) / (sqrt(gamma) sum(v^2)), rho_r = <w_r - w_r(0), X^T y> (1 once features are aligned)
 
     The least-squares ratio of rho_r to v_r over all neurons, the same in full and in compressed width; in
     stage one it is `theory.feature.slope`.
     """
-    (first, v), (before, _), feature = _one_output(state), _one_output(start), _feature(state, problem)
+    (first, v), (before, _) = _one_output(context.state), _one_output(context.prepared)
+    feature = _feature(context.state, context.problem)
     # units of v, so that the squares of a tiny start do not underflow
     unit = jnp.max(jnp.abs(v))
     v, rho = v / unit, (first - before) @ (feature / jnp.linalg.norm(feature)) / unit

@@ -1,4 +1,4 @@
-"""What kind of point a network stands on: not critical, a strict saddle, a degenerate point or a global minimum."""
+"""Classification of points of the landscape: not critical, strict saddle, degenerate, or global minimum."""
 
 import enum
 import math
@@ -14,7 +14,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import below_and_above, layers_hessian
 from linnet.observe.hessian import DENSE_HESSIAN, hessian_product
-from linnet.problems import Factorisation, Problem, Regression
+from linnet.problems import Factorization, Problem, Regression
 from linnet.states import State, Weights
 
 DENSE = 500  # parameters up to which the smallest eigenvalue comes from the whole matrix
@@ -52,7 +52,7 @@ class Point(NamedTuple):
 
 
 def classify(state: State, problem: Problem) -> Point:
-    """What kind of point `state` is for the cost of a regression or a factorisation (nonlocal, Definitions 1-3).
+    """What kind of point `state` is for the cost of a regression or a factorization (nonlocal, Definitions 1-3).
 
     Any depth, widths and data (n < d_in allowed). Tested in the order gradient, curvature, excess, with tolerances that
     follow the scales of data and weights. For the label alone the layers are first multiplied by positive numbers of
@@ -62,8 +62,8 @@ def classify(state: State, problem: Problem) -> Point:
     """
     if not isinstance(state, Weights):
         raise InputError(f"state = {_check.show(state)} is not allowed: points of the landscape are Weights.")
-    if not isinstance(problem, Factorisation | Regression):
-        raise InputError(f"problem = {type(problem).__name__} is not allowed: give a factorisation or a regression.")
+    if not isinstance(problem, Factorization | Regression):
+        raise InputError(f"problem = {type(problem).__name__} is not allowed: give a factorization or a regression.")
     if _check.traced((state, problem)):
         raise InputError("classify gives a word and cannot be traced: call it on the numbers.")
     shape = (state.widths[-1], state.widths[0])
@@ -107,9 +107,9 @@ class _Data(NamedTuple):
     unexplained: float
 
 
-def _data(problem: Factorisation | Regression) -> _Data:
+def _data(problem: Factorization | Regression) -> _Data:
     weight = math.sqrt(float(problem.scale))
-    if isinstance(problem, Factorisation):
+    if isinstance(problem, Factorization):
         goal = np.asarray(problem.goal, dtype=float)
         return _Data(weight * np.eye(goal.shape[1]), weight * goal, 0.0)
     root, labels = (np.asarray(x, dtype=float) for x in (problem.root, problem.labels))

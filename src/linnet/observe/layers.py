@@ -1,4 +1,4 @@
-"""How the layers stand to each other: Gram matrices, balance, alignment."""
+"""Relations of neighboring layers: Gram matrices, balance, alignment."""
 
 from functools import lru_cache
 from itertools import pairwise
@@ -8,11 +8,10 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.observe.observable import Observable, observable
+from linnet.observe.observables import Observable, ObservationContext, context_observable, observable
 from linnet.observe.spectra import layers_of, target_bases
 from linnet.problems import Problem
-from linnet.states import EndToEnd, Modes, Network, State, Weights
-from linnet.states.weights import junctions
+from linnet.states import EndToEnd, Modes, Network, State, Weights, junctions
 
 
 def grams(state: State) -> tuple[Float[Array, "d_in d_in"], Float[Array, "d_out d_out"]]:
@@ -79,7 +78,7 @@ def misalignment(rank: int) -> Observable:
     """
     rank = _check.integer("rank", rank, least=1)
 
-    def preparation(problem: Problem, start: State) -> tuple[Array, Array, Array]:
+    def preparation(problem: Problem, initial: State) -> tuple[Array, Array, Array]:
         truth = problem.truth
         if truth.ndim != 2 or rank > min(truth.shape):
             raise InputError(f"rank = {rank} is not allowed: the truth has shape {truth.shape}.")
@@ -88,10 +87,10 @@ def misalignment(rank: int) -> Observable:
         same = jnp.abs(level[:, None] - level[None, :]) <= 1e-9 * level[0]
         return u[:, :rank], vt[:rank].T, same.astype(u.dtype)
 
-    def function(state: State, problem: Problem, prepared: tuple[Array, Array, Array]) -> Float[Array, ""]:
+    def function(context: ObservationContext) -> Float[Array, ""]:
         """Misalignment x of A with the truth, from 0 to 4K"""
-        left, right, same = prepared
-        u, _, vt = jnp.linalg.svd(state.matrix, full_matrices=False)
+        left, right, same = context.prepared
+        u, _, vt = jnp.linalg.svd(context.state.matrix, full_matrices=False)
         both = left.T @ u[:, :rank] + right.T @ vt[:rank].T
         return jnp.maximum(4 * rank - jnp.sum(same * both**2), 0.0)
 
@@ -104,19 +103,19 @@ def subspace_distance(rank: int) -> Observable:
     rank = _check.integer("rank", rank, least=1)
 
     def function(state: State, problem: Problem) -> Float[Array, " junctions"]:
-        """Distance of the top singular subspaces of neighbouring layers, signs fixed"""
+        """Distance of the top singular subspaces of neighboring layers, signs fixed"""
         out = []
         for overlap in _overlaps(state, "rank", rank):
             signed = overlap * jnp.where(jnp.diagonal(overlap) < 0, -1.0, 1.0)
             out.append(jnp.linalg.norm(signed - jnp.eye(rank, dtype=signed.dtype)))
         return jnp.stack(out)
 
-    return Observable(f"subspace_distance_{rank}", function, ("junction",))
+    return Observable.from_function(f"subspace_distance_{rank}", function, ("junction",))
 
 
 @lru_cache
 def layer_alignment(count: int) -> Observable:
-    """|V_k^T U_k|_F^2 / k at each junction: how much of what a layer says most the next one listens to most.
+    """|V_k^T U_k|_F^2 / k at each junction: the overlap of a layer's top outputs with the next layer's top inputs.
 
     U_k spans the `count` = k top left singular vectors of W_l, V_k the top right ones of W_{l+1}: 1 if they are one
     space, about k/width if they know nothing of each other. Take the number of outputs for k; a single vector jumps
@@ -128,7 +127,7 @@ def layer_alignment(count: int) -> Observable:
         """Share of the top left singular space of a layer in the top right one of the next"""
         return jnp.stack([jnp.sum(overlap**2) / count for overlap in _overlaps(state, "count", count)])
 
-    return Observable(f"layer_alignment_{count}", function, ("junction",))
+    return Observable.from_function(f"layer_alignment_{count}", function, ("junction",))
 
 
 def _overlaps(state: State, name: str, rank: int) -> list[Float[Array, "rank rank"]]:
@@ -143,20 +142,20 @@ def _overlaps(state: State, name: str, rank: int) -> list[Float[Array, "rank ran
     return [u[:, :rank].T @ vt[:rank].T for (u, _, _), (_, _, vt) in pairwise(triplets)]
 
 
-def _start_layers(problem: Problem, start: State) -> tuple[Array, ...]:
-    return layers_of(start, "balance")
+def _initial_layers(problem: Problem, initial: State) -> tuple[Array, ...]:
+    return layers_of(initial, "balance")
 
 
-@observable("junction", preparation=_start_layers)
-def balance_drift(state: State, problem: Problem, start: tuple[Array, ...]) -> Float[Array, " junctions"]:
+@context_observable("junction", preparation=_initial_layers)
+def balance_drift(context: ObservationContext) -> Float[Array, " junctions"]:
     """|B_l - B_l(0)|_F / |W_l W_l^T|_F with B_l = W_{l+1}^T W_{l+1} - W_l W_l^T, at each junction of layers
 
-    0 for ever under the gradient flow of a linear network, and for the diagonals where relu stands between; a finite
+    0 for ever under the gradient flow of a linear network, and for the diagonals with relu between layers; a finite
     step breaks it. It costs a product of matrices for each layer, no gradient.
     """
-    now = layers_of(state, "balance")
+    layers = layers_of(context.state, "balance")
     out = []
-    for (below, above), (below0, above0) in zip(junctions(now), junctions(start), strict=True):
+    for (below, above), (below0, above0) in zip(junctions(layers), junctions(context.prepared), strict=True):
         drift = _gram_change(above.T, above0.T) - _gram_change(below, below0)
         out.append(jnp.linalg.norm(drift) / jnp.linalg.norm(below @ below.T if below.ndim == 2 else below**2))
     return jnp.stack(out)
@@ -169,10 +168,10 @@ def _gram_change(new: Array, old: Array) -> Array:
     return (new - old) @ new.T + old @ (new - old).T
 
 
-@observable("output_mode", "input_mode", preparation=target_bases)
-def rotated(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "k k"]:
+@context_observable("output_mode", "input_mode", preparation=target_bases)
+def rotated(context: ObservationContext) -> Float[Array, "k k"]:
     """U^T A V in the truth's singular vectors: modes on the diagonal, cross components off it"""
-    if bases is None:
-        return jnp.diag(state.matrix)
-    u, v = bases
-    return u.T @ state.matrix @ v
+    if context.prepared is None:
+        return jnp.diag(context.state.matrix)
+    u, v = context.prepared
+    return u.T @ context.state.matrix @ v

@@ -14,15 +14,15 @@ from jaxtyping import Array, Float
 
 from linnet.linalg import below_and_above
 from linnet.observe.hessian import eigenvalues
-from linnet.observe.observable import observable
+from linnet.observe.observables import ObservationContext, context_observable
 from linnet.problems import Problem, Samples
 from linnet.states import Network, State, Weights
 
-_TOGETHER = 64  # samples whose forces are formed at once
+_CHUNK = 64  # samples whose forces are formed at once
 
 
-def _samples(problem: Problem, start: State) -> Samples:
-    return start.sampled(problem)
+def _samples(problem: Problem, initial: State) -> Samples:
+    return initial.sampled(problem)
 
 
 def _outputs(inputs: Float[Array, "n d_in"], matrix: Float[Array, "*d_out d_in"]) -> Float[Array, "n *d_out"]:
@@ -33,7 +33,9 @@ def _errors(state: State, problem: Problem, samples: Samples) -> Float[Array, "n
     """e_i, from the problem of one sample whose input is 1."""
     unit = jnp.ones((1, 1), dtype=samples.inputs.dtype)
     outputs = _outputs(samples.inputs, state.matrix)
-    return jax.vmap(lambda z, y: problem.seen(unit, y[None]).gradient(z[..., None])[..., 0])(outputs, samples.labels)
+    return jax.vmap(lambda z, y: problem.on_samples(unit, y[None]).gradient(z[..., None])[..., 0])(
+        outputs, samples.labels
+    )
 
 
 def _spread(
@@ -41,13 +43,14 @@ def _spread(
 ) -> Float[Array, ""]:
     """The mean over samples of the `square` of e_i x_i^T less its mean: differences first, so nothing cancels."""
     mean = errors.T @ inputs / inputs.shape[0]
-    squares = jax.lax.map(lambda one: square(one[0][..., None] * one[1] - mean), (errors, inputs), batch_size=_TOGETHER)
+    squares = jax.lax.map(lambda one: square(one[0][..., None] * one[1] - mean), (errors, inputs), batch_size=_CHUNK)
     return jnp.mean(squares)
 
 
-@observable(preparation=_samples)
-def gradient_noise(state: State, problem: Problem, samples: Samples) -> Float[Array, ""]:
+@context_observable(preparation=_samples)
+def gradient_noise(context: ObservationContext) -> Float[Array, ""]:
     """Trace of the covariance of the samples' gradients, mean |g_i - g|^2 with the mean g the gradient of the cost"""
+    state, problem, samples = context.state, context.problem, context.prepared
     if isinstance(state, Network):
         mean = state.velocity(problem).trained()
         squares = _each(state, problem, samples, lambda g: _total(jax.tree.map(lambda a, b: (a - b) ** 2, g, mean)))
@@ -68,13 +71,14 @@ def _square(force: Float[Array, "m k"]) -> Float[Array, ""]:
 
 
 def _short(factor: Float[Array, "m k"]) -> Float[Array, "r k"]:
-    """A matrix with the same products of columns and no more rows than columns, so that width costs nothing here."""
+    """A matrix with the same products of columns and no more rows than columns: the width drops out of the cost."""
     return jnp.linalg.qr(factor, mode="r") if factor.shape[0] > factor.shape[1] else factor
 
 
-@observable(preparation=_samples)
-def gradient_noise_top(state: State, problem: Problem, samples: Samples) -> Float[Array, ""]:
+@context_observable(preparation=_samples)
+def gradient_noise_top(context: ObservationContext) -> Float[Array, ""]:
     """Largest eigenvalue of the covariance of the samples' gradients, whose mean is the gradient of the cost"""
+    state, problem, samples = context.state, context.problem, context.prepared
     if isinstance(state, Network):
         return _network_top(state, problem, samples)
     errors, inputs = _errors(state, problem, samples), samples.inputs
@@ -83,8 +87,8 @@ def gradient_noise_top(state: State, problem: Problem, samples: Samples) -> Floa
     def product(t: Float[Array, " n"]) -> Float[Array, " n"]:
         """The matrix of all <g_i - g, g_j - g> / n, which has the same eigenvalues beside zeros."""
         force = (errors.T * (t - jnp.mean(t))) @ inputs
-        told = jnp.sum((errors * _outputs(inputs, state.tangent(force))).reshape(n, -1), axis=1)
-        return (told - jnp.mean(told)) / n
+        products = jnp.sum((errors * _outputs(inputs, state.tangent(force))).reshape(n, -1), axis=1)
+        return (products - jnp.mean(products)) / n
 
     return eigenvalues(product, jnp.zeros(n, dtype=inputs.dtype))[0]
 
@@ -96,10 +100,10 @@ def _each(state: Network, problem: Problem, samples: Samples, function: Callable
     """A function of each sample's -g_i, scaled so that their mean is that of the cost."""
 
     def one(sample: Samples) -> Array:
-        view, own = state.seen(problem, sample.inputs[None], sample.labels[None])
+        view, own = state.on_samples(problem, sample.inputs[None], sample.labels[None])
         return function(view.velocity(own).trained())
 
-    return jax.lax.map(one, samples, batch_size=_TOGETHER)
+    return jax.lax.map(one, samples, batch_size=_CHUNK)
 
 
 def _total(tree: Any) -> Float[Array, ""]:
@@ -111,16 +115,16 @@ def _network_top(state: Network, problem: Problem, samples: Samples) -> Float[Ar
     n = samples.inputs.shape[0]
 
     def product(t: Float[Array, " n"]) -> Float[Array, " n"]:
-        centred = t - jnp.mean(t)
+        centered = t - jnp.mean(t)
 
         def weigh(total: Any, given: Any) -> tuple[Any, None]:
             sample, weight = given
-            view, own = state.seen(problem, sample.inputs[None], sample.labels[None])
+            view, own = state.on_samples(problem, sample.inputs[None], sample.labels[None])
             return jax.tree.map(lambda a, g: a + weight * g, total, view.velocity(own).trained()), None
 
         zero = jax.tree.map(jnp.zeros_like, state.trained())
-        sums = jax.lax.scan(weigh, zero, (samples, centred))[0]
-        told = _each(state, problem, samples, lambda g: _total(jax.tree.map(jnp.multiply, g, sums)))
-        return (told - jnp.mean(told)) / n
+        sums = jax.lax.scan(weigh, zero, (samples, centered))[0]
+        products = _each(state, problem, samples, lambda g: _total(jax.tree.map(jnp.multiply, g, sums)))
+        return (products - jnp.mean(products)) / n
 
     return eigenvalues(product, jnp.zeros(n, dtype=samples.inputs.dtype))[0]

@@ -1,5 +1,6 @@
 """Errors, singular values and ranks of the end-to-end matrix and of the layers."""
 
+import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check, linalg
 from linnet._check import InputError
-from linnet.observe.observable import Observable, observable
+from linnet.observe.observables import Observable, ObservationContext, context_observable, observable
 from linnet.problems import Classification, Problem, Softmax
 from linnet.states import Modes, Network, Pair, State, Weights
 
@@ -22,14 +23,14 @@ def loss(state: State, problem: Problem) -> Float[Array, ""]:
 
 
 def losses(problems: Sequence[Problem]) -> Observable:
-    """The cost of each of these problems, whichever is being learned: what a chain of tasks knows of all of them."""
+    """The cost of each of these problems, whichever of them is being trained on."""
     given = tuple(problems)
-    return Observable("losses", _losses, ("task",), lambda problem, start: given)
+    return Observable("losses", _losses, ("task",), lambda problem, initial: given)
 
 
-def _losses(state: State, problem: Problem, problems: tuple[Problem, ...]) -> Float[Array, " task"]:
+def _losses(context: ObservationContext) -> Float[Array, " task"]:
     """Training cost of each task"""
-    return jnp.stack([one.cost(state.matrix) for one in problems])
+    return jnp.stack([problem.cost(context.state.matrix) for problem in context.prepared])
 
 
 @observable()
@@ -58,27 +59,38 @@ def _classes(problem: Problem) -> Classification | Softmax:
     return problem
 
 
-@observable(pairs=True)
-def closure_error(state: State, problem: Problem) -> Float[Array, ""]:
+@context_observable(pairs=True)
+def closure_error(context: ObservationContext) -> Float[Array, ""]:
     """Mean squared entry |A - A_hat|_F^2 / (d_out d_in) of the difference of a `Pair`'s matrices"""
+    state = context.state
     if not isinstance(state, Pair):
-        raise InputError(f"closure_error compares two states: {type(state).__name__} is one; give Pair(state, shadow).")
-    return jnp.mean((state.matrix - state.shadow.matrix) ** 2)
+        raise InputError(f"closure_error compares two states: {type(state).__name__} is one; give Pair(first, second).")
+    return jnp.mean((state.matrix - state.second.matrix) ** 2)
 
 
 @lru_cache
-def of_shadow(look: Observable) -> Observable:
-    """The observable `look` of the shadow of a `Pair`."""
+def on_second(observed: Observable) -> Observable:
+    """The observable `observed` of the second state of a `Pair`."""
 
-    def function(state: State, problem: Problem, *prepared: Any) -> Any:
+    def second(state: State) -> State:
         if not isinstance(state, Pair):
-            raise InputError(f"{type(state).__name__} has no shadow: give Pair(state, shadow).")
-        return look.function(state.shadow, problem, *prepared)
+            raise InputError(f"{type(state).__name__} has no second state: give Pair(first, second).")
+        return state.second
 
-    function.__doc__ = f"{look.text}, of the shadow"
-    prepare = look.preparation
-    preparation = None if prepare is None else lambda problem, start: prepare(problem, start.shadow)
-    return Observable(f"{look.name}_of_shadow", function, look.dims, preparation, pairs=True)
+    def function(context: ObservationContext) -> Any:
+        second(context.state)
+        value, past = observed.measure(context.select("second"))
+        return value if observed.initial_past is None else (value, past)
+
+    function.__doc__ = f"{observed.text}, on the second state"
+    return dataclasses.replace(
+        observed,
+        name=f"{observed.name}_on_second",
+        function=function,
+        preparation=lambda problem, initial: observed.prepare(problem, second(initial)),
+        pairs=True,
+        initial_past=observed.initial_past and (lambda problem, initial: observed.begin(problem, second(initial))),
+    )
 
 
 @observable("output", "input")
@@ -93,27 +105,27 @@ def singular_values(state: State, problem: Problem) -> Float[Array, " k"]:
     return linalg.singular_values(state.matrix)
 
 
-def target_bases(problem: Problem, start: State) -> tuple[Array, Array] | None:
-    """The preparation of what is seen in the truth's singular vectors."""
+def target_bases(problem: Problem, initial: State) -> tuple[Array, Array] | None:
+    """The truth's singular vectors, the `preparation` of observables in these bases; None for a diagonal problem."""
     return problem.bases()
 
 
-@observable("mode", preparation=target_bases)
-def modes(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, " k"]:
+@context_observable("mode", preparation=target_bases)
+def modes(context: ObservationContext) -> Float[Array, " k"]:
     """Modes u_i^T A v_i in the truth's singular vectors: signed, in the truth's order whatever their size"""
-    if bases is None:
-        return state.matrix
-    u, v = bases
-    return jnp.einsum("ik,ij,jk->k", u, state.matrix, v)
+    if context.prepared is None:
+        return context.state.matrix
+    u, v = context.prepared
+    return jnp.einsum("ik,ij,jk->k", u, context.state.matrix, v)
 
 
 @lru_cache
 def layer_singular_values(layer: int, count: int | None = None) -> Observable:
     """Singular values of layer `layer` (1 is the first; -1 the last): all of them, or the `count` largest.
 
-    A few are found by subspace iteration, begun where the last look ended and ended when the residuals
-    |W^T W v - s^2 v| are below 1e-3 s^2, so that the values are right to about 1e-5. In a run that costs one or two
-    products of the layer with a few vectors, where all of them would cost an SVD.
+    With `count` they come from subspace iteration, which begins at the vectors of the previous measurement and ends
+    when the residuals |W^T W v - s^2 v| are below 1e-3 s^2, so that the values are right to about 1e-5. In a run that
+    takes one or two products of the layer with a few vectors, where all of them would take an SVD.
     """
     layer = _check.integer("layer", layer, least=-1)
     if layer == 0:
@@ -135,27 +147,28 @@ def layer_singular_values(layer: int, count: int | None = None) -> Observable:
             """Singular values of a layer, descending"""
             return linalg.singular_values(of(state))
 
-        return Observable(f"layer_{layer}_singular_values", function, ("index",))
+        return Observable.from_function(f"layer_{layer}_singular_values", function, ("index",))
 
-    def past(problem: Problem, start: State) -> Float[Array, "side block"]:
-        # a fixed generic start: values must not depend on a seed
-        side = min(of(start).shape)
-        block = jax.random.normal(jax.random.key(0), (side, min(2 * most + 5, side)), of(start).dtype)
+    def initial_past(problem: Problem, initial: State) -> Float[Array, "side block"]:
+        # fixed generic vectors: values must not depend on a seed
+        side = min(of(initial).shape)
+        block = jax.random.normal(jax.random.key(0), (side, min(2 * most + 5, side)), of(initial).dtype)
         return jnp.linalg.qr(block)[0]
 
-    def largest(state: State, problem: Problem, when: Any, past: Array) -> tuple[Float[Array, " count"], Array]:
+    def largest(context: ObservationContext) -> tuple[Float[Array, " count"], Array]:
         """Largest singular values of a layer, descending"""
-        return linalg.top_singular_values(of(state), past, most)
+        return linalg.top_singular_values(of(context.state), context.past, most)
 
-    return Observable(f"layer_{layer}_singular_values", largest, ("index",), past=past)
+    return Observable(f"layer_{layer}_singular_values", largest, ("index",), initial_past=initial_past)
 
 
-@observable("layer", "mode", preparation=target_bases)
-def layer_modes(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "depth k"]:
+@context_observable("layer", "mode", preparation=target_bases)
+def layer_modes(context: ObservationContext) -> Float[Array, "depth k"]:
     """Layer values along each mode: |W_l x| / |x| as v_i travels up, the last one signed by u_i
 
     For an aligned network these are its layer values mode by mode; a layer above a zero one reads zero.
     """
+    state, bases = context.state, context.prepared
     if isinstance(state, Modes):
         return state.values
     if bases is None or isinstance(state, Network):
@@ -170,10 +183,10 @@ def layer_modes(state: State, problem: Problem, bases: tuple[Array, Array] | Non
     return jnp.stack(out)
 
 
-@observable("lower_layer", "mode", preparation=target_bases)
-def layer_gaps(state: State, problem: Problem, bases: tuple[Array, Array] | None) -> Float[Array, "lower k"]:
+@context_observable("lower_layer", "mode", preparation=target_bases)
+def layer_gaps(context: ObservationContext) -> Float[Array, "lower k"]:
     """Gaps y_l^2 - y_L^2 of the layer values, mode by mode, l = 1..L-1"""
-    values = layer_modes.function(state, problem, bases)
+    values = layer_modes.function(context)
     return (values[:-1] - values[-1]) * (values[:-1] + values[-1])
 
 

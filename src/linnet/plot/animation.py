@@ -27,7 +27,7 @@ from linnet.plot.style import CROWDED
 SUFFIXES = (".gif", ".mp4")
 _FASTEST = 50  # frames a second: browsers slow down GIFs that go faster
 _HELD = 1.0  # seconds for which the end stays
-_COLOURS = 255  # of a GIF; one more means "as before", which makes files small
+_COLORS = 255  # of a GIF; one more means "as before", which makes files small
 
 Frame = UInt8[np.ndarray, "height width 3"]
 
@@ -121,10 +121,10 @@ def _headed(axes: Axes) -> None:
 
 
 def _gif(path: Path, frames: Iterator[Frame], each: float) -> None:
-    """One palette for all frames: the most frequent colours of the last one, where everything is seen."""
-    seen = [Image.fromarray(frame & 0xFC) for frame in frames]  # Pillow finds colours in steps of four
+    """One palette for all frames: the most frequent colors of the last one, where everything is seen."""
+    seen = [Image.fromarray(frame & 0xFC) for frame in frames]  # Pillow finds colors in steps of four
     counted = cast(list[tuple[int, tuple[int, int, int]]], seen[-1].getcolors(seen[-1].width * seen[-1].height))
-    levels = [level for _, colour in sorted(counted, reverse=True)[:_COLOURS] for level in colour]
+    levels = [level for _, color in sorted(counted, reverse=True)[:_COLORS] for level in color]
     palette = Image.new("P", (1, 1))
     palette.putpalette(levels)
     first, *rest = images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in seen]
@@ -155,7 +155,7 @@ def _mp4(path: Path, frames: Iterator[Frame], each: float) -> None:
 
 
 def _ffmpeg() -> str:
-    """Where ffmpeg is: as matplotlib is told, or the one that imageio-ffmpeg brings."""
+    """Where ffmpeg is: as matplotlib is configured, or the one that imageio-ffmpeg brings."""
     found = shutil.which(mpl.rcParams["animation.ffmpeg_path"])
     if found is not None:
         return found

@@ -1,4 +1,4 @@
-"""Pictures of mixed dynamics."""
+"""Figures of mixed dynamics."""
 
 from typing import Any
 
@@ -10,20 +10,17 @@ from matplotlib.colors import LogNorm, Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Polygon
 
-from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
-
-PATCH = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}  # under words that stand on lines
+from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, finish, label_outer, panels
 
 
-def follow(data: xarray.Dataset, rank: int) -> Figure:
+def fig1(data: xarray.Dataset, rank: int) -> Figure:
     """Errors and all singular values of gradient descent (dashed) and of the mixed equation (solid)."""
-    figure = canvas(11, 4.4)
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(11, 4.4, 1, 2)
     steps, test = data["step"].values, data["test"].values
     best = int(np.argmin(test))
-    for name, colour in (("test", TEST), ("train", TRAIN)):
-        left.plot(steps, data[f"{name}_mixed"], color=colour, lw=3, alpha=0.4, label=f"{name}, mixed equation")
-        left.plot(steps, data[name], color=colour, lw=1.4, ls="--", label=f"{name}, gradient descent")
+    for name, color in (("test", TEST), ("train", TRAIN)):
+        left.plot(steps, data[f"{name}_mixed"], color=color, lw=3, alpha=0.4, label=f"{name}, mixed equation")
+        left.plot(steps, data[name], color=color, lw=1.4, ls="--", label=f"{name}, gradient descent")
     left.plot(
         data["shown"], data["test_closed_form"], "o", color=THEORY, ms=3, label="test, closed form (no simulation)"
     )
@@ -36,8 +33,8 @@ def follow(data: xarray.Dataset, rank: int) -> Figure:
         color=TEST,
         fontsize=9,
     )
-    left.set(xlabel="step", ylabel="mean squared error", title="Stop between signal and noise", ylim=(0, None))
-    left.legend(frameon=False, fontsize=8)
+    title = "Stop between signal and noise"
+    finish(left, xlabel="step", ylabel="mean squared error", title=title, ylim=(0, None), legend="best", legend_size=8)
 
     descent, mixed = data["values"].values, data["values_mixed"].values
     # hundreds of noise modes: pixels in the vector files too
@@ -48,60 +45,48 @@ def follow(data: xarray.Dataset, rank: int) -> Figure:
     right.plot(steps, descent[:, :rank], color=SIGNAL, lw=1, ls="--")
     c = float(data.attrs["c"])
     right.axhline(c, color=THEORY, lw=0.9, ls=":")
-    right.text(steps[-1], c * 0.93, f"lazy below c = {c:.3g}", ha="right", va="top", fontsize=8, bbox=PATCH)
-    for colour, width, style, label in (
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+    right.text(steps[-1], c * 0.93, f"lazy below c = {c:.3g}", ha="right", va="top", fontsize=8, bbox=box)
+    for color, width, style, label in (
         (SIGNAL, 2.4, "-", f"{rank} signals, mixed equation"),
         (SIGNAL, 1.0, "--", "… gradient descent"),
         (NOISE, 1.2, "-", f"{descent.shape[1] - rank} noise modes, mixed equation"),
         (THEORY, 0.7, "--", "… gradient descent (a dozen)"),
     ):
-        right.plot([], [], color=colour, lw=width, ls=style, label=label)
-    right.set(xlabel="step", ylabel="singular values of $A$", title="One mode after another leaves the lazy regime")
-    right.set_yscale("log")
-    right.set_ylim(max(descent[:, -1].max() * 0.3, c / 30), descent.max() * 1.6)
-    right.legend(fontsize=8, loc="lower right", ncols=2, facecolor="white", edgecolor="none", framealpha=0.85)
-    for axes in (left, right):
-        tidy(axes)
+        right.plot([], [], color=color, lw=width, ls=style, label=label)
+    white = {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 0.85}
+    finish(
+        right,
+        log="y",
+        xlabel="step",
+        ylabel="singular values of $A$",
+        title="One mode after another leaves the lazy regime",
+        ylim=(max(descent[:, -1].max() * 0.3, c / 30), descent.max() * 1.6),
+        legend={"loc": "lower right", "ncols": 2, **white},
+        legend_size=8,
+    )
     return figure
 
 
-def phases(data: xarray.Dataset, signal_rank: float) -> Figure:
+def fig2(data: xarray.Dataset, signal_rank: float) -> Figure:
     """Four panels over the exponents of variance and width, with the transition lines and the degenerate regions."""
-    figure = canvas(11.5, 9)
-    panels = figure.subplots(2, 2, sharex=True, sharey=True)
+    figure, grid = panels(11.5, 9, 2, 2, sharex=True, sharey=True)
     test, rank, step, distance = (
         data[n].transpose("gamma_w", "gamma_sigma2") for n in ("test", "stable_rank", "step", "distance")
     )
     most = float(np.clip(rank.max(), 2 * signal_rank, 4 * signal_rank))
-    _panel(figure, panels[0, 0], test, "Smallest test error on the way", LogNorm(float(test.min()), 1.0), "viridis")
-    norm = TwoSlopeNorm(signal_rank, 1, most)
-    bar = _panel(
-        figure,
-        panels[0, 1],
-        rank.clip(max=most),
-        f"Stable rank there (the signal has {signal_rank:.1f})",
-        norm,
-        "RdBu_r",
-    )
-    bar.set_ticks(
-        [1, signal_rank, 2 * signal_rank, most],
-        labels=["1", f"{signal_rank:.1f}", f"{2 * signal_rank:.1f}", f"≥ {most:.0f}"],
-    )
-    _panel(
-        figure,
-        panels[1, 0],
-        step.clip(min=1),
-        "Step of the minimum",
-        LogNorm(max(1, float(step.min())), float(step.max())),
-        "cividis",
-    )
+    _panel(figure, grid[0, 0], test, "Smallest test error on the way", LogNorm(float(test.min()), 1.0), "viridis")
+    title = f"Stable rank there (the signal has {signal_rank:.1f})"
+    bar = _panel(figure, grid[0, 1], rank.clip(max=most), title, TwoSlopeNorm(signal_rank, 1, most), "RdBu_r")
+    inner = (signal_rank, 2 * signal_rank)
+    bar.set_ticks([1, *inner, most], labels=["1", *(f"{value:.1f}" for value in inner), f"≥ {most:.0f}"])
+    norm = LogNorm(max(1, float(step.min())), float(step.max()))
+    _panel(figure, grid[1, 0], step.clip(min=1), "Step of the minimum", norm, "cividis")
     distance = distance.copy(data=np.log(distance.values))
     scale = Normalize(float(np.quantile(distance, 0.01)), 0)
-    _panel(figure, panels[1, 1], distance, "Distance of the mixed closure there:  ln |A − Â|² / d²", scale, "magma")
-    for axes in panels[1]:
-        axes.set_xlabel(r"$\gamma_{\sigma^2}$   (variance $d^{\gamma_{\sigma^2}}$)")
-    for axes in panels[:, 0]:
-        axes.set_ylabel(r"$\gamma_w$   (width $d^{\gamma_w}$)")
+    _panel(figure, grid[1, 1], distance, "Distance of the mixed closure there:  ln |A − Â|² / d²", scale, "magma")
+    variance = r"$\gamma_{\sigma^2}$   (variance $d^{\gamma_{\sigma^2}}$)"
+    label_outer(grid, xlabel=variance, ylabel=r"$\gamma_w$   (width $d^{\gamma_w}$)")
     handles: list[Any] = [
         mpl.lines.Line2D([], [], color="black", lw=2, label=r"lazy above: $\gamma_{\sigma^2} + \gamma_w = 1$"),
         mpl.lines.Line2D(
@@ -114,18 +99,18 @@ def phases(data: xarray.Dataset, signal_rank: float) -> Figure:
     return figure
 
 
-def _panel(figure: Figure, axes: Axes, values: xarray.DataArray, title: str, norm: Any, colours: str) -> Any:
+def _panel(figure: Figure, axes: Axes, values: xarray.DataArray, title: str, norm: Any, colors: str) -> Any:
     x, y = values["gamma_sigma2"].values, values["gamma_w"].values
-    image = axes.pcolormesh(x, y, values.values, norm=norm, cmap=colours, shading="nearest", rasterized=True)
+    image = axes.pcolormesh(x, y, values.values, norm=norm, cmap=colors, shading="nearest", rasterized=True)
     left, right, bottom, top = x[0], x[-1], y[0], y[-1]
     edge_x, edge_y = (x[1] - x[0]) / 2, (y[1] - y[0]) / 2
     axes.set_xlim(left - edge_x, right + edge_x)
     axes.set_ylim(bottom - edge_y, top + edge_y)
     line = np.array([left - edge_x, right + edge_x])
-    for colour, lw in (("white", 4), ("black", 2)):  # a light rim keeps it visible on dark cells
-        axes.plot(line, 1 - line, color=colour, lw=lw)
-    for colour, lw in (("white", 4), ("#ef4444", 2)):
-        axes.plot(line, -2 * line, color=colour, lw=lw)
+    for color, lw in (("white", 4), ("black", 2)):  # a light rim keeps it visible on dark cells
+        axes.plot(line, 1 - line, color=color, lw=lw)
+    for color, lw in (("white", 4), ("#ef4444", 2)):
+        axes.plot(line, -2 * line, color=color, lw=lw)
     corner = [(-(top + edge_y) / 2, top + edge_y), (right + edge_x, top + edge_y), (right + edge_x, 0), (0, 0)]
     axes.add_patch(Polygon(corner, facecolor="none", edgecolor="#ef4444", hatch="///", lw=0, alpha=0.6))
     narrow = [

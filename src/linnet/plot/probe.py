@@ -1,13 +1,12 @@
-"""The picture of what a probe has seen of a training."""
+"""The figure of a probe's record."""
 
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, THEORY, TRAIN, canvas, tidy
+from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, THEORY, TRAIN, canvas, finish, ramp
 
 if TYPE_CHECKING:
     import xarray
@@ -16,18 +15,17 @@ _NAMED = 8  # layers up to which a legend names them
 
 
 def probe(data: "xarray.Dataset") -> Figure:
-    """Panels over steps: loss, curvature and its threshold, turns of the steps, singular values, drift of balance."""
+    """Panels over steps: loss, curvature and threshold, cosines of consecutive steps, singular values, imbalance."""
     panels = {"loss": _loss, "sharpness": _sharpness, "flip": _flip, "singular_values": _values, "drift": _drift}
     shown = [panel for name, panel in panels.items() if name in data and bool(data[name].notnull().any())]
     figure = canvas(max(4.8, 4.2 * min(3, len(shown))), 3.2 * max(1, -(-len(shown) // 3)))
     if not shown:
-        figure.text(0.5, 0.5, "nothing was seen yet", ha="center", color=QUIET)
+        figure.text(0.5, 0.5, "nothing was measured yet", ha="center", color=QUIET)
         return figure
     axes = figure.subplots(-(-len(shown) // 3), min(3, len(shown)), squeeze=False).ravel()
     for panel, place in zip(shown, axes, strict=False):
         panel(place, data)
-        place.set_xlabel("step")
-        tidy(place)
+        finish(place, xlabel="step")
     for place in axes[len(shown) :]:
         place.remove()
     return figure
@@ -40,14 +38,16 @@ def _loss(axes: Axes, data: "xarray.Dataset") -> None:
 
 
 def _sharpness(axes: Axes, data: "xarray.Dataset") -> None:
-    look, adaptive = data["look"].values, "adaptive" in data
+    measurement, adaptive = data["measurement"].values, "adaptive" in data
     top = data["adaptive"].values if adaptive else data["sharpness"].values[:, 0]
     error = data["adaptive_residual"].values if adaptive else data["residual"].values[:, 0]
-    axes.fill_between(look, top - error, top + error, color=SIGNAL, alpha=0.25, lw=0)
-    axes.plot(look, top, color=SIGNAL, lw=1.2, marker=".", ms=3, label="preconditioned" if adaptive else "largest")
-    axes.plot(look, data["lowest"], color=NOISE, lw=0.8, label="lowest of the Hessian" if adaptive else "lowest")
+    axes.fill_between(measurement, top - error, top + error, color=SIGNAL, alpha=0.25, lw=0)
+    axes.plot(
+        measurement, top, color=SIGNAL, lw=1.2, marker=".", ms=3, label="preconditioned" if adaptive else "largest"
+    )
+    axes.plot(measurement, data["lowest"], color=NOISE, lw=0.8, label="lowest of the Hessian" if adaptive else "lowest")
     if "threshold" in data and np.nanmax(top) > 0.05 * np.nanmin(data["threshold"]):
-        axes.plot(look, data["threshold"], color=THEORY, lw=1, ls="--", label="edge of stability")
+        axes.plot(measurement, data["threshold"], color=THEORY, lw=1, ls="--", label="edge of stability")
     elif "ratio" in data:
         axes.plot([], [], " ", label=f"at most {np.nanmax(data['ratio']):.1g} of the edge")
     axes.set(title="curvature")
@@ -72,9 +72,9 @@ def _drift(axes: Axes, data: "xarray.Dataset") -> None:
 
 def _layers(axes: Axes, data: "xarray.Dataset", values: np.ndarray) -> None:
     kept = [i for i in range(values.shape[1]) if np.isfinite(values[:, i]).any()]
-    for i, colour in zip(kept, mpl.colormaps["viridis"](np.linspace(0, 0.9, len(kept))), strict=True):
+    for i, color in zip(kept, ramp(len(kept), 0.9), strict=True):
         axes.plot(
-            data["look"], values[:, i], color=colour, lw=1.2, marker=".", ms=3, label=str(data["layer"].values[i])
+            data["measurement"], values[:, i], color=color, lw=1.2, marker=".", ms=3, label=str(data["layer"].values[i])
         )
     if len(kept) <= _NAMED:
         axes.legend(frameon=False, fontsize="small")

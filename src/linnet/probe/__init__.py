@@ -1,4 +1,4 @@
-"""A probe for PyTorch trainings: what theory speaks about, recorded while they go on.
+"""Measures curvature, stability thresholds, and layer spectra of PyTorch trainings while they run.
 
     pip install 'linnet[torch]'
 

@@ -1,4 +1,4 @@
-"""A probe in other people's training loops."""
+"""A probe as a callback of other libraries' training loops."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from linnet.probe.probe import Probe
 def trainer_callback(probe: Probe) -> Any:
     """For the `Trainer` of Hugging Face: `Trainer(..., callbacks=[ln.probe.trainer_callback(probe)])`.
 
-    It takes step sizes from the trainer's own optimiser. Steps are those of the optimiser; their losses are not told.
+    It takes learning rates from the trainer's optimizer. Steps are those of the optimizer, without their losses.
     """
     try:
         from transformers import TrainerCallback
@@ -21,7 +21,7 @@ def trainer_callback(probe: Probe) -> Any:
             probe.follow(others["optimizer"])
 
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            probe.look(state.global_step)
+            probe.update(state.global_step)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             probe.close()
@@ -30,7 +30,7 @@ def trainer_callback(probe: Probe) -> Any:
 
 
 def lightning_callback(probe: Probe) -> Any:
-    """For Lightning: `Trainer(..., callbacks=[ln.probe.lightning_callback(probe)])`. It follows the first optimiser."""
+    """For Lightning: `Trainer(..., callbacks=[ln.probe.lightning_callback(probe)])`. It follows the first optimizer."""
     try:
         from lightning.pytorch import Callback as Base
     except ImportError:
@@ -43,9 +43,9 @@ def lightning_callback(probe: Probe) -> Any:
             probe.follow(trainer.optimizers[0])
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if trainer.global_step > self.step:  # batches that are only accumulated move nothing
+            if trainer.global_step > self.step:  # batches that are only accumulated make no step
                 self.step = trainer.global_step
-                probe.look(self.step, outputs["loss"] if isinstance(outputs, dict) else outputs)
+                probe.update(self.step, outputs["loss"] if isinstance(outputs, dict) else outputs)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             probe.close()

@@ -10,13 +10,13 @@ _PIECE = 2**12  # numbers that a CPU sums in their own precision: of millions th
 
 
 class Ends(NamedTuple):
-    """The largest eigenvalues, descending, with residuals |H v - value v|: an eigenvalue is so near; the lowest."""
+    """The largest eigenvalues, descending, with residuals |H v - value v| that bound their errors; the lowest."""
 
     values: torch.Tensor
     residuals: torch.Tensor
     lowest: float
     vector: torch.Tensor  # of the first
-    next: torch.Tensor  # where to begin next time
+    next: torch.Tensor  # the initial vector of the next search
     products: int
 
 
@@ -40,10 +40,10 @@ def ends(
     good: int,
     matvecs: int,
     tol: float,
-    kept: int = 1,
+    count: int = 1,
 ) -> Ends:
-    """The `kept` largest eigenvalues of a symmetric map, until the residuals of the first `good` are below tol times
-    the largest; residuals tell how far the others are. An eigenvalue of many vectors is found once.
+    """The `count` largest eigenvalues of a symmetric map, until the residuals of the first `good` are below tol times
+    the largest; the others have larger residuals. A multiple eigenvalue is found once.
 
     Krylov vectors are kept orthogonal to all before them. `product` returns a new vector.
     """
@@ -61,11 +61,11 @@ def ends(
         torch.div(rest, size, out=basis[step])
         rest = product(basis[step])
         diagonal.append(float(inner(rest, basis[step])))
-        rest.sub_(basis[step], alpha=diagonal[-1])  # in place: new memory costs more than what is done to it
+        rest.sub_(basis[step], alpha=diagonal[-1])  # in place: allocation would take longer than the arithmetic
         if coupling:
             rest.sub_(basis[step - 1], alpha=coupling[-1])
-        there = basis[: step + 1]
-        rest.addmv_(there.T, inner(there, rest).to(rest), alpha=-1)  # what rounding has left of the others
+        found = basis[: step + 1]
+        rest.addmv_(found.T, inner(found, rest).to(rest), alpha=-1)  # components left by rounding
         size = float(norm(rest))
         values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, coupling))
         largest = float(values.abs().max())
@@ -78,14 +78,14 @@ def ends(
             break
         coupling.append(size)
     vectors = vectors.to(first)
-    top = vectors[:, -1] @ there
+    top = vectors[:, -1] @ found
     weights = vectors[:, -3:] @ vectors.new_tensor([0.01, 0.1, 1.0])[-vectors.shape[1] :]
     return Ends(
-        values=values.flip(0)[:kept],
-        residuals=residuals.flip(0)[:kept],
+        values=values.flip(0)[:count],
+        residuals=residuals.flip(0)[:count],
         lowest=float(values[0]),
         vector=top / norm(top).to(top),
-        next=weights @ there,
+        next=weights @ found,
         products=len(diagonal),
     )
 

@@ -1,4 +1,4 @@
-"""The matrices of a model: its layers, and the factors that stand for one matrix together."""
+"""The matrices of a model: its layers, and pairs of factors whose product is one matrix."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,24 +9,24 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.probe.surface import Surface
 
-_VALUES = 3  # singular values that are kept of each
+_VALUES = 3  # singular values that are recorded of each
 _SMALL = 1e-3  # of the largest: smaller ones are not taken from a Gram matrix, where they lose six digits and more
 
 
 class Factor(NamedTuple):
-    """A matrix that trains, or some rows or columns of one (a head's), with the bias that is added to what it gives."""
+    """A trainable matrix, or some of its rows or columns (a head's), with the bias that is added to its output."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None = None
     rows: slice = slice(None)
     columns: slice = slice(None)
-    turned: bool = False
+    transposed: bool = False
 
     def matrix(self, given: Mapping[int, torch.Tensor] | None = None) -> torch.Tensor:
-        """Its present numbers in double precision; a bias is a last column, that of an input that is always 1.
+        """Its current values in double precision; a bias is a last column, as of an input that is always 1.
 
-        With `given` it is made of these tensors instead, by the id of the parameter for which they stand, 0 if none
-        does: gradients.
+        With `given` it is made of these tensors instead, such as gradients, by the id of their parameter; 0 where there
+        is none.
         """
 
         def numbers(parameter: torch.Tensor) -> torch.Tensor:
@@ -38,11 +38,11 @@ class Factor(NamedTuple):
             found = numbers(self.weight)[self.rows, self.columns].double()
             if self.bias is not None:
                 found = torch.cat([found, numbers(self.bias)[self.rows, None].double()], dim=1)
-            return found.T if self.turned else found
+            return found.T if self.transposed else found
 
     def put(self, matrix: torch.Tensor, into: Mapping[int, torch.Tensor]) -> None:
-        """Adds a matrix of its shape to tensors by the id of their parameter: the way back from `matrix`."""
-        whole = matrix.T if self.turned else matrix
+        """Adds a matrix of its shape to tensors by the id of their parameter: the inverse of `matrix`."""
+        whole = matrix.T if self.transposed else matrix
         if self.bias is not None:
             whole, last = whole[:, :-1], whole[:, -1]
             if id(self.bias) in into:
@@ -51,11 +51,10 @@ class Factor(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A product of matrices that train, the first one first; one of them is a layer of its own.
+    """One trainable matrix, or a product of two, the first one first.
 
     Two factors are those of an adapter (peft's `lora_A` and `lora_B`, times `scale`, beside a frozen `base`), of
-    neighbouring linear layers without anything between them, of a head of attention (queries and keys, values and
-    outputs), or a pair that the user has named.
+    adjacent linear layers, of an attention head (queries and keys, values and outputs), or a pair named by the user.
     """
 
     name: str
@@ -78,26 +77,26 @@ class Layer(NamedTuple):
         """|W_1|^2 + |W_2|^2 of two factors: the largest eigenvalue of the product's tangent kernel."""
         return sum(spectral_norm(part) ** 2 for part in self.matrices()) if len(self.factors) == 2 else None
 
-    def begin(self) -> tuple[torch.Tensor | None, float | None]:
-        """What later looks compare with."""
+    def reference(self) -> tuple[torch.Tensor | None, float | None]:
+        """What later measurements are compared with."""
         return self.imbalance(), self.kernel()
 
-    def seen(self, begin: tuple[torch.Tensor | None, float | None]) -> dict[str, Any]:
-        """Top singular values; of two factors the imbalance and its drift, in units of their squares, the alignment
-        |W_2 W_1| / (|W_2| |W_1|), which is 1 where their top singular vectors meet, and the growth of the kernel.
+    def measure(self, reference: tuple[torch.Tensor | None, float | None]) -> dict[str, Any]:
+        """Top singular values; of two factors the imbalance and its drift, relative to their squares, the alignment
+        |W_2 W_1| / (|W_2| |W_1|), 1 where their top singular vectors agree, and the growth of the kernel.
         """
         parts = self.matrices()
         if len(parts) == 1:
-            values = _kept(singular_values(parts[0]))
+            values = _padded(singular_values(parts[0]))
             return {"singular_values": values, "imbalance": None, "drift": None, "alignment": None, "growth": None}
         # B A = Q_b (R_b R_a^T) Q_a^T
         first, second = torch.linalg.qr(parts[0].T)[1].T, torch.linalg.qr(parts[1])[1]
         values = torch.linalg.svdvals(second @ first)
         norms = [spectral_norm(part) for part in (first, second)]
         unit = sum(float((part**2).sum()) for part in parts) or 1.0
-        now, (then, kernel) = first @ first.T - second.T @ second, begin
+        now, (then, kernel) = first @ first.T - second.T @ second, reference
         return {
-            "singular_values": _kept(self.scale * values),
+            "singular_values": _padded(self.scale * values),
             "imbalance": float(now.norm()) / unit,
             "drift": None if then is None else float((now - then).norm()) / unit,
             "alignment": float(values[0]) / (norms[0] * norms[1]) if norms[0] * norms[1] > 0 else None,
@@ -106,8 +105,8 @@ class Layer(NamedTuple):
 
 
 def singular_values(matrix: torch.Tensor) -> torch.Tensor:
-    """Those that are kept, descending, as roots of the smaller Gram matrix's eigenvalues, which takes a half to a fifth
-    of the time. That has an error of eps (s_1/s)^2 in s: where one of them is below 1e-3 s_1, all are computed anew.
+    """The largest few, descending, as roots of the smaller Gram matrix's eigenvalues, which takes a half to a fifth of
+    the time. That has an error of eps (s_1/s)^2 in s: where one of them is below 1e-3 s_1, an SVD computes all.
     """
     values = _squares(matrix)[-_VALUES:].flip(0).sqrt()
     return values if not len(values) or values[-1] > _SMALL * values[0] else torch.linalg.svdvals(matrix)
@@ -125,21 +124,21 @@ def _squares(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _matrix(module: Any, name: str = "weight") -> torch.Tensor | None:
-    """A module's own parameter: not what a parametrisation computes for its name, and changes buffers by it."""
+    """A module's own parameter: not what a parametrization computes for its name, and changes buffers by it."""
     found: torch.Tensor | None = module._parameters.get(name) if isinstance(module, torch.nn.Module) else None
     return found if found is not None and found.ndim == 2 else None
 
 
-def _kept(values: torch.Tensor) -> list[float]:
-    kept = values[:_VALUES].tolist()
-    return kept + [0.0] * (_VALUES - len(kept))
+def _padded(values: torch.Tensor) -> list[float]:
+    found = values[:_VALUES].tolist()
+    return found + [0.0] * (_VALUES - len(found))
 
 
 # Finding them --------------------------------------------------------------------------------------------------------
 
 
 def layers_of(surface: Surface, named: Sequence[tuple[str, str]] = ()) -> list[Layer]:
-    """The layers of a model: pairs that are named, factorised layers that are found, all other matrices that train."""
+    """The layers of a model: named pairs, factorized layers that are found, and all other trainable matrices."""
     model = surface.model
     training = {id(weight) for weight in surface.weights}
     pairs, used = list[Layer](), set[int]()
@@ -148,7 +147,7 @@ def layers_of(surface: Surface, named: Sequence[tuple[str, str]] = ()) -> list[L
         for factor in pair.factors:
             if id(factor.weight) not in training:
                 raise InputError(f"pairs: {pair.name} has a matrix that does not train.")
-    for found in (own, _adapters(model), _chains(model), _attention(model)):
+    for found in (own, _adapters(model), _sequential_pairs(model), _attention(model)):
         fresh = [
             pair
             for pair in found
@@ -174,7 +173,7 @@ def _pairs(named: Any) -> list[tuple[str, str]]:
 
 
 def _named(model: torch.nn.Module, names: tuple[str, str]) -> Layer:
-    """Two matrices whose product the user wants to see."""
+    """Two matrices named by the user."""
     known = dict(model.named_parameters())
     for name in names:
         if name not in known or known[name].ndim != 2:
@@ -206,8 +205,8 @@ def _adapters(model: torch.nn.Module) -> Iterator[Layer]:
             yield Layer(label, (Factor(below), Factor(above)), scale, base if plain and not changed else None)
 
 
-def _chains(model: torch.nn.Module) -> Iterator[Layer]:
-    """Two linear layers next to each other in a sequence: their product is what matters."""
+def _sequential_pairs(model: torch.nn.Module) -> Iterator[Layer]:
+    """Two adjacent linear layers in a `Sequential`."""
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Sequential):
             continue
@@ -228,7 +227,7 @@ def _chains(model: torch.nn.Module) -> Iterator[Layer]:
 
 
 def _attention(model: torch.nn.Module) -> Iterator[Layer]:
-    """Of each head two products: queries with keys, and values with outputs."""
+    """Two products for each head: queries with keys, and values with outputs."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.MultiheadAttention):
             yield from _torch_heads(name, module)
@@ -240,7 +239,7 @@ def _attention(model: torch.nn.Module) -> Iterator[Layer]:
 
 
 def _torch_heads(name: str, module: torch.nn.MultiheadAttention) -> Iterator[Layer]:
-    """Heads of PyTorch's own module; with three matrices only where no biases are: those are one vector."""
+    """Heads of PyTorch's own module; with three matrices only without biases, which are one vector."""
     width, bias = module.embed_dim, module.in_proj_bias
     whole, outputs = _matrix(module, "in_proj_weight"), _matrix(module.out_proj)
     apart = [_matrix(module, f"{letter}_proj_weight") for letter in "qkv"]
@@ -266,7 +265,7 @@ def _linear_heads(model: torch.nn.Module, name: str, module: Any, parts: Any) ->
         size = whole // heads if isinstance(heads, int) and heads else None
     if not size or whole % size or any(part.out_features != whole for part in parts):
         return
-    # rotated or normalised, queries and keys do not meet as a product of two matrices
+    # with positions or normalization in between, queries and keys are no product of two matrices
     config = getattr(module, "config", None)
     between = any(getattr(config, word, None) for word in ("rope_parameters", "rope_theta", "rope_scaling"))
     between = between or any(hasattr(module, word) for word in ("q_norm", "k_norm", "rotary_emb", "q_layernorm"))
@@ -290,6 +289,6 @@ def _outputs(model: torch.nn.Module, name: str, module: Any) -> torch.nn.Linear 
 
 def _head(name: str, query: Factor | None, key: Factor, value: Factor, outputs: Factor | None) -> Iterator[Layer]:
     if query is not None:
-        yield Layer(f"{name}: queries and keys", (key, query._replace(turned=True)))
+        yield Layer(f"{name}: queries and keys", (key, query._replace(transposed=True)))
     if outputs is not None:
         yield Layer(f"{name}: values and outputs", (value, outputs))

@@ -1,17 +1,17 @@
-"""What two-layer theory tells of a pair of factors from its start, with the rest of the model at rest.
+"""What two-layer theory predicts of a pair of factors from its initialization, all other parameters constant.
 
-A loss that sees two factors through P = s W_2 W_1 alone has the gradients s W_2^T G and s G W_1^T in them, G = dL/dP.
-So they know what they can reach of it, P_2 G + (1 - P_2) G P_1 with projections on the range of W_2 and the rows of
-W_1. Its top singular vectors -u, v are the mode that is steepest. With x = W_1 v and y = W_2^T u, its value is
-a = s x.y and its kernel k = s^2 (|x|^2 + |y|^2). While it is by itself, and u and v do not turn,
+A loss that depends on two factors through P = s W_2 W_1 alone has the gradients s W_2^T G and s G W_1^T in them,
+G = dL/dP. They determine the part of G that the factors reach, P_2 G + (1 - P_2) G P_1 with projections on the range of
+W_2 and the rows of W_1. Its top singular vectors -u, v are the steepest mode. With x = W_1 v and y = W_2^T u, its value
+is a = s x.y and its kernel k = s^2 (|x|^2 + |y|^2). While it is alone, and u and v are constant,
 
-    k = 2 s hypot(a, c),  c^2 = (s/2)^2 (|x|^2 + |y|^2)^2 - a^2 at the start,
+    k = 2 s hypot(a, c),  c^2 = (s/2)^2 (|x|^2 + |y|^2)^2 - a^2 at initialization,
 
 for any width and imbalance (`theory.mixed.mode_scale`): c = s |lambda| / 2 between balanced layers. One product with
-the Hessian tells how the loss curves along the mode, q, so that a + g/q is needed, g being the slope, if the loss is a
-parabola there. Then the kernel has grown by hypot(a + g/q, c) / hypot(a, c), which says lazy or rich; and nowhere on
-the way is the curvature in the factors larger than at both ends (`theory.mixed.mode_sharpness`), which says what step
-size the pair bears.
+the Hessian gives the curvature q of the loss along the mode, so that the value a + g/q is needed, g being the slope, if
+the loss is quadratic there. Then the kernel grows by hypot(a + g/q, c) / hypot(a, c), which decides lazy or rich; and
+nowhere in between is the curvature in the factors larger than at both ends (`theory.mixed.mode_sharpness`), which gives
+the largest stable learning rate of the pair.
 """
 
 import math
@@ -30,14 +30,14 @@ _REACHED = 1e-4  # of a factor's norm: directions in which it has less are out o
 
 
 class Mode(NamedTuple):
-    """The mode of a pair that moves first: singular vectors of its product, and its kernel."""
+    """The steepest mode of a pair: singular vectors of its product, and its kernel at initialization."""
 
     left: torch.Tensor
     right: torch.Tensor
     kernel: float
 
-    def seen(self, layer: Layer) -> dict[str, float]:
-        """Its value u^T P v, and by how much its kernel has grown since the start."""
+    def measure(self, layer: Layer) -> dict[str, float]:
+        """Its value u^T P v, and the growth of its kernel since initialization."""
         x, y = self.halves(layer)
         return {
             "mode_value": layer.scale * float(x @ y),
@@ -51,11 +51,12 @@ class Mode(NamedTuple):
 
 
 def predicted(
-    surface: Surface, point: Point, layers: Sequence[Layer], matvecs: int, bears: float | None
+    surface: Surface, point: Point, layers: Sequence[Layer], matvecs: int, threshold: float | None
 ) -> tuple[list[dict[str, Any]], dict[int, Mode]]:
-    """What is told of pairs, those with the largest gradients first, until `matvecs` products are made; their modes.
+    """Predictions of pairs, those with the largest gradients first, until `matvecs` products are made; their modes.
 
-    `bears` is the curvature that a step size of 1 bears; None if none does, as of optimisers with a P of their own.
+    `threshold` is the stability threshold at a learning rate of 1; None where there is none, as for optimizers with a
+    preconditioner.
     """
     slopes = surface.parted(point.gradient)
     found = []
@@ -64,7 +65,7 @@ def predicted(
             gradients = [factor.matrix(slopes) for factor in layer.factors]
             found.append((sum(float((g**2).sum()) for g in gradients), i, gradients))
     wholes = surface.slopes([layer.base for layer in layers]) if any(layer.base is not None for layer in layers) else []
-    told, modes, made = list[dict[str, Any]](), dict[int, Mode](), 0
+    predictions, modes, made = list[dict[str, Any]](), dict[int, Mode](), 0
     for _, i, gradients in sorted(found, key=lambda one: -one[0]):
         if made >= matvecs:
             break
@@ -72,10 +73,10 @@ def predicted(
         if not pair.moves:
             continue
         modes[i] = pair.mode
-        line, products = pair.told(point, bears)
+        line, products = pair.prediction(point, threshold)
         made += products
-        told.append({"layer": i, **line})
-    return told, modes
+        predictions.append({"layer": i, **line})
+    return predictions, modes
 
 
 def _same(first: Factor, second: Factor) -> bool:
@@ -83,7 +84,7 @@ def _same(first: Factor, second: Factor) -> bool:
 
 
 class _Pair:
-    """A pair where it starts: its matrices, their gradients, and the steepest mode within its reach."""
+    """A pair at initialization: its matrices, their gradients, and the steepest mode that they reach."""
 
     def __init__(self, surface: Surface, layer: Layer, gradients: Sequence[torch.Tensor], whole: torch.Tensor | None):
         self._surface, self._layer, self._gradients, self._whole = surface, layer, gradients, whole
@@ -101,16 +102,16 @@ class _Pair:
 
     @property
     def moves(self) -> bool:
-        """Whether it begins at all."""
+        """Whether its gradient is not zero."""
         return bool(self._squares[0] > 0) and self.mode.kernel > 0
 
-    def told(self, point: Point, bears: float | None) -> tuple[dict[str, Any], int]:
-        """What is predicted, and what that needs as relative errors; the number of products that it took."""
-        s, (d, length), bends = self._layer.scale, self._way(), list[float]()
+    def prediction(self, point: Point, threshold: float | None) -> tuple[dict[str, Any], int]:
+        """What is predicted, with its assumptions as relative errors; the number of products that it took."""
+        s, (d, length), curvatures = self._layer.scale, self._direction(), list[float]()
 
         def product(vector: torch.Tensor) -> torch.Tensor:
             found = self._product(point, vector)
-            bends.append(float(vector @ found))
+            curvatures.append(float(vector @ found))
             return found
 
         top = ends(product, d, good=1, matvecs=_PRODUCTS, tol=_TOL)
@@ -122,35 +123,35 @@ class _Pair:
             "share": float(self._squares[0] / self._squares.sum()),
             "reach": self._reach(),
             "imbalance": _imbalance(s * float(self._x @ self._x), s * float(self._y @ self._y), value),
-            "curvature": bends[0] * float(d @ d) / length**2,  # the search begins with d over its own length
+            "curvature": curvatures[0] * float(d @ d) / length**2,  # the search begins with d over its own length
             "sharpness": float(top.values[0]),
             "residual": float(top.residuals[0]),
         }
-        needs = {"product": self._apart(), "aligned": self._turned()}
+        assumptions = {"product": self._product_error(), "aligned": self._misalignment()}
         line |= dict.fromkeys(("end", "growth", "regime", "sharpness_end", "largest_lr"))
         if line["curvature"] > 0:
             line |= _ended(line, s)
-            needs["sharpness"] = abs(line.pop("sharpness_told") / line["sharpness"] - 1)
+            assumptions["sharpness"] = abs(line.pop("sharpness_formula") / line["sharpness"] - 1)
             most = max(line["sharpness"] + line["residual"], line["sharpness_end"])
-            line["largest_lr"] = None if bears is None else bears / most
-        return line | {"needs": needs}, top.products
+            line["largest_lr"] = None if threshold is None else threshold / most
+        return line | {"assumptions": assumptions}, top.products
 
-    def _way(self) -> tuple[torch.Tensor, float]:
-        """The least change of one factor that moves P along the mode, and how far that moves it: to 1 if it can.
+    def _direction(self) -> tuple[torch.Tensor, float]:
+        """The least change of one factor that moves P along the mode, and how far it moves it: at most 1.
 
         One factor alone, W_1 or W_2, because P is linear in it: the Hessian's block of it is J^T H_P J, without G.
         """
         (below, above), (u, v), s = self._inverses, self.mode[:2], self._layer.scale
-        way = [torch.zeros_like(part) for part in (self._first, self._second)]
+        change = [torch.zeros_like(part) for part in (self._first, self._second)]
         reach = float((self._second @ (above @ u)).norm()), float((below @ (self._first @ v)).norm())
         if reach[0] > reach[1]:
-            way[0] = torch.outer(above @ u, v) / s
+            change[0] = torch.outer(above @ u, v) / s
         else:
-            way[1] = torch.outer(u, below.T @ v) / s
-        return torch.cat([part.reshape(-1) for part in way]), max(reach)
+            change[1] = torch.outer(u, below.T @ v) / s
+        return torch.cat([part.reshape(-1) for part in change]), max(reach)
 
     def _reach(self) -> float | None:
-        """How much of |G|^2 the factors reach; unknown if it is not all of it and there is no matrix beside them."""
+        """How much of |G|^2 the factors reach; None if that is not all of it and there is no matrix beside them."""
         ranks = [int(torch.linalg.matrix_rank(part, rtol=_REACHED)) for part in (self._first, self._second)]
         if ranks[0] == self._first.shape[1] or ranks[1] == self._second.shape[0]:
             return 1.0
@@ -176,14 +177,14 @@ class _Pair:
         found = point.block(into)
         return torch.cat([factor.matrix(found).reshape(-1) for factor in factors])
 
-    def _turned(self) -> float:
+    def _misalignment(self) -> float:
         """The sine between u v^T and where gradients along it move P: 0 if u, v are eigenvectors of C2 and C1."""
         x, y = self._x, self._y
         squares = (self._first.T @ x).square().sum() + (self._second @ y).square().sum() + 2 * (x @ x) * (y @ y)
         return math.sqrt(max(0.0, 1 - float((x @ x + y @ y) ** 2 / squares)))
 
-    def _apart(self) -> float:
-        """How far g_1 W_1^T is from W_2^T g_2: both are s W_2^T G W_1^T if the loss sees the product alone."""
+    def _product_error(self) -> float:
+        """How far g_1 W_1^T is from W_2^T g_2: both are s W_2^T G W_1^T if the loss depends on the product alone."""
         (one, two), first, second = self._gradients, self._first, self._second
         size = float((one.norm() + two.norm()) * (first.norm() + second.norm()))
         return float((one @ first.T - second.T @ two).norm()) / size
@@ -196,18 +197,18 @@ def _imbalance(first: float, second: float, value: float) -> float:
 
 
 def _ended(line: dict[str, Any], scale: float) -> dict[str, Any]:
-    """Where the mode ends, the kernel and the sharpness there, and what the same formula says of the start."""
+    """Where the mode ends, the kernel and the sharpness there, and the same formula's sharpness at initialization."""
     from linnet.theory.mixed import mode_sharpness
 
     value, c, curvature = line["value"], line["imbalance"], line["curvature"]
     end = value + line["slope"] / curvature
     first, last = math.hypot(value, c), math.hypot(end, c)
-    least = c if value * end < 0 else min(first, last)  # a mode that changes its sign comes by zero
-    start, there = (float(mode_sharpness(a, end, c, curvature * scale)) for a in (value, end))
+    least = c if value * end < 0 else min(first, last)  # a mode that changes its sign passes through zero
+    initial, final = (float(mode_sharpness(a, end, c, curvature * scale)) for a in (value, end))
     return {
         "end": end,
         "growth": last / first,
         "regime": Regime.of_growth(max(first, last) / least if least > 0 else math.inf).value,
-        "sharpness_told": start,
-        "sharpness_end": there,
+        "sharpness_formula": initial,
+        "sharpness_end": final,
     }

@@ -1,10 +1,10 @@
-"""What a probe has seen: lines of JSON in a folder, written while training goes on, and a dataset made of them.
+"""The record of a probe: lines of JSON in a folder, written during training, and a dataset made of them.
 
-    FOLDER/probe.json      what was probed: "format" 1, parameters, precision, device, layers
-    FOLDER/looks.jsonl     a line for each step ("kind": "step") and for each look ("kind": "look"), and before the
-                           first look one of what is told of pairs of factors ("kind": "pairs")
+    FOLDER/probe.json      the model: "format" 2, parameters, precision, device, layers
+    FOLDER/record.jsonl    a line for each step ("kind": "step") and for each measurement ("kind": "measurement"), and
+                           before the first measurement one with the predictions of pairs of factors ("kind": "pairs")
 
-A line is whole once it is written; a last one that a killed run has cut short is left out.
+A last line that a killed run has cut short is left out.
 """
 
 import json
@@ -22,10 +22,10 @@ from linnet._files import dumps, plain, put, refusal, writing
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = 1
-ABOUT, LINES = "probe.json", "looks.jsonl"
-_EIGENVALUES = ("sharpness", "residual")  # what has a number for each of them; other rows are those of the layers
-_WORDS = ("layer", "regime", "needs")  # of a pair, what is no number of it
+FORMAT = 2
+ABOUT, LINES = "probe.json", "record.jsonl"
+_EIGENVALUES = ("sharpness", "residual")  # one number for each eigenvalue; other rows have one for each layer
+_NOT_NUMBERS = ("layer", "regime", "assumptions")  # of a pair
 
 
 class Record:
@@ -42,34 +42,34 @@ class Record:
             if (place / LINES).exists():
                 raise InputError(f"folder = {str(folder)!r} is not allowed: it has the record of another probe.")
             put(place / ABOUT, dumps(self.about))
-            self._file = (place / LINES).open("wb", buffering=0)  # a line is on the disk when `add` returns
+            self._file = (place / LINES).open("wb", buffering=0)  # lines are on disk when `add` returns
             weakref.finalize(self, self._file.close)
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """What was seen at every step."""
+        """The lines of steps."""
         return [line for line in self.lines if line["kind"] == "step"]
 
     @property
-    def looks(self) -> list[dict[str, Any]]:
-        """What was seen at the looks."""
-        return [line for line in self.lines if line["kind"] == "look"]
+    def measurements(self) -> list[dict[str, Any]]:
+        """The lines of measurements."""
+        return [line for line in self.lines if line["kind"] == "measurement"]
 
     @property
     def pairs(self) -> list[dict[str, Any]]:
-        """What two-layer theory has told of pairs of factors at the first look, those with the largest gradients first.
+        """Predictions of pairs of factors at the first measurement, those with the largest gradients first.
 
         `layer` is the pair's number among the layers, `value` u^T P v of its mode, `slope` and `curvature` those of the
-        loss along it, `imbalance` c, `share` that of the mode in the gradient that the pair reaches, and `reach` that
-        of this in the whole; `sharpness` is the largest curvature in its factors, up to `residual`. Unless the loss
-        curves downwards: `end`, the value that is needed, `growth` of the kernel until then, `regime`, `sharpness_end`
-        and `largest_lr`. `needs` are hypotheses and how far they are from true: the loss sees the `product` alone, the
-        mode is `aligned` with its kernel, and its formula gives the measured `sharpness`.
+        loss along it, `imbalance` c, `share` that of the mode in the gradient that the pair reaches, and `reach` the
+        share of this in the whole gradient; `sharpness` is the largest curvature in its factors, up to `residual`.
+        Unless the loss curves downwards: `end`, the value that is needed, `growth` of the kernel until then, `regime`,
+        `sharpness_end`, and `largest_lr`. `assumptions` has the errors of three: the loss depends on the `product`
+        alone, the mode is `aligned` with its kernel, and its formula gives the measured `sharpness`.
         """
         return [pair for line in self.lines if line["kind"] == "pairs" for pair in line["pairs"]]
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Keeps these lines. Where the disk refuses them they stay in memory, and so do all that follow."""
+        """Adds lines. If the disk refuses them, it is an `InputError`, and they and all later ones stay in memory."""
         new = [plain(line) for line in lines]
         self.lines += new
         if self._file is None:
@@ -82,17 +82,17 @@ class Record:
             name = self._file.name
             self.close()
             why = refusal(error).partition(";")[0]
-            raise InputError(f"{name!r} cannot be written: {why}. What follows stays in memory.") from None
+            raise InputError(f"{name!r} cannot be written: {why}. Later lines stay in memory.") from None
 
     def close(self) -> None:
-        """Writes no more."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def read(folder: str | os.PathLike[str]) -> Record:
-    """The record that a probe has written, of a training that goes on as well."""
+    """The record that a probe has written, also of a training that is still running."""
     place = Path(folder)
     try:
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
@@ -113,22 +113,22 @@ def read(folder: str | os.PathLike[str]) -> Record:
 
 
 def dataset(record: Record) -> "xarray.Dataset":
-    """An `xarray.Dataset`: what was seen at every step along `step`, what at the looks along `look`; NaN is unknown.
+    """An `xarray.Dataset`: values of steps along `step`, of measurements along `measurement`; NaN is unknown.
 
-    Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`. What
-    was told of pairs of factors is `pair_end`, `pair_growth` and so on, along `layer`.
+    Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`.
+    Predictions of pairs of factors are `pair_end`, `pair_growth`, and so on, along `layer`.
     """
     import xarray
 
     data: dict[str, Any] = {}
     coords: dict[str, Any] = {"layer": record.about["layers"]}
-    for axis, lines in (("step", record.steps), ("look", record.looks)):
+    for axis, lines in (("step", record.steps), ("measurement", record.measurements)):
         coords[axis] = [line["step"] for line in lines]
         for name in dict.fromkeys(name for line in lines for name in line if name not in ("kind", "step")):
             rows = _stacked([line.get(name) for line in lines])
             inner = ("eigenvalue",) if name in _EIGENVALUES else ("layer", "value")
             data[name] = ((axis, *inner[: rows.ndim - 1]), rows)
-    for name in dict.fromkeys(name for pair in record.pairs for name in pair if name not in _WORDS):
+    for name in dict.fromkeys(name for pair in record.pairs for name in pair if name not in _NOT_NUMBERS):
         data[f"pair_{name}"] = ("layer", np.full(len(record.about["layers"]), np.nan))
         for pair in record.pairs:
             data[f"pair_{name}"][1][pair["layer"]] = np.nan if pair[name] is None else pair[name]

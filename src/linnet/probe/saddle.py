@@ -1,9 +1,9 @@
-"""The saddle on which fresh adapters stand, from one gradient.
+"""The saddle at which adapters are initialized, from one gradient.
 
 An adapter makes W = W_0 + s B A. Where A = B = 0 the Hessian of the loss in (A, B) is s [[0, G^T], [G, 0]] (x) I_r with
 G = dL/dW, and blocks of different adapters vanish: its largest eigenvalue is max_l s_l |G_l|, its lowest the mirror,
-each r times. Near it descent is linear: with G = sum_i sigma_i u_i v_i^T, a = A v_i and b = B^T u_i, the part a - b
-grows by 1 + lr s sigma_i a step, a + b by 1 - lr s sigma_i, and the loss falls as sum_i s sigma_i a.b does.
+each r times. Near it gradient descent is linear: with G = sum_i sigma_i u_i v_i^T, a = A v_i and b = B^T u_i, the part
+a - b grows by 1 + lr s sigma_i a step, a + b by 1 - lr s sigma_i, and the loss falls as sum_i s sigma_i a.b does.
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ import torch
 from linnet._check import InputError
 from linnet.probe.lanczos import Ends
 from linnet.probe.layers import Layer, spectral_norm
+from linnet.probe.summary import SADDLE_TOLERANCE
 from linnet.probe.surface import Surface
-from linnet.probe.words import AGREE
 
 FALL = 0.05  # of the loss, at which the saddle is left
 _SLOWEST = 0.5  # of the fastest growth: slower ones come too late to matter
 
 
 def adapters(surface: Surface, layers: Sequence[Layer], top: Ends, loss: float, lr: float | None) -> dict[str, Any]:
-    """What a look sees of adapters: the saddle's sharpness and its layer, the share of the measured sharpness that is
-    their own product's, and the steps until plain descent leaves the saddle, while the two sharpnesses agree.
+    """A measurement of adapters: the saddle's sharpness and its layer, the share of the measured sharpness that their
+    own product makes, and the steps until gradient descent leaves the saddle, while the two sharpnesses agree.
     """
     if all(layer.base is None for layer in layers):
         return {}
     slopes = surface.slopes([layer.base for layer in layers])
-    for i, layer in enumerate(layers):  # some keep a matrix the other way round
+    for i, layer in enumerate(layers):  # some adapters store the transposed matrix
         slope, sides = slopes[i], tuple(factor.weight.shape for factor in layer.factors)
         if slope is not None and slope.shape != (sides[1][0], sides[0][1]):
             slopes[i] = slope.T
@@ -39,23 +39,23 @@ def adapters(surface: Surface, layers: Sequence[Layer], top: Ends, loss: float, 
     parts = surface.parted(top.vector)
     line: dict[str, Any] = {"saddle": found.sharpness, "saddle_layer": found.layer}
     line["saddle_share"] = share(layers, slopes, parts) / measured
-    if lr is not None and abs(found.sharpness / measured - 1) < AGREE:
+    if lr is not None and abs(found.sharpness / measured - 1) < SADDLE_TOLERANCE:
         line["escape"] = escape(layers, slopes, loss, lr, found.sharpness)
     return line
 
 
 def spreads(given: Any) -> dict[str, float]:
-    """Mean and spread over the batch of what a model gives, and the spread of what it should give."""
+    """Mean and spread of a model's outputs over the batch, and the spread of the labels."""
     try:
         outputs, labels = (torch.as_tensor(part).detach().double() for part in given)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(
-            "outputs must give two tensors: what the model gives for the batch, what it should give."
+            "outputs must give two tensors: the model's outputs for the batch, and their labels."
         ) from None
     if outputs.ndim == 0 or labels.ndim == 0 or len(outputs) != len(labels) or len(outputs) < 2:
         raise InputError("outputs must give two tensors with a row for each of two or more samples.")
-    spread, wanted = (float(part.var(0, correction=0).mean().sqrt()) for part in (outputs, labels))
-    return {"output_mean": float(outputs.mean()), "output_spread": spread, "label_spread": wanted}
+    spread, labels_spread = (float(part.var(0, correction=0).mean().sqrt()) for part in (outputs, labels))
+    return {"output_mean": float(outputs.mean()), "output_spread": spread, "label_spread": labels_spread}
 
 
 class Saddle(NamedTuple):
@@ -66,7 +66,7 @@ class Saddle(NamedTuple):
 
 
 def saddle(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None]) -> Saddle | None:
-    """max_l s_l |dL/dW_l|; None without adapters. A Frobenius norm tells which need no look."""
+    """max_l s_l |dL/dW_l|; None without adapters. Layers of a smaller Frobenius norm are skipped."""
     sizes = [
         (layer.scale * float(torch.linalg.matrix_norm(slope)), i)
         for i, (layer, slope) in enumerate(zip(layers, slopes, strict=True))
@@ -83,10 +83,10 @@ def saddle(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None]) -> Sa
 
 
 def share(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], parts: dict[int, torch.Tensor]) -> float:
-    """What the factors' own product gives of a curvature d^T H d: sum_l 2 s_l <G_l, dB_l dA_l>, exactly.
+    """The part of a curvature d^T H d from the factors' own product: sum_l 2 s_l <G_l, dB_l dA_l>, exactly.
 
-    The rest is <dW, H_W dW> with dW = s (dB A + B dA), the network's curvature as the adapters see it. `parts` are the
-    pieces of d by the id of their parameter.
+    The rest is <dW, H_W dW> with dW = s (dB A + B dA), the network's curvature along the adapters' directions. `parts`
+    are the pieces of d by the id of their parameter.
     """
     total = 0.0
     for layer, slope in zip(layers, slopes, strict=True):
@@ -99,7 +99,7 @@ def share(layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], parts:
 def escape(
     layers: Sequence[Layer], slopes: Sequence[torch.Tensor | None], loss: float, lr: float, top: float
 ) -> float | None:
-    """Steps of plain descent until the loss is 5 % lower, to first order in the products; None where nothing grows."""
+    """Steps of gradient descent until the loss is 5 % lower, to first order in the products; None without growth."""
     rows = []
     for layer, slope in zip(layers, slopes, strict=True):
         if slope is None or layer.scale * float(torch.linalg.matrix_norm(slope)) < _SLOWEST * top:
@@ -118,13 +118,13 @@ def escape(
             gained = np.where(growing > 0, growing * np.expm1(2 * step * grow), 0.0)
             return float(np.sum(curvature * (gained - fading * np.expm1(2 * step * fade))) / 4)
 
-    wanted, most = FALL * loss, 1.0
-    while fallen(most) < wanted:
+    target, most = FALL * loss, 1.0
+    while fallen(most) < target:
         most *= 2
         if most > 1e15:
             return None
     least = 0.0
     while most - least > 1e-3 * max(most, 1.0):
         middle = (least + most) / 2
-        least, most = (middle, most) if fallen(middle) < wanted else (least, middle)
+        least, most = (middle, most) if fallen(middle) < target else (least, middle)
     return most

@@ -1,4 +1,4 @@
-"""The loss of a PyTorch model on a batch, as a function of its parameters alone: its training notices nothing."""
+"""The loss of a PyTorch model on a batch, as a function of its parameters alone, without side effects."""
 
 import contextlib
 import random
@@ -16,12 +16,12 @@ _ONCE = torch.autograd.function.once_differentiable(lambda *_: None).__code__  #
 
 
 class Surface:
-    """The loss `loss_fn(model, batch)` on one batch, as a function of the parameters that train when it is made.
+    """The loss `loss_fn(model, batch)` on one batch, as a function of the parameters that train at its construction.
 
-    It works on copies of them and of the buffers, random numbers are drawn from a fork, and modes are put back: a look
-    leaves gradients, running means, generators and modes bit for bit as they were. Numbers are single precision, or
-    double where the model has double parameters. It looks in evaluation mode, without dropout; with `training` in the
-    modes that the model is in.
+    It works on copies of them and of the buffers, random numbers are drawn from a fork, and modes are restored:
+    gradients, running means, generators, and modes stay bit for bit as they were. Numbers are single precision, or
+    double where the model has double parameters. The model is in evaluation mode, without dropout; with `training` in
+    its own modes.
     """
 
     def __init__(self, model: Any, loss_fn: Loss, batch: Any, *, training: bool = False):
@@ -39,12 +39,12 @@ class Surface:
         self.trouble = _trouble(trained)
         self._shapes = [] if self.trouble else [weight.shape for weight in self.weights]
         self.dtype = torch.float64 if any(w.dtype == torch.float64 for w in self.weights) else torch.float32
-        self._batch, self._lies = _cast(batch, self.dtype), self.device
-        self.walked = False  # whether all that the loss is made of was seen to have two derivatives
+        self._batch, self._batch_device = _cast(batch, self.dtype), self.device
+        self.twice_checked = False  # whether the loss is known to have two derivatives
 
     @property
     def device(self) -> torch.device:
-        """Where the model is now: people move it."""
+        """The model's current device."""
         return self.weights[0].device if self.weights else torch.device("cpu")
 
     def flat(self) -> torch.Tensor:
@@ -52,7 +52,7 @@ class Surface:
         return self._joined(self.weights)
 
     def slope(self) -> torch.Tensor | None:
-        """A copy of the gradient that the training has left in its parameters, if it has."""
+        """A copy of the gradient in the parameters' `grad`; None if some have none."""
         found = [weight.grad for weight in self.weights]
         whole = [g for g in found if g is not None and g.layout == torch.strided]
         return self._joined(whole) if len(whole) == len(found) else None
@@ -67,27 +67,27 @@ class Surface:
         return {id(w): piece.reshape(w.shape) for w, piece in zip(self.weights, pieces, strict=True)}
 
     def here(self) -> "Point":
-        """The loss at the model's present parameters, ready for gradients and products."""
+        """The loss at the model's current parameters, with its gradient and Hessian-vector products."""
         return Point(self)
 
     def slopes(self, frozen: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The gradients in parameters of the model that do not train, in double precision; one more step's cost."""
+        """The gradients of parameters that do not train, in double precision: the compute cost of one more step."""
         names = {id(weight): name for name, weight in self._whole.named_parameters()}
         held = self.held()
         leaves = {id(weight): held[names[id(weight)]].requires_grad_() for weight in frozen if weight is not None}
-        with _told("the loss has no gradient in frozen matrices"), self.apart():
+        with _sentence("the loss has no gradient in frozen matrices"), self.isolated():
             value = torch.func.functional_call(self._whole, held, (self.batch(),))
             found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
         given = {key: slope.detach().double() for key, slope in zip(leaves, found, strict=True)}
         return [None if weight is None else given[id(weight)] for weight in frozen]
 
     def call(self, function: Callable[[Any, Any], Any]) -> Any:
-        """What a function of (model, batch) gives at the present parameters, without gradients."""
-        with _told("outputs cannot be computed on the probe's batch"), self.apart(), torch.no_grad():
+        """The value of a function of (model, batch) at the current parameters, without gradients."""
+        with _sentence("outputs cannot be computed on the probe's batch"), self.isolated(), torch.no_grad():
             return torch.func.functional_call(_Whole(self.model, function), self.held(), (self.batch(),))
 
     def held(self) -> dict[str, torch.Tensor]:
-        """Everything that the model computes with. What may change is a copy: what trains, and the buffers."""
+        """All tensors of the model by name; trainable parameters and buffers are copies."""
         found = dict(self._whole.named_parameters())
         for name, weight, shape in zip(self.names, self.weights, self._shapes, strict=True):
             if found.get(name) is not weight or weight.shape != shape:
@@ -101,14 +101,14 @@ class Surface:
         return self.dtype if value.is_floating_point() else value.dtype
 
     def batch(self) -> Any:
-        """The batch, where the model is now."""
-        if self._lies != self.device:
-            self._batch, self._lies = _mapped(self._batch, lambda value: value.to(self.device)), self.device
+        """The batch, on the model's device."""
+        if self._batch_device != self.device:
+            self._batch, self._batch_device = _mapped(self._batch, lambda value: value.to(self.device)), self.device
         return self._batch
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Where nothing that is done to the model is seen by its training."""
+    def isolated(self) -> Iterator[None]:
+        """Restores generators and modes afterwards."""
         modes = [(module, module.training) for module in self.model.modules()]
         with contextlib.ExitStack() as stack:
             stack.enter_context(_forked({weight.device for weight in self.model.parameters()}))
@@ -120,7 +120,7 @@ class Surface:
             stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
             try:
                 if not self.training:
-                    for module, _ in modes:  # not by model.eval(), which users may have given more to do
+                    for module, _ in modes:  # not by model.eval(), which users may have overridden
                         module.training = False
                 yield
             finally:
@@ -131,19 +131,19 @@ class Surface:
 class Point:
     """The loss at one point: its value, its gradient, and products with its Hessian.
 
-    A gradient costs a training step; each product about two.
+    A gradient takes as long as a training step; each product about two.
     """
 
     def __init__(self, surface: Surface):
         self._surface = surface
         held = surface.held()
         self._weights = [held[name].requires_grad_() for name in surface.names]
-        with _told("the loss cannot be computed on the probe's batch"), surface.apart():
+        with _sentence("the loss cannot be computed on the probe's batch"), surface.isolated():
             value = torch.func.functional_call(surface._whole, held, (surface.batch(),))
             _one_number(value)
-            if not surface.walked:
-                _twice(value)
-                surface.walked = True
+            if not surface.twice_checked:
+                _require_two_derivatives(value)
+                surface.twice_checked = True
             self._gradients = torch.autograd.grad(
                 value, self._weights, create_graph=True, allow_unused=True, materialize_grads=True
             )
@@ -160,20 +160,20 @@ class Point:
         where = [i for i, weight in enumerate(self._surface.weights) if id(weight) in parts]
         keys, weights = [id(self._surface.weights[i]) for i in where], [self._weights[i] for i in where]
         slopes = [self._gradients[i] for i in where]
-        bent = [(g, parts[key].to(g.device)) for g, key in zip(slopes, keys, strict=True) if g.requires_grad]
-        if not bent:  # a loss that is linear in its parameters
+        curved = [(g, parts[key].to(g.device)) for g, key in zip(slopes, keys, strict=True) if g.requires_grad]
+        if not curved:  # a loss that is linear in its parameters
             return {key: torch.zeros_like(parts[key]) for key in keys}
         try:
-            with self._surface.apart():
+            with self._surface.isolated():
                 found = torch.autograd.grad(
-                    [g for g, _ in bent],
+                    [g for g, _ in curved],
                     weights,
-                    [v for _, v in bent],
+                    [v for _, v in curved],
                     retain_graph=True,
                     allow_unused=True,
                     materialize_grads=True,
                 )
-        except Exception as error:  # whatever the user's operations do not know
+        except Exception as error:  # user code may raise anything
             raise InputError(f"the loss cannot be differentiated twice: {_first(error)}") from error
         return dict(zip(keys, found, strict=True))
 
@@ -191,26 +191,26 @@ class _Whole(torch.nn.Module):
 
 
 def _bare(model: torch.nn.Module) -> torch.nn.Module:
-    """The model without what makes it parallel or compiled: neither has a second derivative."""
+    """The model inside wrappers that make it parallel or compiled: neither has a second derivative."""
     parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
     inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", model)
     return model if inner is model else _bare(inner)
 
 
 def _trouble(trained: dict[str, torch.nn.Parameter]) -> str | None:
-    """Why a model with these parameters cannot be looked at."""
+    """Why a model with these parameters cannot be measured."""
     if not trained:
-        return "model has no parameters that train (those of quantised layers do not)."
+        return "model has no parameters that train (those of quantized layers do not)."
     for name, weight in trained.items():
         if torch.nn.parameter.is_lazy(weight):
-            return f"{_own(name)} has no shape yet: show the model a batch before the probe is made."
+            return f"{_own(name)} has no shape yet: call the model on a batch before the probe is made."
         if not weight.is_floating_point():
             return f"{_own(name)} is {weight.dtype}: parameters that train must be real."
     return None
 
 
 def _own(name: str) -> str:
-    """A parameter as the user's model calls it."""
+    """A parameter's name in the user's model."""
     return name.removeprefix("model.")
 
 
@@ -243,15 +243,15 @@ def _one_number(value: Any) -> None:
         raise InputError("loss_fn returns a number that does not depend on the parameters.")
 
 
-def _twice(value: torch.Tensor) -> None:
-    """Refuses functions that are marked as differentiable once: PyTorch may leave out their curvature in silence."""
-    seen: set[Any] = set()
+def _require_two_derivatives(value: torch.Tensor) -> None:
+    """Refuses functions that are marked as differentiable once: PyTorch may omit their curvature without an error."""
+    visited: set[Any] = set()
     waiting: list[Any] = [value.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         function = getattr(node, "_forward_cls", None)
         if function is not None and getattr(function.backward, "__code__", None) is _ONCE:
             raise InputError(f"the loss cannot be differentiated twice: {function.__name__} is once_differentiable.")
@@ -266,7 +266,7 @@ def _cast(batch: Any, dtype: torch.dtype) -> Any:
 def _mapped(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(batch, torch.Tensor):
         return change(batch)
-    if isinstance(batch, Mapping):  # those of tokenisers too
+    if isinstance(batch, Mapping):  # those of tokenizers too
         return {name: _mapped(value, change) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
         parts = [_mapped(value, change) for value in batch]
@@ -275,17 +275,17 @@ def _mapped(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
-    """What goes wrong in a model or in its loss becomes one sentence."""
+def _sentence(what: str) -> Iterator[None]:
+    """Turns errors of a model or its loss into one sentence."""
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # whatever the user's model and loss meet
+    except Exception as error:  # user code may raise anything
         raise InputError(f"{what}: {_first(error)}") from error
 
 
 def _first(error: BaseException) -> str:
-    """The first line of what PyTorch says."""
+    """The first line of an error message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason was given'}"

@@ -1,4 +1,4 @@
-"""Reports: everything that was reproduced, or what a probe has seen, on one page."""
+"""HTML pages: everything that was reproduced, or the record of a probe."""
 
 from linnet.report.probe import write_probe
 from linnet.report.report import write

@@ -1,14 +1,15 @@
-"""LaTeX between dollars as MathML, which browsers typeset themselves: for the documentation and the laboratory."""
+"""LaTeX between dollars as MathML, which browsers typeset themselves: for the documentation and the lab."""
 
 import re
 from xml.etree.ElementTree import Element
 
-from latex2mathml.converter import convert
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 
-# A dollar opens a formula where no space follows, and closes it where none precedes and no digit follows: prices are no
-# formulas. Code is set aside before, and `\$` is a dollar.
+from linnet.report.typeset import mathml
+
+# A dollar opens a formula if no space follows, and closes it if none precedes and no digit follows, so amounts of money
+# are no formulas. Code is set aside before, and `\$` is a dollar.
 DISPLAY = r"(?<![\\$])\$\$(.+?)\$\$"
 INLINE = r"(?<![\\$])\$(?![\s$])((?:\\.|[^$\\])*?(?:\\.|[^\s$\\]))\$(?![\d$])"
 
@@ -31,11 +32,3 @@ class Formulas(Extension):
         md.inlinePatterns.register(Formula(DISPLAY, md, "block"), "display_formula", 186)
         md.inlinePatterns.register(Formula(INLINE, md, "inline"), "inline_formula", 185)
         md.ESCAPED_CHARS.append("$")
-
-
-def mathml(latex: str, display: str) -> str:
-    """A formula as MathML. A command that the converter does not know would be printed as it stands: it is refused."""
-    found = convert(latex, display=display)
-    if "\\" in found or "merror" in found:
-        raise ValueError(f"this formula has a command that cannot be typeset: {latex}")
-    return found

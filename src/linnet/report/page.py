@@ -10,7 +10,7 @@ from linnet.report.typeset import typeset
 
 
 def environment() -> jinja2.Environment:
-    """Where the templates of this room are made into pages."""
+    """The environment of this package's templates."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("linnet", "report"),
         autoescape=True,
@@ -18,7 +18,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(figure=_figure, typeset=typeset, duration=duration, capitalised=_capitalised, value=_value)
+    made.filters.update(figure=_figure, typeset=typeset, duration=duration, capitalized=_capitalized, value=_value)
     return made
 
 
@@ -27,7 +27,7 @@ def _figure(number: float, digits: int = 4) -> Any:
     return "–" if not math.isfinite(number) else typeset(f"{number:.{digits}g}")
 
 
-def _capitalised(text: str) -> str:
+def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

@@ -1,4 +1,4 @@
-"""Writes the page of a probe: what it says of a training, the picture and the looks."""
+"""Writes the page of a probe's record: its summary, the figure, and the table of measurements."""
 
 import base64
 import io
@@ -8,17 +8,17 @@ from linnet._files import put, writing
 from linnet._version import __version__
 from linnet.plot.probe import probe
 from linnet.probe.record import Record, dataset
-from linnet.probe.words import hypotheses, verdict
+from linnet.probe.summary import assumptions, verdict
 from linnet.report.page import environment
 
-_ROWS = 60  # of the table of looks
+_ROWS = 60  # of the table of measurements
 
 
 def write_probe(record: Record, out: Path) -> Path:
-    """`index.html` in the folder `out`: one file, with its picture inside."""
+    """Writes `index.html` into the folder `out`: one file that contains its figure."""
     picture = io.BytesIO()
     probe(dataset(record)).savefig(picture, format="png")
-    looks = record.looks
+    measurements = record.measurements
     page = (
         environment()
         .get_template("probe.html.jinja")
@@ -27,11 +27,16 @@ def write_probe(record: Record, out: Path) -> Path:
             sentences=verdict(record),
             about=record.about,
             steps=len(record.steps),
-            looks=looks[:: max(1, -(-len(looks) // _ROWS))],
-            count=len(looks),
+            measurements=measurements[:: max(1, -(-len(measurements) // _ROWS))],
+            count=len(measurements),
             pairs=[
-                (record.about["layers"][pair["layer"]], pair, looks[-1]["mode_growth"][pair["layer"]], hypotheses(pair))
-                for pair in (record.pairs if looks else [])
+                (
+                    record.about["layers"][pair["layer"]],
+                    pair,
+                    measurements[-1]["mode_growth"][pair["layer"]],
+                    assumptions(pair),
+                )
+                for pair in (record.pairs if measurements else [])
             ],
             picture=base64.b64encode(picture.getvalue()).decode(),
         )

@@ -24,13 +24,15 @@ def write(out: Path) -> Path:
 
 
 def _write(out: Path) -> Path:
-    order, entries = list(experiments()), registry()
     there, checked = results(out), verdicts(out)
+    ids = [*(result.id for result in there), *(verdict.id for verdict in _claims(checked))]
+    occurring = {name.split("/")[0] for name in ids}
+    order, entries = list(experiments(occurring)), registry(occurring)
     made = sorted((r for r in there if r.id in order), key=lambda result: order.index(result.id))
     known = {} if checked is None else {verdict.id: verdict for verdict in checked.claims if verdict.id in entries}
     # of users' subjects that were declared when they were made, and are not now
     foreign = [*(r.id for r in there if r.id not in order), *(v.id for v in _claims(checked) if v.id not in entries)]
-    papers = [_paper(subject, made, known) for subject in subjects().values()]
+    papers = [_paper(subject, made, known) for subject in subjects().values() if subject.name in occurring]
     template = environment().get_template("index.html.jinja")
     required = [v for r in made for v in r.verdicts]
     page = template.render(
@@ -60,7 +62,7 @@ def _paper(subject: Subject, results: list[Result], verdicts: Mapping[str, Verif
     """What the page says about one paper."""
 
     def about(kind: type) -> list[dict[str, Any]]:
-        chosen = [e for e in registry().values() if e.paper == subject.name and isinstance(e, kind)]
+        chosen = [e for e in registry({subject.name}).values() if isinstance(e, kind)]
         return [{"entry": e, "verdict": verdicts.get(e.id), "word": _word(verdicts.get(e.id))} for e in chosen]
 
     mine = [result for result in results if result.id.split("/")[0] == subject.name]
@@ -77,7 +79,7 @@ def _paper(subject: Subject, results: list[Result], verdicts: Mapping[str, Verif
         "authors": subject.authors,
         "source": "" if source is None else f" --from {source}",
         "experiments": mine,
-        "absent": [name for name in experiments() if name.split("/")[0] == subject.name and name not in made],
+        "absent": [name for name in experiments({subject.name}) if name not in made],
         "held": sum(verdict.holds for verdict in required),
         "required": len(required),
         "claims": claims,

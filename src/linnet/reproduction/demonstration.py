@@ -1,4 +1,4 @@
-"""A first look: noisy low-rank recovery by a network of any width."""
+"""`linnet demo`: noisy low-rank recovery by a network of any width."""
 
 import math
 import time
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from linnet import _check, observe
 from linnet._check import InputError
-from linnet.initial import gaussian
-from linnet.motion import GradientDescent
+from linnet.init import gaussian
+from linnet.optim import SGD
 from linnet.problems import low_rank_recovery
 from linnet.simulation import simulate
 from linnet.theory import mixed
@@ -27,14 +27,14 @@ _WIDEST = 15  # decades
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is to be trained: d -> width -> d, weights of a variance, at the step size of the paper."""
+    """The network d -> width -> d, its initial variance, and the learning rate of the paper."""
 
     d: int
     rank: int
     width: float
     variance: float
     c: float  # the threshold variance * width: singular values below are lazy
-    lazy: bool  # the phase, which the step size follows
+    lazy: bool  # the phase, which sets the learning rate
     steps: int
     seed: int
 
@@ -86,17 +86,17 @@ def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: in
     )
 
 
-def demonstrate(asked: Setting, progress: Callable[[int, int], None] | None = None) -> Demonstration:
-    """Trains it exactly, in compressed width, and looks at all singular values at each step."""
-    key = jax.random.key(asked.seed)
-    problem = low_rank_recovery(key, asked.d, asked.rank)
-    lr = float(mixed.step_size(asked.d, asked.c, float(jnp.linalg.norm(problem.truth, 2)), lazy=asked.lazy))
+def demonstrate(chosen: Setting, progress: Callable[[int, int], None] | None = None) -> Demonstration:
+    """Trains it exactly, in compressed width, and records all singular values at each step."""
+    key = jax.random.key(chosen.seed)
+    problem = low_rank_recovery(key, chosen.d, chosen.rank)
+    lr = float(mixed.step_size(chosen.d, chosen.c, float(jnp.linalg.norm(problem.truth, 2)), lazy=chosen.lazy))
     began = time.perf_counter()
     run = simulate(
         problem,
-        gaussian(key, problem, asked.width, asked.variance),
-        GradientDescent(lr),
-        steps=asked.steps,
+        gaussian(key, problem, chosen.width, chosen.variance),
+        SGD(lr),
+        steps=chosen.steps,
         observe={
             "singular values": observe.singular_values,
             "train": observe.loss,
@@ -108,7 +108,7 @@ def demonstrate(asked: Setting, progress: Callable[[int, int], None] | None = No
     best = int(jnp.argmin(run["test"]))
     assert run.steps is not None
     return Demonstration(
-        setting=asked,
+        setting=chosen,
         lr=lr,
         run=run,
         best_step=int(run.steps[best]),

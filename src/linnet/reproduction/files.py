@@ -117,7 +117,7 @@ class Verdicts:
         """How many are not as stated."""
         return sum(not verdict.as_stated for verdict in self.claims)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "size": self.size,
@@ -163,8 +163,8 @@ def store(out: Path, new: Verdicts) -> None:
 def _store(out: Path, new: Verdicts) -> None:
     names = {verdict.id for verdict in new.claims}
     before = verdicts(out)
-    kept = [verdict for name, verdict in good(out, new.size).items() if name not in names]
-    claims = [*kept, *new.claims]
+    others = [verdict for name, verdict in good(out, new.size).items() if name not in names]
+    claims = [*others, *new.claims]
     papers = {verdict.paper for verdict in claims}
     hashes = {**(before.sources if before else {}), **{name: fingerprint(name) for name in papers if fingerprint(name)}}
     every = dataclasses.replace(new, claims=claims)
@@ -173,7 +173,7 @@ def _store(out: Path, new: Verdicts) -> None:
         "versions": every.versions,
         "sources": {name: value for name, value in hashes.items() if name in papers},
     }
-    put(out / "claims.json", dumps({**every.told(), **about}))
+    put(out / "claims.json", dumps({**every.to_dict(), **about}))
 
 
 def folder(out: Path) -> None:

@@ -42,7 +42,7 @@ def verify(
 
 
 def workers(count: int) -> int:
-    """How many processes verify so many entries. Checks are seeded and do not know of each other, and most of their
+    """How many processes verify so many entries. Checks are seeded and are independent, and most of their
     time is compilation, which keeps one core busy: on a CPU each core has a process of its own.
     """
     return cores() if count >= 4 and jax.default_backend() == "cpu" else 1

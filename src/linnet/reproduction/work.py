@@ -41,7 +41,7 @@ class Work:
 
     Experiments that share their work among processes come first, one by one. The others and the claims are mostly
     compilation, which keeps one core busy: on a CPU they run side by side, a process on each core. On a cluster each
-    experiment and each claim is one worker's, and workers see the folder under the same path.
+    experiment and each claim is one worker's, and workers must reach the folder under the same path.
     """
 
     experiments: Sequence[Experiment]
@@ -227,7 +227,7 @@ def _again(experiment: Experiment, size: str) -> str:
 
 
 def _worker(client: "Client") -> str:
-    return f"a worker of a cluster ({', '.join(sorted({worker.device for worker in cluster.look(client)}))})"
+    return f"a worker of a cluster ({', '.join(sorted({worker.device for worker in cluster.workers(client)}))})"
 
 
 def _device(count: int) -> str:

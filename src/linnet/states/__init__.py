@@ -7,7 +7,7 @@ from linnet.states.network import Network, ReluNetwork
 from linnet.states.pair import Pair
 from linnet.states.rank_one import RankOne
 from linnet.states.state import State, cast, precision
-from linnet.states.weights import Weights
+from linnet.states.weights import Weights, balance_exists, junctions, measured_balance
 
 __all__ = [
     "Balanced",
@@ -24,6 +24,9 @@ __all__ = [
     "SpectralMirror",
     "State",
     "Weights",
+    "balance_exists",
     "cast",
+    "junctions",
+    "measured_balance",
     "precision",
 ]

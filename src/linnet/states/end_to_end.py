@@ -22,8 +22,8 @@ class Closure(eqx.Module):
         """Theta_A(G)."""
 
     def grams(self, matrix: Float[Array, "d_out d_in"]) -> tuple[Array, Array]:
-        """(C1, C2) = (W_1^T W_1, W_2 W_2^T) as the closure sees them, for two layers."""
-        raise InputError(f"{type(self).__name__} says nothing of the two layers' Gram matrices: use Lazy or Mixed.")
+        """(C1, C2) = (W_1^T W_1, W_2 W_2^T) as the closure defines them, for two layers."""
+        raise InputError(f"{type(self).__name__} does not define the two layers' Gram matrices: use Lazy or Mixed.")
 
     @property
     def scale(self) -> Float[Array, ""]:
@@ -154,7 +154,7 @@ class EndToEnd(State):
     def tangent(self, gradient: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.closure.tangent(self.end, gradient)
 
-    def change(self, force: Float[Array, "..."]) -> "EndToEnd":
+    def vjp(self, force: Float[Array, "..."]) -> "EndToEnd":
         still = jax.tree.map(jnp.zeros_like, self.closure)
         return eqx.tree_at(lambda s: (s.end, s.closure), self, (self.tangent(force), still))
 

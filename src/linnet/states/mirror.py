@@ -42,7 +42,7 @@ class ScalarMirror(State):
     def matrix(self) -> Float[Array, "1 d_in"]:
         return jnp.sqrt(self._m) * self.phi
 
-    def change(self, force: Float[Array, "1 d_in"]) -> "ScalarMirror":
+    def vjp(self, force: Float[Array, "1 d_in"]) -> "ScalarMirror":
         return eqx.tree_at(lambda s: (s.phi, s.gamma), self, (jnp.sqrt(self._m) * force, jnp.zeros_like(self.gamma)))
 
     @property
@@ -83,7 +83,7 @@ class SpectralMirror(State):
     def matrix(self) -> Float[Array, "d_out d_in"]:
         return product(self.left * (self.gamma * jnp.sinh(2 * self.theta)), self.right.T)
 
-    def change(self, force: Float[Array, "d_out d_in"]) -> "SpectralMirror":
+    def vjp(self, force: Float[Array, "d_out d_in"]) -> "SpectralMirror":
         s, h = self.gamma * jnp.sinh(2 * self.theta), self.gamma * jnp.cosh(2 * self.theta)
         pulled, pushed = product(force, self.right), transposed_product(force, self.left)
         g = transposed_product(self.left, pulled)

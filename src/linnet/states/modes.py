@@ -19,7 +19,7 @@ class Modes(State):
     """A diagonal network: values y_{l,i} (signed) of layer l in mode i; end to end it is the vector prod_l y_{l,i}.
 
     A matrix network whose layers share singular vectors with the target and with each other moves exactly like this
-    (edge of stability, section 2), on `Factorisation.aligned()`.
+    (edge of stability, section 2), on `Factorization.aligned()`.
     """
 
     values: Float[Array, "depth modes"]
@@ -45,7 +45,7 @@ class Modes(State):
         below, above = below_and_above(list(self.values), ones, ones, mul)
         return jnp.stack([a * b for a, b in zip(below, above, strict=True)])
 
-    def change(self, force: Float[Array, " modes"]) -> "Modes":
+    def vjp(self, force: Float[Array, " modes"]) -> "Modes":
         return eqx.tree_at(lambda s: s.values, self, self.others() * force)
 
     @property

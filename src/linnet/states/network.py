@@ -1,4 +1,4 @@
-"""Any network, on the same road: what it says about its samples takes the place of the matrix."""
+"""Any network as a state: its outputs on its samples take the place of the matrix."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ class Network(State):
       each (of any shape: an image counts as a row). Flax's `model.apply` is such a function; for an Equinox module,
       which takes one sample, use `Network.of(module, inputs)`. It is part of the compiled program: give the same
       function again, not a new one like it.
-    - `parameters`: any tree of arrays. `trained` says what of it moves: a filter as Equinox has it, a tree of True and
+    - `parameters`: any tree of arrays. `trained` selects what is trained: a filter of Equinox, a tree of True and
       False in its shape (or of whole branches) or a function of an array; by default all real arrays. The rest is
       `frozen`.
-    - `together`: how many samples are computed at once; all of them if it is not given. Outputs, gradients and Hessian
+    - `chunk_size`: how many samples are computed at once, by default all of them. Outputs, gradients, and Hessian
       products then need the memory of so many samples, and a third more time.
 
     `supervised(labels)` is the problem to give it. The samples are part of the state and do not move.
@@ -37,7 +37,7 @@ class Network(State):
     frozen: PyTree
     inputs: Float[Array, "n ..."]
     function: Callable[[Any, Any], Any] = eqx.field(static=True)
-    together: int | None = eqx.field(static=True)
+    chunk_size: int | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Network(State):
         inputs: Any,
         *,
         trained: Any = None,
-        together: int | None = None,
+        chunk_size: int | None = None,
     ):
         if not callable(function):
             raise InputError(
@@ -54,16 +54,16 @@ class Network(State):
             )
         self.function = function
         self.inputs = _check.array("inputs", inputs, ndim=tuple(range(1, 9)))
-        self.together = None if together is None else _check.integer("together", together, least=1)
+        self.chunk_size = None if chunk_size is None else _check.integer("chunk_size", chunk_size, least=1)
         self.parameters, self.frozen = _parted(parameters, trained)
 
     @classmethod
-    def of(cls, module: Any, inputs: Any, *, trained: Any = None, together: int | None = None) -> "Network":
+    def of(cls, module: Any, inputs: Any, *, trained: Any = None, chunk_size: int | None = None) -> "Network":
         """The network of an Equinox module, a function of one sample; `state.module` is the module again."""
         if not isinstance(module, eqx.Module) or not callable(module):
             raise InputError(f"module = {_check.show(module)} is not allowed: give an Equinox module with a __call__.")
         parameters, rest = eqx.partition(module, eqx.is_array)
-        return Network(_Applied(rest), parameters, inputs, trained=trained, together=together)
+        return Network(_Applied(rest), parameters, inputs, trained=trained, chunk_size=chunk_size)
 
     def __check_init__(self) -> None:
         if not jax.tree.leaves(self.parameters):
@@ -102,7 +102,7 @@ class Network(State):
         return found
 
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
-        """W_l W_l^T - W_{l+1}^T W_{l+1} of neighbouring `layers`; with relu between them a flow keeps the diagonals."""
+        """W_l W_l^T - W_{l+1}^T W_{l+1} of neighboring `layers`; with relu between them a flow keeps the diagonals."""
         return imbalances(self.layers)
 
     def with_layers(self, layers: Sequence[Float[Array, "_ _"]]) -> Self:
@@ -122,18 +122,20 @@ class Network(State):
         parts = moving, eqx.combine(rest, self.frozen)
         return eqx.tree_at(lambda s: (s.parameters, s.frozen), self, parts, is_leaf=lambda x: x is None)
 
-    def linearised(self) -> "Network":
+    def linearized(self) -> "Network":
         """The network f(theta_0) + J (theta - theta_0), J = df/dtheta at these parameters: linear in what moves.
 
-        Trained by the same motion it is the lazy theory of this network: outputs change with the tangent kernel of the
-        start. Its parameters are (theta, nothing, nothing), and theta_0 and the frozen ones are `frozen`.
+        Trained by the same optimizer it is the lazy theory of this network: outputs change with the tangent kernel of
+        the start. Its parameters are (theta, nothing, nothing), and theta_0 and the frozen ones are `frozen`.
         """
         parts = self.parameters, self.parameters, self.frozen
-        return Network(_Linear(self.function), parts, self.inputs, trained=(True, False, False), together=self.together)
+        return Network(
+            _Linear(self.function), parts, self.inputs, trained=(True, False, False), chunk_size=self.chunk_size
+        )
 
     @property
     def whole(self) -> bool:
-        return self.together is None
+        return self.chunk_size is None
 
     def on(self, inputs: Any) -> Self:
         """The same network on other samples."""
@@ -145,7 +147,7 @@ class Network(State):
     def sampled(self, problem: Problem) -> Samples:
         return Samples(self.inputs, problem.output_labels())
 
-    def seen(
+    def on_samples(
         self, problem: Problem, inputs: Float[Array, "b ..."], labels: Float[Array, "b ..."]
     ) -> tuple[Self, Problem]:
         return eqx.tree_at(lambda s: s.inputs, self, inputs), problem.with_output_labels(labels)
@@ -154,7 +156,9 @@ class Network(State):
         """Each array of the parameters that move multiplied by its factor, in their order."""
         leaves, structure = jax.tree.flatten(self.parameters)
         if len(factors) != len(leaves):
-            raise InputError(f"rates has {len(factors)} numbers: it must have one for each of {len(leaves)} arrays.")
+            raise InputError(
+                f"lr_multipliers has {len(factors)} numbers: it must have one for each of {len(leaves)} arrays."
+            )
         scaled = [factor * leaf for factor, leaf in zip(factors, leaves, strict=True)]
         return eqx.tree_at(lambda s: s.parameters, self, jax.tree.unflatten(structure, scaled))
 
@@ -163,18 +167,18 @@ class Network(State):
 
     def _pieces(self) -> tuple[int, int]:
         """How many samples make whole pieces, and how many such pieces there are."""
-        assert self.together is not None
-        count = self.inputs.shape[0] // self.together
-        return count * self.together, count
+        assert self.chunk_size is not None
+        count = self.inputs.shape[0] // self.chunk_size
+        return count * self.chunk_size, count
 
     @property
     def matrix(self) -> Float[Array, "d_out n"]:
-        if self.together is None:
+        if self.chunk_size is None:
             return self._outputs(self.parameters, self.inputs)
         main, count = self._pieces()
         parts = []
         if count:
-            pieces = self.inputs[:main].reshape(count, self.together, *self.inputs.shape[1:])
+            pieces = self.inputs[:main].reshape(count, self.chunk_size, *self.inputs.shape[1:])
             rows = jax.lax.map(lambda piece: self._outputs(self.parameters, piece).T, pieces)
             parts.append(rows.reshape(main, -1).T)
         if main < self.inputs.shape[0]:
@@ -190,15 +194,15 @@ class Network(State):
         rest = jax.tree.map(jnp.zeros_like, (self.frozen, self.inputs))
         return eqx.tree_at(_fields, self, (moved, *rest), is_leaf=lambda x: x is None)
 
-    def change(self, force: Float[Array, "d_out n"]) -> Self:
+    def vjp(self, force: Float[Array, "d_out n"]) -> Self:
         """The vector-Jacobian product of the outputs."""
-        if self.together is None:
+        if self.chunk_size is None:
             return self._changed(self._pulled(self.inputs, force))
         main, count = self._pieces()
         total = jax.tree.map(jnp.zeros_like, self.parameters)
         if count:
-            pieces = self.inputs[:main].reshape(count, self.together, *self.inputs.shape[1:])
-            forces = force[:, :main].reshape(-1, count, self.together).swapaxes(0, 1)
+            pieces = self.inputs[:main].reshape(count, self.chunk_size, *self.inputs.shape[1:])
+            forces = force[:, :main].reshape(-1, count, self.chunk_size).swapaxes(0, 1)
 
             def add(sums: Any, piece: Any) -> Any:
                 return jax.tree.map(jnp.add, sums, self._pulled(*piece)), None
@@ -209,7 +213,7 @@ class Network(State):
         return self._changed(total)
 
     def velocity(self, problem: Problem) -> Self:
-        if self.together is not None:
+        if self.chunk_size is not None:
             return super().velocity(problem)
         matrix, pull = jax.vjp(lambda parameters: self._outputs(parameters, self.inputs), self.parameters)
         return self._changed(pull(-self._asked(problem, matrix))[0])
@@ -224,7 +228,7 @@ class Network(State):
 class ReluNetwork(Network):
     """f(x) = W_2 relu(W_1 x), both layers trained; `matrix` holds f on the samples, d_out x n.
 
-    With `factorisation(Y.T)` as its problem the cost is 1/2 |f(X) - Y|^2. Samples and labels divided by sqrt(n) make it
+    With `factorization(Y.T)` as its problem the cost is 1/2 |f(X) - Y|^2. Samples and labels divided by sqrt(n) make it
     the mean over n: relu is homogeneous.
     """
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from linnet import _check
@@ -35,22 +36,24 @@ class RankOne(State):
                 raise InputError(f"w = {_check.show(w)} is not allowed: two layers have none between them, give None.")
             self.middle = None
         else:
-            self.middle = (math.sqrt(self.depth - 2) * _check.number("w", w)).astype(self.x.dtype)
+            _, (w,) = _check.known(_check.number("w", w))
+            self.middle = jnp.asarray(math.sqrt(self.depth - 2) * w, dtype=self.x.dtype)
 
     @classmethod
     def balanced(cls, strength: Any, left: Any, right: Any, depth: int) -> "RankOne":
-        """The balanced start s_0 u_0 v_0^T: every layer has the singular value s_0^{1/L}; u_0, v_0 are normalised."""
+        """The balanced start s_0 u_0 v_0^T: every layer has the singular value s_0^{1/L}; u_0, v_0 are normalized."""
         depth = _check.integer("depth", depth, least=2)
         u, v = _check.array("left", left, ndim=1), _check.array("right", right, ndim=1)
         for name, vector in (("left", u), ("right", v)):
-            if not _check.traced(vector) and not bool(jnp.any(vector)):
+            if not _check.traced(vector) and not np.any(vector):
                 raise InputError(f"{name} is zero: it must be a direction.")
-        root = _check.number("strength", strength, above=0) ** (1 / depth)
-        x, y = root * v / jnp.linalg.norm(v), root * u / jnp.linalg.norm(u)
+        xp, (s, u, v) = _check.known(_check.number("strength", strength, above=0), u, v)
+        root = s ** (1 / depth)
+        x, y = root * v / xp.linalg.norm(v), root * u / xp.linalg.norm(u)
         return cls(x, None if depth == 2 else root, y, depth)
 
     @property
-    def turned(self) -> bool:
+    def rotated(self) -> bool:
         return True
 
     @property
@@ -68,7 +71,7 @@ class RankOne(State):
         y = self.y if self.w is None else self.w ** (self.depth - 2) * self.y
         return y[:, None] * self.x[None, :]
 
-    def change(self, force: Float[Array, "d_out d_in"]) -> "RankOne":
+    def vjp(self, force: Float[Array, "d_out d_in"]) -> "RankOne":
         pulled, pushed = self.y @ force, force @ self.x
         if self.w is None:
             return eqx.tree_at(lambda s: (s.x, s.y), self, (pulled, pushed))

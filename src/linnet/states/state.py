@@ -1,4 +1,4 @@
-"""What every state answers."""
+"""The base class of states, and the precision of their numbers."""
 
 import abc
 import typing
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def cast(tree: _T, dtype: Any) -> _T:
-    """A state, problem or motion with all its real numbers in this precision."""
+    """A state, problem or optimizer with all its real numbers in this precision."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
@@ -29,7 +29,7 @@ def precision(state: Any) -> Any:
 class State(eqx.Module):
     """Coordinates theta of a network, with its end-to-end matrix A(theta).
 
-    A subclass gives `matrix` and `change`; the other answers follow from them. `still` names the fields that training
+    A subclass gives `matrix` and `vjp`; the other answers follow from them. `still` names the fields that training
     does not move.
     """
 
@@ -41,7 +41,7 @@ class State(eqx.Module):
         """The end-to-end matrix A (the vector of its diagonal for a diagonal network)."""
 
     @abc.abstractmethod
-    def change(self, force: Float[Array, "..."]) -> Self:
+    def vjp(self, force: Float[Array, "..."]) -> Self:
         """J^T force, J = dA/dtheta: the derivative of the state when -dC/dA is `force`, in the shape of a state."""
 
     @property
@@ -55,7 +55,7 @@ class State(eqx.Module):
         return True
 
     @property
-    def turned(self) -> bool:
+    def rotated(self) -> bool:
         """Whether the weights are those of a network in other axes: what acts on each weight by itself must not."""
         return False
 
@@ -75,24 +75,24 @@ class State(eqx.Module):
         """Samples and labels, row by row: the problem's, unless the samples are part of the state."""
         return problem.sampled()
 
-    def seen(
+    def on_samples(
         self, problem: Problem, inputs: Float[Array, "b ..."], labels: Float[Array, "b ..."]
     ) -> tuple[Self, Problem]:
-        """The state and the problem on these samples alone, rows as `sampled` gives them (`Problem.seen`)."""
-        return self, problem.seen(inputs, labels)
+        """The state and the problem on these samples alone, rows as `sampled` gives them (`Problem.on_samples`)."""
+        return self, problem.on_samples(inputs, labels)
 
     def by_layer(self, factors: Sequence[Any] | Float[Array, " depth"]) -> Self:
         """The state with each layer multiplied by its factor, the first layer first."""
-        raise InputError(f"{type(self).__name__} has no layers: rates by layer need Weights, Modes or Network.")
+        raise InputError(f"{type(self).__name__} has no layers: lr_multipliers need Weights, Modes or Network.")
 
     def tangent(self, gradient: Float[Array, "..."]) -> Float[Array, "..."]:
         """Theta(G) = J J^T G, the tangent kernel applied to a gradient: dA/dt = -Theta(G) under gradient flow."""
-        moved = self.change(gradient).trained()
+        moved = self.vjp(gradient).trained()
         return jax.jvp(lambda weights: eqx.combine(weights, self).matrix, (self.trained(),), (moved,))[1]
 
     def velocity(self, problem: Problem) -> Self:
         """The time derivative of the state under gradient flow on `problem`."""
-        return self.change(-self._gradient(problem))
+        return self.vjp(-self._gradient(problem))
 
     def _gradient(self, problem: Problem) -> Float[Array, "..."]:
         return self._asked(problem, self.matrix)
@@ -107,9 +107,9 @@ class State(eqx.Module):
         """The state after one gradient-descent step of all its coordinates: exact, all orders of lr in A."""
         return self._stepped(self.velocity(problem), lr)
 
-    def push(self, force: Float[Array, "..."], step: Float[Array, ""] | float) -> Self:
+    def step_along(self, force: Float[Array, "..."], step: Float[Array, ""] | float) -> Self:
         """The state moved by step * change(force)."""
-        return self._stepped(self.change(force), step)
+        return self._stepped(self.vjp(force), step)
 
     def _stepped(self, change: Self, step: Float[Array, ""] | float) -> Self:
         moved = jax.tree.map(lambda x, v: x + step * v, self.trained(), change.trained())

@@ -5,20 +5,20 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
+from linnet._check import InputError, namespace, numpy_if_known
 from linnet.linalg import product, smallest_singular_value, transposed_product
+from linnet.problems import Problem
 from linnet.states.state import State
 
 
 class Weights(State):
     """A = W_L ... W_1; `layers` holds W_1 first, W_l of shape d_l x d_{l-1}.
 
-    `compressed` says that these layers stand for a wider network, seen in a basis of what its neurons span: exact for
+    `compressed` says that these layers stand for a wider network, in a basis of what its neurons span: exact for
     all that treats neurons alike, and refused by what does not, such as `Adam`.
     """
 
@@ -42,9 +42,10 @@ class Weights(State):
                 )
 
     @property
-    def turned(self) -> bool:
+    def rotated(self) -> bool:
         return self.compressed
 
+    @numpy_if_known
     def by_layer(self, factors: Sequence[Any] | Float[Array, " depth"]) -> "Weights":
         return self.with_layers(scaled_layers(self.layers, factors))
 
@@ -62,6 +63,7 @@ class Weights(State):
         """The network with these matrices in the place of its `layers`."""
         return eqx.tree_at(lambda s: s.layers, self, tuple(layers))
 
+    @numpy_if_known
     def prefixes(self) -> list[Float[Array, "_ d_in"]]:
         """[W_1, W_2 W_1, ..., A]."""
         out = [self.layers[0]]
@@ -73,7 +75,8 @@ class Weights(State):
     def matrix(self) -> Float[Array, "d_out d_in"]:
         return self.prefixes()[-1]
 
-    def change(self, force: Float[Array, "d_out d_in"]) -> "Weights":
+    @numpy_if_known
+    def vjp(self, force: Float[Array, "d_out d_in"]) -> "Weights":
         """Layer l gets (W_L ... W_{l+1})^T F (W_{l-1} ... W_1)^T: one sweep forward, one back."""
         below = self.prefixes()[:-1]
         out: list[Array] = []
@@ -82,11 +85,22 @@ class Weights(State):
             force = transposed_product(self.layers[level], force)
         return self.with_layers((force, *reversed(out)))
 
+    @numpy_if_known
+    def velocity(self, problem: Problem) -> "Weights":
+        return super().velocity(problem)
+
+    @numpy_if_known
+    def descend(self, problem: Problem, lr: Float[Array, ""] | float) -> "Weights":
+        return super().descend(problem, lr)
+
     @property
+    @numpy_if_known
     def size(self) -> Float[Array, ""]:
         """The smallest singular value of a layer that is not rounding of its largest."""
-        return jnp.min(jnp.stack([smallest_singular_value(w) for w in self.layers]))
+        xp = namespace(self.layers)
+        return xp.min(xp.stack([smallest_singular_value(w) for w in self.layers]))
 
+    @numpy_if_known
     def imbalance(self) -> tuple[Float[Array, "_ _"], ...]:
         """D_l = W_l W_l^T - W_{l+1}^T W_{l+1} for l = 1..L-1: the constants of every gradient flow."""
         return imbalances(self.layers) if self.depth > 1 else ()
@@ -106,27 +120,30 @@ class Weights(State):
         found = measured_balance(*self.layers)
         return float(found.lam) if found.defect <= tol else None
 
+    @numpy_if_known
     def compress(self, *, tol: float | None = None) -> "Weights":
         """The same network for ever, with every hidden layer cut to the neurons that matter.
 
         Training acts on layer l's neurons only through span[W_l, W_{l+1}^T], so a basis of it replaces them: at most
         d_{l-1} + d_{l+1} neurons (two layers: d_in + d_out whatever the width). Exact for descent, momentum, decay,
-        mini-batches, Muon, flow and noise, and not for Adam, which sees each weight by itself.
+        mini-batches, Muon, flow and noise, and not for Adam, which treats each weight separately.
         `tol` also drops directions below tol times the largest, which makes a balanced start of rank k a network of
         width k.
         """
         layers = list(self.layers)
+        xp = namespace(layers)
         cut, shorter = True, self.compressed
-        while cut:  # a cut layer lets its neighbours be cut further
+        while cut:  # a cut layer lets its neighbors be cut further
             cut = False
             for i in range(len(layers) - 1):
-                both = jnp.concatenate([layers[i], layers[i + 1].T], axis=1)
+                both = xp.concatenate([layers[i], layers[i + 1].T], axis=1)
                 basis = _span(both, tol)
                 if basis is not None and basis.shape[1] < both.shape[0]:
                     layers[i], layers[i + 1] = basis.T @ layers[i], layers[i + 1] @ basis
                     cut = shorter = True
         return Weights(tuple(layers), compressed=shorter)
 
+    @numpy_if_known
     def expand(self, start: "Weights") -> "Weights":
         """The way back from `compress`, two layers: every neuron of `start`, where this network has taken it.
 
@@ -137,7 +154,7 @@ class Weights(State):
             raise InputError(
                 f"start = {_check.show(start)} is not allowed: start must be the two layers before compress."
             )
-        frame = _span(jnp.concatenate([start.layers[0], start.layers[1].T], axis=1), None)
+        frame = _span(_stack(start), None)
         d_in, w, d_out = start.widths
         small = (d_in, w if frame is None else frame.shape[1], d_out)
         if self.depth != 2 or self.widths != small:
@@ -146,25 +163,28 @@ class Weights(State):
             return self
         return Weights((product(frame, self.layers[0]), product(self.layers[1], frame.T)))
 
-    def carried(self, phi: "Weights") -> "Weights":
-        """Where a motion with the flow map `phi` (see `propagator`) takes this network: S = Phi S(0), two layers."""
+    @numpy_if_known
+    def propagated(self, phi: "Weights") -> "Weights":
+        """The network after the flow map `phi` (see `init.propagator`): S = Phi S(0), two layers."""
         if self.depth != 2 or not isinstance(phi, Weights) or phi.depth != 2:
-            raise InputError("carried needs two networks of two layers: this one, and a propagator that has moved.")
+            raise InputError("propagated needs two networks of two layers: this one, and a propagator that has moved.")
         d_in, _, d_out = self.widths
         if phi.widths != (d_in, d_in + d_out, d_out):
             raise InputError(f"phi has widths {phi.widths}: it must have {(d_in, d_in + d_out, d_out)}.")
-        stack = jnp.concatenate([self.layers[0], self.layers[1].T], axis=1)
+        stack = _stack(self)
         layers = product(stack, phi.layers[0]), product(phi.layers[1], stack.T)
         return Weights(layers, compressed=self.compressed)
 
+    @numpy_if_known
     def project(self, basis: Float[Array, "r d_in"]) -> "Weights":
-        """The network seen on the span of the samples (`Regression.project`): W_1 becomes W_1 basis^T."""
+        """The network on the span of the samples (`Regression.project`): W_1 becomes W_1 basis^T."""
         first, *rest = self.layers
-        basis = _check.array("basis", basis, ndim=2)
+        _, (basis,) = _check.known(_check.array("basis", basis, ndim=2))
         if first.shape[1] != basis.shape[1]:
             raise InputError(f"basis has {basis.shape[1]} columns: it must have d_in = {first.shape[1]}.")
-        return Weights((first @ basis.T, *rest), compressed=True)
+        return Weights((product(first, basis.T), *rest), compressed=True)
 
+    @numpy_if_known
     def lift(self, basis: Float[Array, "r d_in"], start: "Weights") -> "Weights":
         """The way back from `project`: what the samples do not span keeps the value it had in `start`."""
         if not isinstance(start, Weights):
@@ -185,7 +205,7 @@ def imbalances(layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _
 
 
 def junctions(layers: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """Neighbouring layers, the lower one first; refused where the neurons of one are not the inputs of the next."""
+    """Neighboring layers, the lower one first; refused where the neurons of one are not the inputs of the next."""
     pairs = list(pairwise(layers))
     if not pairs or any(above.shape[-1] != below.shape[0] for below, above in pairs):
         shapes = ", ".join(str(layer.shape) for layer in layers)
@@ -196,7 +216,9 @@ def junctions(layers: Sequence[Array]) -> list[tuple[Array, Array]]:
 def scaled_layers(layers: Sequence[Array], factors: Any) -> tuple[Array, ...]:
     """Each layer times its factor."""
     if len(factors) != len(layers):
-        raise InputError(f"rates has {len(factors)} numbers: it must have one for each of the {len(layers)} layers.")
+        raise InputError(
+            f"lr_multipliers has {len(factors)} numbers: it must have one for each of the {len(layers)} layers."
+        )
     return tuple(factor * layer for factor, layer in zip(factors, layers, strict=True))
 
 
@@ -210,8 +232,8 @@ class Balance(NamedTuple):
 
 def measured_balance(first: Any, second: Any) -> Balance:
     """How far two layers are from W_2^T W_2 - W_1 W_1^T = lambda I, in NumPy where they are known."""
-    xp: Any = jnp if _check.traced((first, second)) else np
-    first, second = (xp.asarray(layer, dtype=np.float64) for layer in (first, second))
+    xp, (first, second) = _check.known(first, second)
+    first, second = first.astype(np.float64), second.astype(np.float64)
     (w, d_in), both = first.shape, xp.concatenate([first, second.T], axis=1)
     if w > both.shape[1]:  # neurons beyond d_in + d_out have nothing in either layer, after a rotation
         both = xp.linalg.qr(both, mode="r")
@@ -235,12 +257,19 @@ def balance_exists(lam: Any, width: int, shape: tuple[int, int]) -> None:
         )
 
 
-def _span(columns: Float[Array, "w k"], tol: float | None) -> Float[Array, "w r"] | None:
+def _stack(weights: Weights) -> Float[Array, "w d_in_and_d_out"]:
+    """[W_1, W_2^T]."""
+    first, second = weights.layers
+    return namespace(first).concatenate([first, second.T], axis=1)
+
+
+def _span(columns: Any, tol: float | None) -> Any:
     """An orthonormal basis of the column space, or None where it cannot be smaller than the whole space."""
+    xp = namespace(columns)
     if tol is None:
-        return jnp.linalg.qr(columns)[0] if columns.shape[0] > columns.shape[1] else None
+        return xp.linalg.qr(columns)[0] if columns.shape[0] > columns.shape[1] else None
     tol_value = _check.real("tol", tol, least=0, most=1)
     if _check.traced(columns):
         raise InputError("tol makes the width depend on the numbers: compress(tol=...) cannot be traced.")
-    u, s, _ = jnp.linalg.svd(columns, full_matrices=False)
-    return u[:, : max(1, int(jnp.sum(s > tol_value * s[0])))]
+    u, s, _ = np.linalg.svd(columns, full_matrices=False)
+    return u[:, : max(1, int(np.sum(s > tol_value * s[0])))]

@@ -1,9 +1,9 @@
-"""Sweeps: a grid of runs into one labelled store, resumable after a kill at any moment."""
+"""Sweeps: a grid of runs into one labeled store, resumable after a kill at any moment."""
 
 from linnet.sweep.cluster import connect
 from linnet.sweep.exchange import Merged, export, merge
 from linnet.sweep.spec import Call, Sweep, parse, read
-from linnet.sweep.sweep import Checked, Damage, Expected, Pace, check, expect, run
+from linnet.sweep.sweep import Checked, Damage, Expected, Throughput, check, expect, run
 
 __all__ = [
     "Call",
@@ -11,8 +11,8 @@ __all__ = [
     "Damage",
     "Expected",
     "Merged",
-    "Pace",
     "Sweep",
+    "Throughput",
     "check",
     "connect",
     "expect",

@@ -12,21 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-import linnet
-from linnet import _check, observe, record
+from linnet import _check, init, observe, optim, problems, record, states
 from linnet._check import InputError
 from linnet._compiler import hurried
 from linnet._random import Memory
+from linnet.data import read_array
 from linnet.linalg import singular_values
-from linnet.motion import Motion
+from linnet.optim import Dynamics
 from linnet.problems import Problem
-from linnet.simulation.single import run_one
+from linnet.simulation import run_one
 from linnet.states import EndToEnd, Pair, State, Weights
 from linnet.sweep.expression import FUNCTIONS, evaluate
 from linnet.theory import mixed
 
 PROBLEMS = (
-    "factorisation",
+    "factorization",
     "low_rank_recovery",
     "regression",
     "mean_field_regression",
@@ -36,7 +36,7 @@ PROBLEMS = (
     "logistic",
     "pseudo_huber",
 )
-STARTS = (
+INITIALIZERS = (
     "gaussian",
     "readout",
     "i_gamma",
@@ -50,19 +50,19 @@ STARTS = (
     "lambda_balanced",
 )
 CLOSURES = ("Lazy", "Mixed", "Balanced")
-MOTIONS = (
-    "GradientDescent",
-    "Momentum",
+OPTIMIZERS = (
+    "SGD",
     "Adam",
     "AdamW",
-    "Sign",
+    "SignSGD",
     "Muon",
     "GradientFlow",
     "InertialFlow",
-    "LabelNoiseDescent",
+    "LabelNoiseSGD",
     "NoisyFlow",
 )
 STOPS = ("loss_below", "change_below")
+_PACKAGES = (problems, init, optim, states)  # where a `kind` is looked up
 
 
 class Quantity(NamedTuple):
@@ -115,14 +115,14 @@ class Cell(NamedTuple):
 
     problem: Problem
     state: State
-    motion: Motion
+    optimizer: Dynamics
     steps: int
     key: Key[Array, ""]
     stop: Any
 
     def signature(self) -> tuple[Any, ...]:
         """Cells of one signature run in one program."""
-        leaves, tree = jax.tree.flatten((self.problem, self.state, self.motion, self.stop))
+        leaves, tree = jax.tree.flatten((self.problem, self.state, self.optimizer, self.stop))
         return str(tree), tuple((jnp.shape(x), str(jnp.result_type(x))) for x in leaves)
 
     @property
@@ -188,7 +188,7 @@ class Builder:
 
     def cell(self, point: Mapping[str, Any]) -> Cell:
         """The run at a point of the grid."""
-        with self._draws.kept():
+        with self._draws.active():
             return self._cell(point)
 
     def _cell(self, point: Mapping[str, Any]) -> Cell:
@@ -196,17 +196,17 @@ class Builder:
         spec = self.spec
         key = names.key
         problem, state = names.problem(), names.state()
-        motion = names.build("motion", spec.part("motion", point), MOTIONS, {"problem": problem})
+        optimizer = names.build("optimizer", spec.part("optimizer", point), OPTIMIZERS, {"problem": problem})
         stop = None if spec.run.stop is None else names.build("run.stop", spec.run.stop, STOPS, {})
-        if spec.shadow is not None:
-            state = Pair(state, names.shadow(state))
+        if spec.second is not None:
+            state = Pair(state, names.second(state))
         steps = 0
         if spec.run.steps is not None:
             value = names.number("run.steps", spec.run.steps)
             if not 1 <= value <= 10**9:
                 raise InputError(f"run.steps = {value:g} at {_place(point)} is not allowed: it must be 1 to 1e9.")
             steps = int(np.ceil(value))
-        return Cell(problem, state, motion, steps, key, stop)
+        return Cell(problem, state, optimizer, steps, key, stop)
 
     def values(self, array: Any) -> np.ndarray:
         """Singular values of a problem's matrix, computed once for each (and kept with it: identities are reused)."""
@@ -222,7 +222,7 @@ class _Names:
         self.builder, self.point = builder, point
         self.known: dict[str, Any] = {name: value for name, value in point.items() if not isinstance(value, str)}
         self.numbers = tuple(self.known)
-        self.asked: list[str] = []
+        self.pending: list[str] = []
         self.functions: dict[str, Callable[..., Any]] = {
             **FUNCTIONS,
             "norm": self.norm,
@@ -234,21 +234,21 @@ class _Names:
     def __call__(self, name: str) -> Any:
         if name in self.known:
             return self.known[name]
-        if name in self.asked:
-            raise InputError(f"{name} is defined by itself: {' -> '.join([*self.asked, name])}.")
-        self.asked.append(name)
+        if name in self.pending:
+            raise InputError(f"{name} is defined by itself: {' -> '.join([*self.pending, name])}.")
+        self.pending.append(name)
         if name in self.builder.spec.let:
             self.known[name] = self.argument(f"let.{name}", self.builder.spec.let[name])
         elif name in ("truth", "target"):
             self.known[name] = getattr(self.problem(), name)
-        elif name == "start":
+        elif name == "init":
             self.known[name] = self.state().matrix
         elif name == "lr":
-            self.known[name] = self.number("motion.lr", self.part("motion").arguments.get("lr", "lr"))
+            self.known[name] = self.number("optimizer.lr", self.part("optimizer").arguments.get("lr", "lr"))
         else:
-            names = [*self.numbers, *self.builder.spec.let, "truth", "target", "start", "lr"]
+            names = [*self.numbers, *self.builder.spec.let, "truth", "target", "init", "lr"]
             raise InputError(f"{name} is not known: expressions may use {', '.join(names)}.")
-        self.asked.pop()
+        self.pending.pop()
         return self.known[name]
 
     def singular_value(self, array: Any, number: float) -> float:
@@ -261,7 +261,7 @@ class _Names:
         return float(values[int(number) - 1])
 
     def norm(self, array: Any) -> float:
-        """The largest singular value; of a start by its Gram matrix, in half the time."""
+        """The largest singular value; of an initial matrix by its Gram matrix, in half the time."""
         if not self.own(array) or np.ndim(array) != 2:
             return float(self.values(array)[0])
         x = np.asarray(array)
@@ -270,12 +270,12 @@ class _Names:
         return float(largest * np.sqrt(np.linalg.eigvalsh(x.T @ x if x.shape[0] >= x.shape[1] else x @ x.T)[-1]))
 
     def values(self, array: Any) -> np.ndarray:
-        """Singular values; a start is this cell's alone and is not kept."""
+        """Singular values; an initial matrix belongs to one cell, so they are not cached."""
         return np.asarray(singular_values(array)) if self.own(array) else self.builder.values(array)
 
     def own(self, array: Any) -> bool:
-        """Whether it is the start."""
-        return "start" in self.known and array is self.known["start"]
+        """Whether it is the initial matrix of this cell."""
+        return "init" in self.known and array is self.known["init"]
 
     @property
     def key(self) -> Key[Array, ""]:
@@ -298,18 +298,19 @@ class _Names:
 
     def state(self) -> State:
         if "state" not in self.known:
-            self.known["state"] = self.build("start", self.part("start"), STARTS, {"problem": self.problem()})
+            self.known["state"] = self.build("init", self.part("init"), INITIALIZERS, {"problem": self.problem()})
         return self.known["state"]
 
-    def shadow(self, state: State) -> State:
-        call = self.builder.spec.shadow
-        made = self.build("shadow", call, (*CLOSURES, *STARTS), {"matrix": state.matrix, "problem": self.problem()})
+    def second(self, state: State) -> State:
+        call = self.builder.spec.second
+        given = {"matrix": state.matrix, "problem": self.problem()}
+        made = self.build("second", call, (*CLOSURES, *INITIALIZERS), given)
         return EndToEnd(state.matrix, made) if call.kind in CLOSURES else made
 
     def build(self, field: str, call: Any, allowed: Sequence[str], given: Mapping[str, Any]) -> Any:
         """Calls the function named `kind` with its arguments, and with those of `given` that it takes."""
         kind = _check.choice(f"{field}.kind", call.kind, allowed)
-        function = getattr(linnet, kind)
+        function = next(getattr(package, kind) for package in _PACKAGES if hasattr(package, kind))
         takes = inspect.signature(function).parameters
         words = {name for name, parameter in takes.items() if parameter.annotation is str}  # not arithmetic
         arguments = {
@@ -355,7 +356,7 @@ _mode_time = jax.jit(mixed.mode_time)
 
 
 def _mark(value: Any) -> str:
-    """Tells arguments apart to the last bit."""
+    """A key that differs between arguments that differ in any bit."""
     return f"{value.shape} {value.tobytes().hex()}" if isinstance(value, np.ndarray) else repr(value)
 
 
@@ -366,18 +367,7 @@ def _place(point: Mapping[str, Any]) -> str:
 def _file(field: str, value: Mapping[str, Any]) -> np.ndarray:
     if "file" not in value or set(value) - {"file", "array"}:
         raise InputError(f'{field} is not allowed: give a number, an expression, a list or {{ file = "x.npy" }}.')
-    path = Path(value["file"])
-    try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                return arrays[value.get("array", arrays.files[0])]
-        if path.suffix == ".csv":
-            return np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise InputError(f"{field}.file = {str(path)!r} cannot be read: {error}.") from None
-    raise InputError(f"{field}.file = {str(path)!r} is not allowed: it must end in .npy, .npz or .csv.")
+    return read_array(Path(value["file"]), f"{field}.file", value.get("array"))
 
 
 class Runner:
@@ -386,8 +376,8 @@ class Runner:
     def __init__(self, spec: Any, quantities: Sequence[Quantity]):
         self.spec, self.quantities = spec, quantities
         extremes = [q for q in quantities if q.where not in ("", "end")]
-        # what the records themselves tell needs no state
-        self.keep = tuple(dict.fromkeys(q.where for q in extremes if q.what not in ("step", "time", q.of)))
+        # what the records contain needs no stored state
+        self.checkpoint = tuple(dict.fromkeys(q.where for q in extremes if q.what not in ("step", "time", q.of)))
         names = [q.what for q in quantities if not q.where] + [q.of for q in extremes]
         self.observe = tuple(dict.fromkeys(names)) or ("loss",)
         self.series = any(not q.where for q in quantities)
@@ -408,8 +398,8 @@ class Runner:
         """The recording rule as it stands in the specification; by default every step, if records are asked for."""
         given = self.spec.run.record
         if given is None:
-            looked = any(q.where != "end" for q in self.quantities)
-            given = ("every 1" if cap else "linear 201") if looked else [0.0]
+            along = any(q.where != "end" for q in self.quantities)
+            given = ("every 1" if cap else "linear 201") if along else [0.0]
         if isinstance(given, list):
             return record.at([0.0, *given])
         kind, _, count = given.partition(" ")
@@ -467,7 +457,7 @@ class Runner:
         cap: int,
         problem: Problem,
         state: State,
-        motion: Motion,
+        optimizer: Dynamics,
         steps: Any,
         key: Any,
         stop: Any,
@@ -476,19 +466,19 @@ class Runner:
         run = run_one(
             problem,
             state,
-            motion,
+            optimizer,
             steps=(cap if self.series else steps) if cap else None,
             time=None if cap else self.spec.run.time,
             observe=self.observe,
             record=self.points(cap),
             stop=stop,
-            keep=self.keep,
-            blowup=self.spec.run.blowup,
+            checkpoint=self.checkpoint,
+            divergence_limit=self.spec.run.divergence_limit,
             key=key,
             progress=None,
-            after=None,
+            resume_from=None,
             differentiable=False,
-            together=together,
+            batch_axis=together,
         )
         values = {}
         for q in self.quantities:
@@ -503,9 +493,9 @@ class Runner:
                 clock = run.times if run.steps is None or q.what == "time" else run.steps
                 values[q.name] = (clock if q.what in ("step", "time") else run[q.of])[index]
                 continue
-            there = run.final if q.where == "end" else run.kept[q.where].state
-            look = observe.named(q.what)
-            values[q.name] = look(there, problem, look.prepare(problem, state))
+            there = run.final if q.where == "end" else run.checkpoints[q.where].state
+            observable = observe.named(q.what)
+            values[q.name] = observable(there, problem, observable.prepare(problem, state))
         return values, run.code, run.ended
 
 
@@ -517,4 +507,4 @@ def _stacked(*arrays: Any) -> Any:
 
 def _inputs(cell: Cell, steps: Any = None) -> tuple[Any, ...]:
     steps = jnp.asarray(cell.steps) if steps is None else steps
-    return cell.problem, cell.state, cell.motion, steps, cell.key, cell.stop
+    return cell.problem, cell.state, cell.optimizer, steps, cell.key, cell.stop

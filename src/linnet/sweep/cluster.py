@@ -65,7 +65,7 @@ def connect(where: str) -> Iterator["Client"]:
         from distributed import Client
         from distributed.utils import silence_logging_cmgr
 
-        open_.enter_context(silence_logging_cmgr(_SILENT))  # deaths are mended, or said in a sentence
+        open_.enter_context(silence_logging_cmgr(_SILENT))  # lost workers are replaced, or reported in a sentence
         kind, _, count = where.partition(":")
         jobs = Path(where).suffix == ".toml"
         if kind == "local":
@@ -84,7 +84,7 @@ def connect(where: str) -> Iterator["Client"]:
         yield client
 
 
-def look(client: "Client") -> list[Worker]:
+def workers(client: "Client") -> list[Worker]:
     """The workers as they are now; one that would compute other numbers than this program is refused."""
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(1, timeout=_WORKERS)
@@ -154,7 +154,7 @@ def finished(client: "Client", calls: Iterable[Call], what: Callable[[int], str]
 
 
 def _checked(expected: Mapping[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """A call in a worker, which may have come after the others were looked at."""
+    """A call in a worker, which may have come after the others were checked."""
     with _TURN:
         _same(about()._replace(address=platform.node()), expected)
         return function(*arguments)
@@ -235,10 +235,10 @@ def _local(count: int | None) -> Any:
         number: {"cls": Nanny, "options": {**options, **(_on_device(number) if devices else _on_core(number))}}
         for number in range(count or devices or cores())
     }
-    # two sweeps may run on one machine, and nobody elsewhere needs to see them
+    # two sweeps may run on one machine, and they need no remote access
     options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     scheduler = {"cls": Scheduler, "options": options}
-    return _kept(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=_SILENT), n=len(workers))
+    return _at_size(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=_SILENT), n=len(workers))
 
 
 def _on_device(number: int) -> dict[str, Any]:
@@ -273,10 +273,10 @@ def _queued(path: Path) -> Any:
         cluster.scale(jobs=jobs)
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise InputError(f"{path}: dask-jobqueue refuses this {kind} cluster: {_line(error)}.") from None
-    return _kept(cluster, jobs=jobs)
+    return _at_size(cluster, jobs=jobs)
 
 
-def _kept(cluster: Any, **size: int) -> Any:
+def _at_size(cluster: Any, **size: int) -> Any:
     """A cluster that keeps its size: Dask itself gives up a worker that is not back after a while."""
     from tornado.ioloop import PeriodicCallback
 

@@ -34,7 +34,7 @@ _BEGUN, _WHOLE = ".zattrs", ".zmetadata"  # what is put first and last into a ne
 class Place(ABC):
     """Named bytes in one place."""
 
-    text: str  # what users call it
+    text: str  # as the user wrote it
     threads: int  # how many may read at once
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Place(ABC):
 
     @abstractmethod
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else writes here meanwhile, or whoever comes second is told so in one sentence."""
+        """Nobody else writes here meanwhile; a second writer is refused in one sentence."""
 
     @abstractmethod
     def ours(self) -> None:
@@ -95,7 +95,7 @@ def located(out: "Path | str | Place") -> Place:
 
 
 class Folder(Place):
-    """A folder on this machine, or on a drive that looks like one."""
+    """A folder on this machine, or on a mounted drive."""
 
     threads = 1
 
@@ -160,7 +160,7 @@ class Folder(Place):
 class Remote(Place):
     """A prefix of an object store. Keys and addresses come from the environment, as fsspec and its parts read them."""
 
-    threads = 16  # a look waits for the network
+    threads = 16  # a read waits for the network
 
     def __init__(self, url: str):
         self.text = url.rstrip("/")
@@ -245,7 +245,7 @@ class Remote(Place):
         found = self._lease()
         if found is None:
             try:
-                with self._served("written"):  # by the first only, where the object store knows conditions
+                with self._served("written"):  # by the first only, where the object store supports conditions
                     self.files.pipe_file(f"{self.root}/{LEASE}", _written(own), mode="create")
                     return
             except InputError:
@@ -316,7 +316,7 @@ def _written(own: str) -> bytes:
 
 
 def _held(found: dict[str, Any]) -> bool:
-    """Whether the owner of a lease may be alive: it was seen lately, and is not known to have ended."""
+    """Whether the owner of a lease may be alive: it was renewed lately, and is not known to have ended."""
     if time.time() - found["time"] > TERM:
         return False
     if not found.get("machine") or found["machine"] != _machine():
@@ -331,7 +331,7 @@ def _held(found: dict[str, Any]) -> bool:
 
 
 def _machine() -> str:
-    """Processes that see the same numbers of processes; empty where the system does not tell."""
+    """An id of this machine and process namespace; empty where the system has none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{platform.node()} {boot} {os.readlink('/proc/self/ns/pid')}"

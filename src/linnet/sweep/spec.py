@@ -11,12 +11,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from linnet._check import InputError
-from linnet._part import Part, sentence
+from linnet._schema import Part, sentence
 
 Value = bool | int | float | str
-# names of the store itself, of what expressions know, and of the observables' axes
-RESERVED = ("status", "ended", "record", "problem", "state", "start", "truth", "target")
-PARTS = ("problem", "start", "motion")  # tables that an axis may hold several of, by name
+# names of the store itself, of expressions, and of the observables' axes
+RESERVED = ("status", "ended", "record", "problem", "state", "init", "truth", "target")
+PARTS = ("problem", "init", "optimizer")  # tables that an axis may hold several of, by name
 DIMENSIONS = ("mode", "layer", "lower_layer", "input", "output", "record")
 
 
@@ -60,7 +60,7 @@ def _kind(axis: Any) -> str:
     return "Named" if named else "Axis"
 
 
-# the tags tell which was meant, so that mistakes are about that one
+# the tags select the alternative that was meant, so that errors are about that one
 AnyAxis = Annotated[
     Annotated[Axis, Tag("Axis")] | Annotated[list[float], Tag("Numbers")] | Annotated[dict[str, Call], Tag("Named")],
     Discriminator(_kind),
@@ -68,13 +68,13 @@ AnyAxis = Annotated[
 
 
 class Run(Part):
-    """How long, when to look, when to stop."""
+    """The length of a run, when it is recorded, and when it stops."""
 
     steps: int | str | None = None
     time: float | None = Field(default=None, gt=0)
     record: str | list[float] | None = None
     stop: Call | None = None
-    blowup: float = Field(default=1e9, gt=1)
+    divergence_limit: float = Field(default=1e9, gt=1)
 
     @model_validator(mode="after")
     def _one_horizon(self) -> "Run":
@@ -84,8 +84,8 @@ class Run(Part):
 
 
 class Sweep(Part):
-    """A grid of runs: every combination of the values on the axes, which are numbers, or problems, starts and motions
-    by name.
+    """A grid of runs: every combination of the values on the axes, which are numbers, or problems,
+    initializations, and optimizers by name.
     """
 
     title: str = ""
@@ -93,9 +93,9 @@ class Sweep(Part):
     let: dict[str, Value] = Field(default_factory=dict)
     axes: dict[str, AnyAxis] = Field(min_length=1)
     problem: Call | None = None
-    start: Call | None = None
-    shadow: Call | None = None
-    motion: Call | None = None
+    init: Call | None = None
+    second: Call | None = None
+    optimizer: Call | None = None
     run: Run
     store: dict[str, str] = Field(min_length=1)
     batch: int | None = Field(default=None, ge=1)
@@ -145,7 +145,7 @@ class Sweep(Part):
         return {name: _values(axis) for name, axis in self.axes.items()}
 
     def part(self, name: str, point: Mapping[str, Any]) -> Call:
-        """The problem, the start or the motion at a point of the grid."""
+        """The problem, the initialization, or the optimizer at a point of the grid."""
         axis = self.axes.get(name)
         return axis[point[name]] if isinstance(axis, dict) else getattr(self, name)
 
@@ -174,7 +174,7 @@ def _files(tree: Any) -> list[str]:
 
 
 def placed(tree: Any, folder: Path) -> Any:
-    """The same table with the files that it names looked for in `folder`."""
+    """The same table with the files that it names relative to `folder`."""
     if not isinstance(tree, dict):
         return tree
     here = {name: value if name in _NAMES else placed(value, folder) for name, value in tree.items()}
@@ -200,7 +200,7 @@ def read(path: Path) -> Sweep:
 
 
 def parse(text: str, where: str = "the sweep", folder: Path = Path()) -> Sweep:
-    """The sweep that a TOML text describes; files it names are looked for in `folder`."""
+    """The sweep that a TOML text describes; files it names are relative to `folder`."""
     try:
         return Sweep.model_validate(placed(tomllib.loads(text), folder))
     except tomllib.TOMLDecodeError as error:

@@ -58,12 +58,12 @@ class Store:
         self.names = self.place.names()
         self.part = (1, 1)
         self.threads = ThreadPoolExecutor(self.place.threads)  # which wait for the place
-        for block, bad in zip(self.blocks(), self.threads.map(self._look, self.blocks()), strict=True):
+        for block, bad in zip(self.blocks(), self.threads.map(self._load_status, self.blocks()), strict=True):
             if bad:
                 self.damaged.append((block, bad))
 
-    def _look(self, block: Block) -> list[str]:
-        """Takes the status of a chunk; one that is done and cannot be read counts as missing, and is told."""
+    def _load_status(self, block: Block) -> list[str]:
+        """Loads the status of a chunk and returns its damaged arrays; a damaged chunk counts as missing."""
         if not self.names.issuperset(self.stored("status", block)):
             return []
         found = self._values("status", block)

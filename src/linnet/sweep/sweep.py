@@ -47,10 +47,10 @@ class Crew(NamedTuple):
 
     @classmethod
     def of(cls, workers: int, client: "Client | None") -> "Crew":
-        """So many processes, or the workers of a cluster, which are looked at."""
+        """So many processes, or the workers of a cluster, after a check."""
         if client is None:
             return cls(workers, jax.default_backend(), jax.devices()[0].device_kind, _check.memory())
-        found = cluster.look(client)
+        found = cluster.workers(client)
         kinds = sorted({worker.device for worker in found})
         if len(kinds) > 1:
             raise InputError(
@@ -71,7 +71,7 @@ class Crew(NamedTuple):
         return self.workers if self.pooled(cells, chunk) else 1
 
 
-class Pace(NamedTuple):
+class Throughput(NamedTuple):
     """How a sweep goes: the steps that its runs made so far (0 of flows), how many a second, on how many workers, and
     the percentage of their time in which they computed.
     """
@@ -87,34 +87,34 @@ def run(
     out: Path | str,
     progress: Progress | None = None,
     *,
-    pace: Callable[[Pace], None] | None = None,
+    throughput: Callable[[Throughput], None] | None = None,
     workers: int = 1,
     part: tuple[int, int] = (1, 1),
     client: "Client | None" = None,
 ) -> dict[str, int]:
-    """Makes or completes the store `out`, a folder or a URL (`s3://`, `gs://`, `memory://`, `file://`); returns how
-    many cells ended in which way, how many were computed now, and how many chunks were computed again because they
-    were found damaged; and of this time the `steps` that were made (0 of flows), the number of `workers` and their
-    `use`, the percentage of their time in which they computed. `progress` is told the finished cells and all of them,
-    `pace` after every chunk how fast it goes.
+    """Makes or completes the store `out`, a folder or a URL (`s3://`, `gs://`, `memory://`, `file://`).
 
-    Killed at any moment, the same call goes on where it was: finished chunks are never computed again, and since a
-    chunk is always computed from the same cells in the same batches, the result is the same to the last bit. A kill
-    costs the chunks in the making. On a CPU `workers` processes share the chunks, each on a core of its own (with the
-    command line: all cores). With a `client` of Dask (see `connect`) the workers of its cluster do, and one that dies
-    costs the chunk it was at; this program alone writes the store. With `part=(2, 3)` every third chunk is computed,
-    from the second on; `merge` joins stores of different parts.
+    Returns the number of cells that ended in each way, that were computed now, and of damaged chunks that were computed
+    again; the `steps` made (0 of flows), the number of `workers`, and their `use`, the percentage of the time in which
+    they computed. `progress` is called with the finished cells and all of them, `throughput` after every chunk.
+
+    After a kill at any moment the same call continues: finished chunks are never computed again, and since a chunk is
+    always computed from the same cells in the same batches, the result is the same to the last bit. On a CPU `workers`
+    processes share the chunks, one on each core (the command line uses all cores). With a Dask `client` (see `connect`)
+    the workers of its cluster compute; chunks of a worker that dies are computed by others, and this program alone
+    writes the store. With `part=(2, 3)` every third chunk is computed, from the second on; `merge` joins the stores of
+    different parts.
     """
     if not 1 <= part[0] <= part[1]:
         raise InputError(f"part = {part[0]}/{part[1]} is not allowed: it must be 1/N, 2/N ... or N/N.")
     where, crew = located(out), Crew.of(workers, client)
     plan = None if where.exists() else _plan(spec, crew)  # mistakes show before anything is written
     with alone(where):
-        return _run(spec, where, plan, progress, pace, crew, part)
+        return _run(spec, where, plan, progress, throughput, crew, part)
 
 
 def _plan(spec: Sweep, crew: Crew) -> tuple[Any, ...]:
-    """What a new store needs to know."""
+    """Quantities, shapes, chunks, and records of a new store."""
     builder = Builder(spec)
     first, runner = builder.cell(_points(spec, np.arange(1))[0]), Runner(spec, builder.quantities)
     sizes = tuple(map(len, spec.grid().values()))
@@ -127,7 +127,9 @@ def _plan(spec: Sweep, crew: Crew) -> tuple[Any, ...]:
 
 
 def _try_names(spec: Sweep, builder: Builder, runner: Runner, shapes: dict[str, Any]) -> None:
-    """Every combination of named problems, starts and motions, without running any; equal programs once."""
+    """Builds every combination of named problems, initializations, and optimizers without running it; equal programs
+    once.
+    """
     places = [range(len(axis)) if isinstance(axis, dict) else range(1) for axis in spec.axes.values()]
     sizes, tried = tuple(map(len, spec.grid().values())), set()
     for index in itertools.product(*places) if any(len(names) > 1 for names in places) else ():
@@ -148,7 +150,7 @@ def _run(
     out: Place,
     plan: tuple[Any, ...] | None,
     progress: Progress | None,
-    pace: Callable[[Pace], None] | None,
+    throughput: Callable[[Throughput], None] | None,
     crew: Crew,
     part: tuple[int, int],
 ) -> dict[str, int]:
@@ -171,9 +173,9 @@ def _run(
     tell(0)
     began, busy, steps = time.perf_counter(), 0.0, 0.0
 
-    def paced() -> Pace:
+    def current() -> Throughput:
         count, seconds = crew.active(numbers.size, math.prod(store.chunks)), time.perf_counter() - began
-        return Pace(int(steps), steps / seconds, count, round(100 * busy / (count * seconds)))
+        return Throughput(int(steps), steps / seconds, count, round(100 * busy / (count * seconds)))
 
     for block, (values, code, ended, seconds) in _results(spec, store, numbers, crew, tell):
         shape = numbers[block].shape
@@ -187,9 +189,9 @@ def _run(
         busy += seconds
         steps += 0 if spec.run.steps is None else float(ended.sum())
         tell(0)
-        if pace is not None:
-            pace(paced())
-    last = paced()
+        if throughput is not None:
+            throughput(current())
+    last = current()
     ends = Counter(WORDS[code] for code in store.status.flat)
     counts = {"cells": numbers.size, "computed": done - before, "damaged": len(store.damaged)}
     spent = {"steps": last.steps, "workers": last.workers, "use": last.use}
@@ -233,8 +235,8 @@ def ranges(grid: Mapping[str, np.ndarray], block: tuple[slice, ...] | None = Non
 
 def place(cells: Mapping[str, list[Any]]) -> str:
     """Such ranges in words."""
-    told = {name: [x if isinstance(x, str) else f"{x:g}" for x in ends] for name, ends in cells.items()}
-    return ", ".join(f"{name} = {' to '.join(dict.fromkeys(ends))}" for name, ends in told.items())
+    shown = {name: [x if isinstance(x, str) else f"{x:g}" for x in ends] for name, ends in cells.items()}
+    return ", ".join(f"{name} = {' to '.join(dict.fromkeys(ends))}" for name, ends in shown.items())
 
 
 class Expected(NamedTuple):
@@ -401,12 +403,12 @@ def _together(cell: Cell) -> int:
 
 def _batch(cell: Cell, crew: Crew) -> int:
     """How many runs at once: what a quarter of the device's memory holds, one on a CPU that is busy with one."""
-    room = crew.memory
+    available = crew.memory
     if crew.platform == "cpu":
         if _numbers(cell) > _BUSY:
             return 1
-        room //= 2
-    return int(np.clip(room // 4 // _bytes(cell), 1, _MOST))
+        available //= 2
+    return int(np.clip(available // 4 // _bytes(cell), 1, _MOST))
 
 
 def _numbers(cell: Cell) -> int:
@@ -422,6 +424,6 @@ def _chunks(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
     """The largest block of the grid, last axes first, with at most `batch` cells."""
     out: list[int] = []
     for size in reversed(shape):
-        room = max(1, batch // math.prod(out))
-        out.insert(0, min(size, room) if math.prod(out) * min(size, room) <= batch else 1)
+        available = max(1, batch // math.prod(out))
+        out.insert(0, min(size, available) if math.prod(out) * min(size, available) <= batch else 1)
     return tuple(out)

@@ -17,16 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
+from linnet._check import InputError, namespace
 from linnet.linalg import RANK_TOLERANCE
-from linnet.states import Weights
-from linnet.states.weights import balance_exists, measured_balance
+from linnet.states import Weights, balance_exists, measured_balance
 from linnet.theory import mixed
-from linnet.theory._formula import each, evaluate
+from linnet.theory._formula import MATRIX, Number, each, evaluate, formula, integer, scalar
 from linnet.theory._riccati import composed, eigen, few, steps
 from linnet.theory._times import leading
 
-Number = float | Array | np.ndarray
 MOST = 1_000_000  # steps that one call makes: seconds
 
 
@@ -70,7 +68,7 @@ def _kernel(xp: Any, c1: Array, c2: Array, x: Array) -> Array:
 
 
 def flow(
-    time: Number, start: Weights, target: Any, scale: Number = 1.0, *, decay: Number = 0.0, tol: float = 1e-10
+    time: Number, start: Weights, target: Any, scale: Number = 1.0, *, weight_decay: Number = 0.0, tol: float = 1e-10
 ) -> Grams:
     """The flow of lambda-balanced layers, Q Q^T = e^{F t} Q_0 M^{-1} Q_0^T e^{F t} with M = I + Q_0^T Phi Q_0.
 
@@ -78,17 +76,17 @@ def flow(
     full rank. Evaluated by composed steps of |F| t <= 5, in which nothing overflows, no exponent is cut and nothing is
     divided by lambda. The weights follow up to a rotation of the hidden neurons; those of one are `neuron`.
 
-    `decay` adds (decay/2) (|W_1|^2 + |W_2|^2) to the cost: F - decay/scale, for lambda = 0 alone, since it shrinks
-    lambda as e^{-2 decay t} (`balance/C14`). A start is refused if W_2^T W_2 - W_1 W_1^T differs from lambda I by more
+    `weight_decay` mu adds (mu/2) (|W_1|^2 + |W_2|^2) to the cost: F - mu/scale, for lambda = 0 alone, since it shrinks
+    lambda as e^{-2 mu t} (`balance/C14`). A start is refused if W_2^T W_2 - W_1 W_1^T differs from lambda I by more
     than `tol` of the layers' squares.
 
     Where a mode that is to grow is missing in the start (`end` says so), rounding brings it in at about t = 36/(scale
     s), here as in any simulation.
     """
     t, kappa = _check.numbers("time", time, least=0), _check.number("scale", scale, above=0)
-    mu = _check.number("decay", decay, least=0)
+    mu = _check.number("weight_decay", weight_decay, least=0)
     first, second, goal = _layers(start, target)
-    lam = _lambda(start, tol, zero=_check.traced(decay) or float(decay) > 0)
+    lam = _lambda(start, tol, zero=_check.traced(weight_decay) or float(weight_decay) > 0)
     return evaluate(_flow, t, first, second, goal, kappa, mu, lam, few=_few(time, t, kappa, goal, lam, mu))
 
 
@@ -116,18 +114,14 @@ class Eigen(NamedTuple):
     vectors: Float[Array, "d d"]
 
 
+@formula(target=MATRIX, lam=scalar())
 def eigenvectors(target: Any, lam: Number) -> Eigen:
     """F = [[-lambda/2, Y^T], [Y, lambda/2]] by one angle a = atan2(s, -lambda/2)/2 for each singular triplet (s, u, v).
 
     (v cos a, u sin a) has the eigenvalue hypot(s, lambda/2) and (-v sin a, u cos a) its negative; an input without a
     partner has -lambda/2, an output lambda/2. Right for all s and lambda, zero included.
     """
-    goal = _check.double("target", target, ndim=2)
-    return evaluate(_eigenvectors, goal, _check.number("lam", lam))
-
-
-def _eigenvectors(xp: Any, target: Array, lam: Array) -> Eigen:
-    return Eigen(*eigen(xp, target, lam))
+    return Eigen(*eigen(namespace(target), target, lam))
 
 
 class Neuron(NamedTuple):
@@ -138,18 +132,25 @@ class Neuron(NamedTuple):
 
 
 def neuron(
-    time: Number, start: Weights, target: Any, scale: Number = 1.0, *, rates: tuple[Number, Number] = (1.0, 1.0)
+    time: Number,
+    start: Weights,
+    target: Any,
+    scale: Number = 1.0,
+    *,
+    lr_multipliers: tuple[Number, Number] = (1.0, 1.0),
 ) -> Neuron:
     """One hidden neuron, its weights themselves: Q = e^{F t} Q_0 / sqrt(M), whatever the start (`balance/C13`).
 
     Every network of width 1 is balanced, lambda = |W_2|^2 - |W_1|^2. Learning rates eta_1 and eta_2 of the layers
-    (`rates`) are the same flow of W_1 / g and W_2 g, g = (eta_1/eta_2)^{1/4}, with times sqrt(eta_1 eta_2) t. So is any
-    width whose layers are balanced after that.
+    (`lr_multipliers`) are the same flow of W_1 / g and W_2 g, g = (eta_1/eta_2)^{1/4}, with times sqrt(eta_1 eta_2) t.
+    So is any width whose layers are balanced after that.
     """
     t = _check.numbers("time", time, least=0)
-    if not isinstance(rates, tuple | list) or len(rates) != 2:
-        raise InputError(f"rates = {_check.show(rates)} is not allowed: rates must be two numbers, one for each layer.")
-    both = [_check.number("rates", x, above=0) for x in rates]
+    if not isinstance(lr_multipliers, tuple | list) or len(lr_multipliers) != 2:
+        raise InputError(
+            f"lr_multipliers = {_check.show(lr_multipliers)} is not allowed: give two numbers, one for each layer."
+        )
+    both = [_check.number("lr_multipliers", x, above=0) for x in lr_multipliers]
     first, second, goal = _layers(start, target)
     if first.shape[0] != 1:
         raise InputError(f"start has {first.shape[0]} hidden neurons: this is the flow of one; use balance.flow.")
@@ -180,6 +181,20 @@ def _neuron(
 # Grams from the matrix, one mode, limits -----------------------------------------------------------------------------
 
 
+def _decides(*, matrix: Array, lam: Array, width: int) -> None:
+    balance_exists(lam, width, (matrix.shape[0], matrix.shape[1]))
+    if _check.traced((matrix, lam)):
+        return
+    values = np.linalg.svd(np.asarray(matrix), compute_uv=False)
+    rank, heavy = int(np.sum(values > RANK_TOLERANCE * values[0])), matrix.shape[0] if lam > 0 else matrix.shape[1]
+    if rank > width or (lam != 0 and rank < width < heavy):
+        raise InputError(
+            f"width = {width} is not allowed: A has rank {rank} and decides the Gram matrices for widths "
+            f"{f'from {rank} on' if lam == 0 else f'{rank} and {heavy}'} alone."
+        )
+
+
+@formula(_decides, matrix=MATRIX, lam=scalar(), width=integer(1))
 def grams(matrix: Any, lam: Number, width: int) -> Grams:
     """C1 = sqrt(A^T A + lambda^2/4) - lambda/2 and C2 = sqrt(A A^T + lambda^2/4) + lambda/2, where A decides them.
 
@@ -188,22 +203,8 @@ def grams(matrix: Any, lam: Number, width: int) -> Grams:
     refused. All from the singular values a, the small ones as a^2 / (hypot(a, lambda/2) + |lambda|/2): a root of A^T A
     would lose half the digits at lambda = 0.
     """
-    a, number = _check.double("matrix", matrix, ndim=2), _check.number("lam", lam)
-    w = _check.integer("width", width, least=1)
-    balance_exists(number, w, (a.shape[0], a.shape[1]))
-    if not _check.traced((a, number)):
-        values = np.linalg.svd(np.asarray(a), compute_uv=False)
-        rank, heavy = int(np.sum(values > RANK_TOLERANCE * values[0])), a.shape[0] if number > 0 else a.shape[1]
-        if rank > w or (number != 0 and rank < w < heavy):
-            raise InputError(
-                f"width = {w} is not allowed: A has rank {rank} and decides the Gram matrices for widths "
-                f"{f'from {rank} on' if number == 0 else f'{rank} and {heavy}'} alone."
-            )
-    return evaluate(_grams, a, number, width=w)
-
-
-def _grams(xp: Any, a: Array, lam: Array, *, width: int) -> Grams:
-    u, s, vt = xp.linalg.svd(a, full_matrices=True)
+    xp = namespace(matrix)
+    u, s, vt = xp.linalg.svd(matrix, full_matrices=True)
     c = xp.abs(lam) / 2
 
     def gram(frame: Array, *, heavy: Any) -> Array:
@@ -213,7 +214,7 @@ def _grams(xp: Any, a: Array, lam: Array, *, width: int) -> Grams:
         small = values * (values / xp.where(large > 0, large, 1.0))
         return (frame * xp.where(heavy, xp.where(np.arange(d) < width, large, 0.0), small)) @ frame.T
 
-    return Grams(a, gram(vt.T, heavy=lam < 0), gram(u, heavy=lam >= 0))
+    return Grams(matrix, gram(vt.T, heavy=lam < 0), gram(u, heavy=lam >= 0))
 
 
 def mode(time: Number, start: Number, target: Number, lam: Number, scale: Number = 1.0) -> Float[Array, "..."]:
@@ -260,16 +261,17 @@ class End(NamedTuple):
         return self.missing > 0
 
 
-def end(start: Weights, target: Any, scale: float = 1.0, *, decay: float = 0.0, tol: float = 1e-10) -> End:
-    """The limit of `flow`: sum of 2 f_i o_i o_i^T over the eigenvectors of F - decay/scale that the start can reach.
+def end(start: Weights, target: Any, scale: float = 1.0, *, weight_decay: float = 0.0, tol: float = 1e-10) -> End:
+    """The limit of `flow`: sum of 2 f_i o_i o_i^T over the eigenvectors of F - mu/scale, mu = `weight_decay`, that the
+    start can reach.
 
     Faster ones come first: of each group with equal f > 0 those directions are reached that the start has, less what
     faster groups took. From almost every start they are the top w, and A is the target's best approximation of that
-    rank, its values less decay/scale. For lambda = 0, square, w >= d and all s > decay/scale the sign of det A is
+    rank, its values less mu/scale. For lambda = 0, square, w >= d and all s > mu/scale the sign of det A is
     conserved, so half of all starts end at a saddle (`balance/C11`). `tol` is what counts as zero, relative to the
     start and to |F|: what the start lacks in exact arithmetic is rounding here.
     """
-    kappa, mu = _check.real("scale", scale, above=0), _check.real("decay", decay, least=0)
+    kappa, mu = _check.real("scale", scale, above=0), _check.real("weight_decay", weight_decay, least=0)
     first, second, goal = map(np.asarray, _layers(start, target))
     values, frame = eigen(np, goal, np.asarray(_lambda(start, tol, zero=mu > 0)))
     values = values - mu / kappa
@@ -316,8 +318,8 @@ def _lambda(start: Weights, tol: float, *, zero: bool = False) -> Any:
             )
         if zero and abs(found.lam) > tol * found.size:
             raise InputError(
-                f"decay is not allowed from this start: it has lambda = {float(found.lam):.3g}, and there is a closed "
-                "form with decay for lambda = 0 alone."
+                f"weight_decay is not allowed from this start: it has lambda = {float(found.lam):.3g}, and there is a "
+                "closed form with decay for lambda = 0 alone."
             )
     return np.zeros(()) if zero else found.lam
 

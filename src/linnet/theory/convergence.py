@@ -12,12 +12,25 @@ import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
+from linnet._check import InputError, namespace
 from linnet.theory import landscape
-from linnet.theory._formula import each, evaluate
+from linnet.theory._formula import (
+    FLAG,
+    TIMES,
+    Domain,
+    Number,
+    above,
+    at_least,
+    choice,
+    each,
+    evaluate,
+    formula,
+    instance,
+    integer,
+)
 from linnet.theory._riccati import composed, eigen, few, steps
 from linnet.theory._times import leading
-from linnet.theory.rank_one_flow import NODES, WEIGHTS, Number, known, one_start, whole_depth
+from linnet.theory.rank_one_flow import NODES, WEIGHTS, known, one_start, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
 from linnet.theory.rank_one_flow import Flow as Flow
 from linnet.theory.rank_one_flow import Frames as Frames
@@ -44,7 +57,8 @@ class _Terms(NamedTuple):
     g: Array
 
 
-def _terms(xp: Any, at: Coordinates) -> _Terms:
+def _terms(at: Coordinates) -> _Terms:
+    xp = namespace(at)
     s, a, b, z = (xp.asarray(x) for x in at)
     z1 = z[..., 0]
     second = z[..., 1] if z.shape[-1] > 1 else xp.zeros_like(z1)
@@ -59,6 +73,10 @@ def _terms(xp: Any, at: Coordinates) -> _Terms:
 def _axes(at: Coordinates) -> Float[np.ndarray, "..."]:
     """Nothing, with the axes that coordinates have before their last."""
     return np.empty(np.broadcast_shapes(np.shape(at.s), *(np.shape(x)[:-1] for x in at[1:])))
+
+
+_AT = Domain(lambda name, value: known(value, name), axes=_axes)
+_NETWORK = {"depth": above(1), "samples": above(0)}  # any depth above 1, not only whole ones
 
 
 # Other flows and their ends ------------------------------------------------------------------------------------------
@@ -76,20 +94,16 @@ def aligned_time(start: float, end: float, target: float, depth: int, samples: f
     return float(value / (_check.real("samples", samples, above=0) * depth))
 
 
+@formula(time=TIMES, z1=above(0), **_NETWORK)
 def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve."""
-    given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
-    return evaluate(_scaled_time, _check.numbers("time", time, least=0), *given.values())
-
-
-def _scaled_time(_: Any, t: Array, z1: Array, depth: Array, samples: Array) -> Array:
-    return samples * z1 ** (2 - 2 / depth) * leading(t, z1, depth, samples)
+    return samples * z1 ** (2 - 2 / depth) * leading(time, z1, depth, samples)
 
 
 def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
     """Where the flow ends: z_* u v^T, z_* the largest z_i with a_i + b_i != 0, or zero if there is none.
 
-    u and v are the normalised parts of a + b at z_*. `tol` is what counts as zero. So for max(d_in, d_out) >= 2 almost
+    u and v are the normalized parts of a + b at z_*. `tol` is what counts as zero. So for max(d_in, d_out) >= 2 almost
     every start of rank one reaches the global minimum, whatever its size, sign and depth.
     """
     s, a, b, z = (np.asarray(x) for x in one_start(start))
@@ -139,13 +153,10 @@ def _two_layers(xp: Any, times: Array, a0: Array, target: Array, samples: Array,
 # Distance and its bounds ---------------------------------------------------------------------------------------------
 
 
+@formula(at=_AT)
 def distance(at: Coordinates) -> Float[Array, "..."]:
     """E_1 = 1/2 |Z_1 - A|^2 = 1/2 (s - f_1)^2 + (z_1^2 - f_1^2)/2, the functional of Theorem 20."""
-    return evaluate(_distance, known(at))
-
-
-def _distance(xp: Any, at: Coordinates) -> Array:
-    x = _terms(xp, at)
+    x = _terms(at)
     return (x.s - x.f1) ** 2 / 2 + x.z1**2 * (x.less_a2 + x.less_b2 - x.less_a2 * x.less_b2) / 2
 
 
@@ -156,45 +167,34 @@ class Parts(NamedTuple):
     direction: Float[Array, "..."]
 
 
+@formula(at=_AT)
 def parts(at: Coordinates) -> Parts:
     """T_1 and T_2; the flow is fast where T_1 >= z_1 T_2, slow where T_1 <= z_1 T_2 (eqs. 200, 203)."""
-    return evaluate(_parts, known(at))
-
-
-def _parts(xp: Any, at: Coordinates) -> Parts:
-    x = _terms(xp, at)
+    x = _terms(at)
     return Parts((x.s - x.f1) ** 2 / 2, x.z1 * x.less_ab)
 
 
+@formula(at=_AT, samples=above(0))
 def excess(at: Coordinates, samples: Number = 1.0) -> Float[Array, "..."]:
     """The loss above the best of rank one: n (E_1 - s g)."""
-    at, n = known(at), _check.numbers("samples", samples, above=0)
-    _check.matching(at=_axes(at), samples=n)
-    return evaluate(_excess, at, n)
+    x = _terms(at)
+    return samples * (distance.raw(at) - x.s * x.g)
 
 
-def _excess(xp: Any, at: Coordinates, samples: Array) -> Array:
-    x = _terms(xp, at)
-    return samples * (_distance(xp, at) - x.s * x.g)
-
-
+@formula(at=_AT, **_NETWORK)
 def distance_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """dE_1/dt, exactly (`nonlocal/C13`); it can be positive, the loss's never.
 
     -n s^e [L (s - f_1)^2 + z_1^2 (a^2 + b^2 - 2 a^2 b^2) - L (s - f_1) g - 2 f_1 g].
     """
-    at = known(at)
-    return evaluate(_distance_rate, at, *_network(depth, samples, at=_axes(at)).values())
-
-
-def _distance_rate(xp: Any, at: Coordinates, depth: Array, n: Array) -> Array:
-    x = _terms(xp, at)
+    x = _terms(at)
     gap = x.s - x.f1
-    turn = x.less_a2 + x.less_b2 - 2 * x.less_a2 * x.less_b2  # a^2 + b^2 - 2 a^2 b^2
-    inner = depth * gap**2 + x.z1**2 * turn - depth * gap * x.g - 2 * x.f1 * x.g
-    return -n * x.s ** (2 - 2 / depth) * inner
+    misaligned = x.less_a2 + x.less_b2 - 2 * x.less_a2 * x.less_b2  # a^2 + b^2 - 2 a^2 b^2
+    inner = depth * gap**2 + x.z1**2 * misaligned - depth * gap * x.g - 2 * x.f1 * x.g
+    return -samples * x.s ** (2 - 2 / depth) * inner
 
 
+@formula(at=_AT, **_NETWORK, sharp=FLAG)
 def distance_rate_bound(
     at: Coordinates, depth: Number, samples: Number = 1.0, *, sharp: bool = False
 ) -> Float[Array, "..."]:
@@ -202,17 +202,11 @@ def distance_rate_bound(
 
     `sharp` has 2 gamma f_1 T_2 as its last term, where f_1 >= 0.
     """
-    at = known(at)
-    given = _network(depth, samples, at=_axes(at)).values()
-    return evaluate(_distance_rate_bound, at, *given, sharp=_check.flag("sharp", sharp))
-
-
-def _distance_rate_bound(xp: Any, at: Coordinates, depth: Array, n: Array, *, sharp: bool) -> Array:
-    x = _terms(xp, at)
-    size, direction = _parts(xp, at)
+    xp, x = namespace(at), _terms(at)
+    size, direction = parts.raw(at)
     last = xp.where(x.f1 >= 0, x.gamma * x.f1, x.gamma * x.z1) if sharp else x.gamma * x.z1
     inner = -2 * depth * size + direction * (-2 * x.f1 + xp.sqrt(2 * size) * depth * x.gamma + 2 * last)
-    return n * x.s ** (2 - 2 / depth) * inner
+    return samples * x.s ** (2 - 2 / depth) * inner
 
 
 class Envelope(NamedTuple):
@@ -227,6 +221,7 @@ class Envelope(NamedTuple):
 FORMS = ("theorem", "sharper", "sharpest")
 
 
+@formula(start=_AT, alpha=at_least(0, below=1), beta=above(1), **_NETWORK, form=choice(FORMS))
 def envelope(
     start: Coordinates, alpha: Number, beta: Number, depth: Number, samples: Number = 1.0, *, form: str = "theorem"
 ) -> Envelope:
@@ -237,18 +232,10 @@ def envelope(
     - 2 gamma L beta^e], level sqrt 6. "sharper": 1/sqrt 2 + 1/L for 2, and `slow_level`. "sharpest": s^e is bounded
     last, so that beta drops out.
     """
-    form = _check.choice("form", form, FORMS)
-    start = known(start, "start")
-    alpha, beta = _check.numbers("alpha", alpha, least=0, below=1), _check.numbers("beta", beta, above=1)
-    given = _network(depth, samples, start=_axes(start), alpha=alpha, beta=beta).values()
-    return evaluate(_envelope, start, alpha, beta, *given, form=form)
-
-
-def _envelope(xp: Any, start: Coordinates, alpha: Array, beta: Array, depth: Array, n: Array, *, form: str) -> Envelope:
-    x = _terms(xp, start)
+    xp, x = namespace(start), _terms(start)
     e, near = 2 - 2 / depth, xp.maximum(alpha - x.gamma, 0.0)
-    unit = n * x.z1**e
-    level = xp.full_like(alpha, np.sqrt(6)) if form == "theorem" else _slow_level(xp, alpha)
+    unit = samples * x.z1**e
+    level = xp.full_like(alpha, np.sqrt(6)) if form == "theorem" else slow_level.raw(alpha)
     loss = 2.0 if form == "theorem" else 1 / np.sqrt(2) + 1 / depth
     if form == "sharpest":
         fast = unit * depth * level**e * (1 - x.gamma * loss)
@@ -256,88 +243,74 @@ def _envelope(xp: Any, start: Coordinates, alpha: Array, beta: Array, depth: Arr
     else:
         fast = unit * depth * (near**e - x.gamma * loss * beta**e)
         slow = unit * (alpha * near**e - x.gamma * depth * loss * beta**e)
-    inside = _in_set(xp, start, alpha, np.inf if form == "sharpest" else beta)
+    inside = in_set.raw(start, alpha, np.inf if form == "sharpest" else beta)
     applies = inside & (alpha > x.gamma) & (alpha < 1) & (beta > 1) & (fast > 0) & (slow > 0)
     return Envelope(fast, slow, level, applies)
 
 
+@formula(alpha=at_least(0, most=1))
 def slow_level(alpha: Number) -> Float[Array, "..."]:
     """The largest s/z_1 where T_1 <= z_1 T_2: alpha + sqrt(2 (1 - alpha)), 3/2 at alpha <= 1/2; eq. 207 has sqrt 6."""
-    return evaluate(_slow_level, _check.numbers("alpha", alpha, least=0, most=1))
-
-
-def _slow_level(xp: Any, alpha: Array) -> Array:
+    xp = namespace(alpha)
     a = xp.maximum(alpha, 0.5)
     return a + xp.sqrt(2 * (1 - a))
 
 
+@formula(
+    time=TIMES,
+    square=at_least(0),
+    rates=instance(Envelope, "envelope", axes=lambda rates: rates.fast),
+    transition=at_least(0, infinite=True),
+)
 def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Number) -> Float[Array, "..."]:
     """The bound of |Z_1 - A|^2 from its value at the start: fast until the transition, slow after it (eqs. 38, 39)."""
-    if not isinstance(rates, Envelope):
-        raise InputError(f"rates = {_check.show(rates)} is not allowed: rates must be what envelope returns.")
-    size, t_tr = (
-        _check.numbers("square", square, least=0),
-        _check.numbers("transition", transition, least=0, infinite=True),
-    )
-    _check.matching(square=size, rates=rates.fast, transition=t_tr)
-    return evaluate(_envelope_bound, _check.numbers("time", time, least=0), size, rates.fast, rates.slow, t_tr)
-
-
-def _envelope_bound(xp: Any, t: Array, size: Array, fast: Array, slow: Array, transition: Array) -> Array:
-    t = leading(t, size, fast, slow, transition)
+    xp = namespace(time)
+    t = leading(time, square, rates.fast, rates.slow, transition)
     early = xp.minimum(t, transition)
-    return size * xp.exp(-fast * early - slow * (t - early))
+    return square * xp.exp(-rates.fast * early - rates.slow * (t - early))
 
 
+@formula(at=_AT, alpha=at_least(0, below=1), beta=above(0, infinite=True))
 def in_set(at: Coordinates, alpha: Number, beta: Number = np.inf) -> Any:
     """Is A in N_alpha, s > (alpha - gamma) z_1 and f_1 > alpha z_1 (eq. 28); beta: also s < beta z_1 (eq. 36)."""
-    alpha, at = _check.numbers("alpha", alpha, least=0, below=1), known(at)
-    high = _check.numbers("beta", beta, above=0, infinite=True)
-    _check.matching(at=_axes(at), alpha=alpha, beta=high)
-    return evaluate(_in_set, at, alpha, high)
+    x = _terms(at)
+    return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < beta * x.z1)
 
 
-def _in_set(xp: Any, at: Coordinates, alpha: Array, high: Any) -> Any:
-    x = _terms(xp, at)
-    return (x.s > (alpha - x.gamma) * x.z1) & (x.f1 > alpha * x.z1) & (x.s < high * x.z1)
+def _descend(*, z1: Array, z2: Array, **_: Any) -> None:
+    if not _check.traced((z1, z2)) and np.any(np.asarray(z2) > np.asarray(z1)):
+        raise InputError(f"z2 = {_check.show(z2)} is not allowed: z2 must not exceed z1 = {_check.show(z1)}.")
 
 
+@formula(_descend, theta=TIMES, alignment=above(0, most=1), z1=at_least(0), z2=at_least(0))
 def alignment_bound(theta: Number, alignment: Number, z1: Number, z2: Number) -> Float[Array, "..."]:
     """The least ab at clock theta from a_0 b_0 > 0: 1/(ab) - 1 <= (1/(a_0 b_0) - 1) exp(-2 (z_1 - z_2) theta).
 
     `nonlocal/C11`.
     """
-    ab = _check.numbers("alignment", alignment, above=0, most=1)
-    one, two = _check.numbers("z1", z1, least=0), _check.numbers("z2", z2, least=0)
-    _check.matching(alignment=ab, z1=one, z2=two)
-    if not _check.traced((one, two)) and np.any(np.asarray(two) > np.asarray(one)):
-        raise InputError(f"z2 = {_check.show(z2)} is not allowed: z2 must not exceed z1 = {_check.show(z1)}.")
-    return evaluate(_alignment_bound, _check.numbers("theta", theta, least=0), ab, one, two)
-
-
-def _alignment_bound(xp: Any, theta: Array, ab: Array, z1: Array, z2: Array) -> Array:
-    return ab / (ab + (1 - ab) * xp.exp(-2 * (z1 - z2) * leading(theta, ab, z1, z2)))
+    decay = namespace(theta).exp(-2 * (z1 - z2) * leading(theta, alignment, z1, z2))
+    return alignment / (alignment + (1 - alignment) * decay)
 
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 
 
-def far_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """-d ln|A - Z_1| / dt, about n L s^e while s is large; A is not Z_1 itself."""
+def _differs(*, at: Coordinates, **_: Any) -> None:
     here = distance(at)
     if not _check.traced(here) and np.any(np.asarray(here) <= 0):
         raise InputError("at is not allowed: A is Z_1 already, and nothing decays.")
-    return evaluate(_far_rate, distance_rate(at, depth, samples), here)
 
 
-def _far_rate(_: Any, rate: Array, here: Array) -> Array:
-    return -rate / (2 * here)
+@formula(_differs, at=_AT, **_NETWORK)
+def far_rate(at: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
+    """-d ln|A - Z_1| / dt, about n L s^e while s is large; A is not Z_1 itself."""
+    return -distance_rate.raw(at, depth, samples) / (2 * distance.raw(at))
 
 
 def near_rates(
     values: Any, shape: tuple[int, int], depth: int, samples: float = 1.0, rank: int = 1
 ) -> Float[np.ndarray, " rates"]:
-    """All rates of the flow of A linearised at the balanced minimum Z_r, descending: r (d_in + d_out - r) of them.
+    """All rates of the flow of A linearized at the balanced minimum Z_r, descending: r (d_in + d_out - r) of them.
 
     They are the Hessian's eigenvalues there (`landscape.spectrum`), without those of changes of basis.
     """
@@ -366,13 +339,9 @@ def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 
     return float(near_rates(values, shape, depth, samples, rank)[-1])
 
 
+@formula(z1=above(0), **_NETWORK)
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e)."""
-    given = {"z1": (z := _check.numbers("z1", z1, above=0)), **_network(depth, samples, z1=z)}
-    return evaluate(_largest_lr, *given.values())
-
-
-def _largest_lr(_: Any, z1: Array, depth: Array, samples: Array) -> Array:
     return 2 / (samples * depth * z1 ** (2 - 2 / depth))
 
 
@@ -410,18 +379,13 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
     return total / (n * z[0] * float(s) ** (1 - 2 / depth))
 
 
+@formula(strength=above(0), z1=above(0), depth=above(2), samples=above(0))
 def escape_time_aligned(strength: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """s_0^{-(1-2/L)} / (n (L-2) z_1) where u_0 = p_1 and v_0 = q_1, L > 2."""
-    depth, n = _check.numbers("depth", depth, above=2), _check.numbers("samples", samples, above=0)
-    s, z = _check.numbers("strength", strength, above=0), _check.numbers("z1", z1, above=0)
-    _check.matching(strength=s, z1=z, depth=depth, samples=n)
-    return evaluate(_escape_time_aligned, s, z, depth, n)
+    return strength ** (2 / depth - 1) / (samples * (depth - 2) * z1)
 
 
-def _escape_time_aligned(_: Any, s: Array, z: Array, depth: Array, n: Array) -> Array:
-    return s ** (2 / depth - 1) / (n * (depth - 2) * z)
-
-
+@formula(strength=above(0), alignment=above(-1, most=1), z1=above(0), depth=integer(3, most=4), samples=above(0))
 def escape_time_one_output(
     strength: Number, alignment: Number, z1: Number, depth: int, samples: Number = 1.0
 ) -> Float[Array, "..."]:
@@ -429,23 +393,9 @@ def escape_time_one_output(
 
     L = 4: s_0^{-1/2} / (n z_1 (1 + b_0)). L = 3: s_0^{-1/3} acos(b_0) / (n z_1 sqrt(1 - b_0^2)).
     """
-    depth = _check.integer("depth", depth, least=3, most=4)
-    b, n = _check.numbers("alignment", alignment, above=-1, most=1), _check.numbers("samples", samples, above=0)
-    s, z = _check.numbers("strength", strength, above=0), _check.numbers("z1", z1, above=0)
-    _check.matching(strength=s, alignment=b, z1=z, samples=n)
-    return evaluate(_escape_time_one_output, s, b, z, n, depth=depth)
-
-
-def _escape_time_one_output(xp: Any, s: Array, b: Array, z: Array, n: Array, *, depth: int) -> Array:
+    xp, b = namespace(alignment), alignment
     sine = xp.sqrt((1 - b) * (1 + b))
     angle = xp.arctan2(sine, b)
     # angle / sine -> 1 at b = 1
     integral = 1 / (1 + b) if depth == 4 else xp.where(sine > 0, angle / xp.where(sine > 0, sine, 1.0), 1.0)
-    return s ** (2 / depth - 1) * integral / (n * z)
-
-
-def _network(depth: Number, samples: Number, **others: Any) -> dict[str, Array]:
-    """Depth (any above 1, not only whole ones) and samples, which go together with the others."""
-    given = {"depth": _check.numbers("depth", depth, above=1), "samples": _check.numbers("samples", samples, above=0)}
-    _check.matching(**others, **given)
-    return given
+    return strength ** (2 / depth - 1) * integral / (samples * z1)

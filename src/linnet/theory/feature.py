@@ -8,6 +8,8 @@ of any shape come first in what is returned, then the axes of the quantity itsel
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,57 +17,66 @@ import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
 
 from linnet import _check
-from linnet._check import InputError
-from linnet.dynamics.root import crossing
+from linnet._check import InputError, namespace
 from linnet.linalg import RANK_TOLERANCE
+from linnet.maps import crossing
 from linnet.problems import Regression
-from linnet.theory._formula import FEW, evaluate, scan
+from linnet.theory._formula import (
+    NUMBERS,
+    TIMES,
+    Domain,
+    Number,
+    above,
+    at_least,
+    evaluate,
+    formula,
+    instance,
+    integer,
+    scalar,
+    scan,
+    within,
+)
 from linnet.theory._times import leading
 
-Number = float | Array | np.ndarray
 _Three = tuple[Array, Array, Array]
 
 
 # What of the data matters --------------------------------------------------------------------------------------------
 
 
-class Task(NamedTuple):
+class FeatureTask(NamedTuple):
     """All that feature learning knows of its data.
 
-    `root` and `inside` are X and y in the coordinates of the problem, X = Q root and inside = Q^T y: the same norms and
-    angles in at most d_in rows. `gram` and `labels` are those of the samples, in their order.
+    `root` and `inside` are X and y in the coordinates of the problem, X = Q root and inside = Q^T y (the part of y in
+    the range of X): the same norms and angles in at most d_in rows. `square` is |y|^2 with what lies outside the range
+    of X, `samples` is n of the loss |f - y|^2 / (2n), `width` w of the output X W_1^T v / w, and `feature` g = X^T y.
+
+    `gamma` = y^T K y = |g|^2, `phi` = y^T K^2 y = |K y|^2, and `kbar` = phi / gamma is the curvature along y, kappa for
+    isotropic data. v^2 saturates at `vstar2` = gamma^{3/2} / phi, rho^2 at `rhostar2` = gamma^{5/2} / phi. `rate` =
+    sqrt(gamma) / (n w) is the growth rate of stage one under gradient flow, x per unit of lr. `start_loss` = |y|^2 /
+    (2n) is the loss of an output of zero, and `floor` the least loss of any output b K y, (|y|^2 - gamma^2 / phi) /
+    (2n), reached at b = gamma / phi.
     """
 
     problem: Regression
-
-    @property
-    def root(self) -> Float[Array, "k d_in"]:
-        """X in the coordinates of the problem."""
-        return self.problem.root
-
-    @property
-    def inside(self) -> Float[Array, " k"]:
-        """The part of y in the range of X, in the same coordinates."""
-        return self._known.inside
-
-    @property
-    def square(self) -> Float[Array, ""]:
-        """|y|^2, with what lies outside the range of X."""
-        return self._known.square
-
-    @property
-    def samples(self) -> Float[Array, ""]:
-        """n of the loss |f - y|^2 / (2n)."""
-        return self._known.samples
-
-    @property
-    def width(self) -> Float[Array, ""]:
-        """w of the output X W_1^T v / w."""
-        return self._known.width
+    root: Float[Array, "k d_in"]
+    inside: Float[Array, " k"]
+    square: Float[Array, ""]
+    samples: Float[Array, ""]
+    width: Float[Array, ""]
+    feature: Float[Array, " d_in"]
+    gamma: Float[Array, ""]
+    phi: Float[Array, ""]
+    kbar: Float[Array, ""]
+    vstar2: Float[Array, ""]
+    rhostar2: Float[Array, ""]
+    rate: Float[Array, ""]
+    start_loss: Float[Array, ""]
+    floor: Float[Array, ""]
 
     @property
     def gram(self) -> Float[Array, "n n"]:
-        """K = X X^T, sample by sample."""
+        """K = X X^T, sample by sample, in their order."""
         return evaluate(_gram, self.problem.sampled().inputs)
 
     @property
@@ -73,108 +84,9 @@ class Task(NamedTuple):
         """The labels y, sample by sample."""
         return evaluate(_column, self.problem.sampled().labels)
 
-    @property
-    def feature(self) -> Float[Array, " d_in"]:
-        """g = X^T y."""
-        return self._known.feature
-
-    @property
-    def gamma(self) -> Float[Array, ""]:
-        """y^T K y = |g|^2."""
-        return self._known.gamma
-
-    @property
-    def phi(self) -> Float[Array, ""]:
-        """y^T K^2 y = |K y|^2."""
-        return self._known.phi
-
-    @property
-    def kbar(self) -> Float[Array, ""]:
-        """phi / gamma: the curvature along y, kappa for isotropic data."""
-        return self._known.kbar
-
-    @property
-    def vstar2(self) -> Float[Array, ""]:
-        """gamma^{3/2} / phi: where v^2 saturates."""
-        return self._known.vstar2
-
-    @property
-    def rhostar2(self) -> Float[Array, ""]:
-        """gamma^{5/2} / phi: where rho^2 saturates."""
-        return self._known.rhostar2
-
-    @property
-    def rate(self) -> Float[Array, ""]:
-        """sqrt(gamma) / (n w): the growth rate of stage one under gradient flow, x per unit of lr."""
-        return self._known.rate
-
     def step(self, lr: Any) -> Float[Array, ""]:
         """x = lr sqrt(gamma) / (n w), the dimensionless step."""
-        return evaluate(_step, self.given, _check.number("lr", lr, above=0))
-
-    @property
-    def start_loss(self) -> Float[Array, ""]:
-        """L = |y|^2 / (2n): the loss of an output of zero."""
-        return self._known.start_loss
-
-    @property
-    def floor(self) -> Float[Array, ""]:
-        """The least loss of any output b K y, (|y|^2 - gamma^2 / phi) / (2n), reached at b = gamma / phi."""
-        return self._known.floor
-
-    @property
-    def given(self) -> tuple[Array, ...]:
-        """What formulas are told of the data."""
-        of = self.problem
-        return of.root, of.labels, of.unexplained, of.scale, of.output_scale
-
-    @property
-    def _known(self) -> "_Known":
-        return evaluate(_known, self.given)
-
-
-class _Known(NamedTuple):
-    """The numbers of a task."""
-
-    inside: Array
-    square: Array
-    samples: Array
-    width: Array
-    feature: Array
-    gamma: Array
-    phi: Array
-    kbar: Array
-    vstar2: Array
-    rhostar2: Array
-    rate: Array
-    start_loss: Array
-    floor: Array
-
-
-def _known(xp: Any, given: tuple[Array, ...]) -> _Known:
-    root, labels, unexplained, scale, output_scale = given
-    inside, samples, width = labels[0], 1 / scale, 1 / output_scale
-    feature = inside @ root
-    square, gamma, pulled = xp.sum(inside**2) + unexplained, xp.sum(feature**2), root @ feature
-    phi = xp.sum(pulled**2)
-    kbar = phi / gamma
-    vstar2 = xp.sqrt(gamma) / kbar
-    left = xp.sum((inside - gamma / phi * pulled) ** 2) + unexplained
-    return _Known(
-        inside,
-        square,
-        samples,
-        width,
-        feature,
-        gamma,
-        phi,
-        kbar,
-        vstar2,
-        gamma * vstar2,
-        xp.sqrt(gamma) / (samples * width),
-        square / (2 * samples),
-        left / (2 * samples),
-    )
+        return evaluate(_step, self.rate, _check.number("lr", lr, above=0))
 
 
 def _gram(_: Any, inputs: Array) -> Array:
@@ -185,25 +97,46 @@ def _column(_: Any, labels: Array) -> Array:
     return labels[:, 0]
 
 
-def _step(xp: Any, given: tuple[Array, ...], lr: Array) -> Array:
-    return lr * _known(xp, given).rate
+def _step(_: Any, rate: Array, lr: Array) -> Array:
+    return lr * rate
 
 
-def task(problem: Regression) -> Task:
+def _numbers(
+    xp: Any, root: Array, labels: Array, unexplained: Array, scale: Array, output_scale: Array
+) -> tuple[Array, ...]:
+    inside, samples, width = labels[0], 1 / scale, 1 / output_scale
+    feature = inside @ root
+    square, gamma, pulled = xp.sum(inside**2) + unexplained, xp.sum(feature**2), root @ feature
+    phi = xp.sum(pulled**2)
+    kbar = phi / gamma
+    vstar2, rate = xp.sqrt(gamma) / kbar, xp.sqrt(gamma) / (samples * width)
+    left = xp.sum((inside - gamma / phi * pulled) ** 2) + unexplained
+    sizes = inside, square, samples, width, feature, gamma, phi, kbar, vstar2, gamma * vstar2, rate
+    return *sizes, square / (2 * samples), left / (2 * samples)
+
+
+def task(problem: Regression) -> FeatureTask:
     """What feature learning needs to know of a regression with one output, such as `mean_field_regression`."""
     if not isinstance(problem, Regression) or len(problem.shape) != 2 or problem.shape[0] != 1:
         raise InputError(
             f"problem = {_check.show(problem)} is not allowed: use a regression with one output, such as "
             "mean_field_regression(X, y, width=w)."
         )
-    found = Task(problem)
+    given = problem.root, problem.labels, problem.unexplained, problem.scale, problem.output_scale
+    found = FeatureTask(problem, problem.root, *evaluate(_numbers, *given))
     # what is left of zero by rounding counts as zero
-    known = not _check.traced(found.given)
-    if known and not float(found.gamma) > RANK_TOLERANCE**2 * np.sum(np.square(found.root)) * float(found.square):
+    size = None if _check.traced(given) else np.sum(np.square(found.root)) * float(found.square)
+    if size is not None and not float(found.gamma) > RANK_TOLERANCE**2 * size:
         raise InputError(
             "X^T y is zero: there is no feature to learn; the labels must not be orthogonal to the inputs."
         )
     return found
+
+
+_KNOWN_TASK = instance(FeatureTask, "feature.task(problem)")
+# a formula computes with the numbers of a task, not with its samples
+_TASK = Domain(lambda name, value: _KNOWN_TASK.check(name, value)._replace(problem=None))
+_LR, _V0, _SIGMA0 = scalar(above=0), scalar(above=0), scalar(least=0)
 
 
 # Stage one -----------------------------------------------------------------------------------------------------------
@@ -217,22 +150,22 @@ class Growth(NamedTuple):
     gain: Float[Array, "..."]
 
 
+def _whole(*, steps: Array, x: Array) -> None:
+    if not _check.traced((steps, x)) and np.any(np.asarray(x) > 1) and np.any(np.asarray(steps) % 1 > 0):
+        raise InputError(
+            f"steps = {_check.show(steps)} is not allowed: steps must be whole numbers where x is above 1."
+        )
+
+
+@formula(_whole, steps=TIMES, x=above(0))
 def growth(steps: Number, x: Number) -> Growth:
     """The growth of stage one after k steps of dimensionless size x > 0, no digits lost at small k x (`feature/C2`).
 
     lp and lm are m exp(+-q) with q = k atanh x and m = (1 - x^2)^{k/2}; where q is large or x >= 1 they are formed
     directly, lm with the sign (-1)^k for x > 1, where k must be whole.
     """
-    k, x = _check.numbers("steps", steps, least=0), _check.numbers("x", x, above=0)
-    if not _check.traced((k, x)) and np.any(np.asarray(x) > 1) and np.any(np.asarray(k) % 1 > 0):
-        raise InputError(
-            f"steps = {_check.show(steps)} is not allowed: steps must be whole numbers where x is above 1."
-        )
-    return evaluate(_growth, k, x)
-
-
-def _growth(xp: Any, k: Any, x: Any) -> Growth:
-    k, x = xp.broadcast_arrays(leading(k, x), x)
+    xp = namespace(steps)
+    k, x = xp.broadcast_arrays(leading(steps, x), x)
     inside = xp.where(x < 1, x, 0.5)
     q = k * xp.arctanh(inside)
     small = (x < 1) & (q < 1)
@@ -253,12 +186,10 @@ def _growth(xp: Any, k: Any, x: Any) -> Growth:
     )
 
 
+@formula(theta=TIMES)
 def flow_growth(theta: Number) -> Growth:
     """The growth of stage one under gradient flow at the rapidity theta: cosh, sinh, cosh - 1."""
-    return evaluate(_flow_growth, _check.numbers("theta", theta, least=0))
-
-
-def _flow_growth(xp: Any, theta: Any) -> Growth:
+    xp = namespace(theta)
     return Growth(xp.cosh(theta), xp.sinh(theta), 2 * xp.sinh(theta / 2) ** 2)
 
 
@@ -269,41 +200,39 @@ class Neurons(NamedTuple):
     v: Float[Array, "... w"]
 
 
+_GROWN = instance(Growth, "growth or flow_growth")
+
+
+@formula(grown=_GROWN, v=NUMBERS, alpha=NUMBERS, gamma=above(0))
 def stage_one(grown: Growth, v: Number, alpha: Number, gamma: Number) -> Neurons:
     """The neurons while the output is small, from v_r(0) and alpha_r (`feature/C2`).
 
     rho = sqrt(gamma) [alpha (C - 1) + v(0) S], v = v(0) C + alpha S: late signs are those of v(0) + alpha.
     """
-    return evaluate(_stage_one, _grown(grown), *_neurons(v, alpha, gamma))
+    even, odd, gain = (leading(part, v, alpha, gamma) for part in grown)
+    return Neurons(namespace(v).sqrt(gamma) * (alpha * gain + v * odd), v * even + alpha * odd)
 
 
-def _stage_one(xp: Any, grown: Growth, before: Array, tilt: Array, gamma: Array) -> Neurons:
-    even, odd, gain = (leading(part, before, tilt, gamma) for part in grown)
-    rho = xp.sqrt(gamma) * (tilt * gain + before * odd)
-    return Neurons(rho, before * even + tilt * odd)
+def _not_zero(*, v0: Array, sigma0: Array, **_: Any) -> None:
+    if not _check.traced((v0, sigma0)) and not np.all(np.hypot(v0, sigma0) > 0):
+        raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0 and sigma0 must not both be 0.")
 
 
+@formula(_not_zero, grown=_GROWN, v0=at_least(0), sigma0=at_least(0))
 def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
     """sum(rho v) / (sqrt(gamma) sum(v^2)) in stage one, averaged over signs and W_1(0).
 
     [v0^2 C S + sigma0^2 (C - 1) S] / [v0^2 C^2 + sigma0^2 S^2]: tanh(theta) in a flow with sigma0 << v0, tanh(theta/2)
     with sigma0 >> v0. In descent tanh(k atanh x), sigma0 << v0. One of them is above 0.
     """
-    v, sigma = _check.numbers("v0", v0, least=0), _check.numbers("sigma0", sigma0, least=0)
-    _check.matching(v0=v, sigma0=sigma)
-    if not _check.traced((v, sigma)) and not np.all(np.hypot(v, sigma) > 0):
-        raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0 and sigma0 must not both be 0.")
-    return evaluate(_slope, _grown(grown), v, sigma)
-
-
-def _slope(xp: Any, grown: Growth, v: Any, sigma: Any) -> Array:
-    size = xp.hypot(v, sigma)
+    xp = namespace(grown)
+    size = xp.hypot(v0, sigma0)
     # each share of v0^2 + sigma0^2 by itself: one minus the other would lose the smaller
-    kept, tilt = (v / size) ** 2, (sigma / size) ** 2
+    readout, tilt = (v0 / size) ** 2, (sigma0 / size) ** 2
     known = xp.isfinite(grown.even)  # beyond the largest number all three are alike
     odd, gain = (leading(xp.where(known, part / grown.even, 1.0), size) for part in (grown.odd, grown.gain))
-    below = kept + tilt * odd**2
-    return xp.where(below > 0, odd * (kept + tilt * gain) / xp.where(below > 0, below, 1.0), 0.0)
+    below = readout + tilt * odd**2
+    return xp.where(below > 0, odd * (readout + tilt * gain) / xp.where(below > 0, below, 1.0), 0.0)
 
 
 def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
@@ -311,7 +240,7 @@ def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
     p, (v, sigma) = _inside("level", level), _start(v0, sigma0)
 
     def gap(theta: float) -> float:
-        return float(_slope(np, _flow_growth(np, np.asarray(theta)), v, sigma)) - p
+        return float(slope.raw(flow_growth.raw(np.asarray(theta)), v, sigma)) - p
 
     with np.errstate(all="ignore"):
         return crossing(gap, 0.0, 2 * math.atanh(p) + 1, tolerance=1e-14)
@@ -326,7 +255,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
     step = _inside("x", x)
 
     def gap(k: float) -> float:
-        return float(_slope(np, _growth(np, np.asarray(k), np.asarray(step)), v, sigma)) - p
+        return float(slope.raw(growth.raw(np.asarray(k), np.asarray(step)), v, sigma)) - p
 
     high = 2.0
     with np.errstate(all="ignore"):
@@ -335,66 +264,67 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
         return crossing(gap, 0.0, high, tolerance=1e-12)
 
 
-def first_step(task: Task, lr: Any, v0: float) -> Float[Array, ""]:
+@formula(task=_TASK, lr=_LR, v0=_V0)
+def first_step(task: FeatureTask, lr: Any, v0: Any) -> Float[Array, ""]:
     """Steps until rho = 1, the end of stage one in the paper, for sigma0 << v0 (`feature/C3`).
 
     asinh(1 / (sqrt(gamma) v0)) / log(1+x); where x sqrt(gamma) v0 >= 1 the first step passes it.
     """
-    given = _task(task).given
-    return evaluate(_first_step, given, _check.number("lr", lr, above=0), _check.number("v0", v0, above=0))
-
-
-def _first_step(xp: Any, given: tuple[Array, ...], lr: Array, v0: Array) -> Array:
-    return xp.arcsinh(1 / (xp.sqrt(_known(xp, given).gamma) * v0)) / xp.log1p(_step(xp, given, lr))
+    xp = namespace(lr)
+    return xp.arcsinh(1 / (xp.sqrt(task.gamma) * v0)) / xp.log1p(lr * task.rate)
 
 
 # Stage two -----------------------------------------------------------------------------------------------------------
 
 
-def mean_field(omega: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
+def _of_one_length(*, v: Array, **others: Any) -> None:
+    for name, value in others.items():
+        if name in ("omega", "rho"):
+            _check.double("v", v, ndim=1, shape=value.shape)
+
+
+_VECTOR = Domain(partial(_check.double, ndim=1))
+
+
+@formula(_of_one_length, omega=_VECTOR, v=_VECTOR, task=_TASK, lr=_LR, steps=integer(1, loops=True))
+def mean_field(
+    omega: Any, v: Any, task: FeatureTask, lr: Any, steps: int
+) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
     """omega_r and v_r at steps 0..k by the mean-field map of both stages, for any start (`feature/C20`).
 
     omega_r += s gamma v_r - (s phi / gamma) v_r c, v_r += s omega_r - (s phi / gamma^2) omega_r c, with
     c = mean(v omega) before the step and s = lr / (n w).
     """
-    given = *_pair("omega", omega, "v", v), _task(task).given, _check.number("lr", lr, above=0)
-    count = _check.integer("steps", steps, least=1)
-    return evaluate(_mean_field, *given, steps=count, each=False, few=_few(count))
+    return _map_neurons(omega, v, task, lr, steps, namespace(v).mean)
 
 
-def pair_map(rho: Any, v: Any, task: Task, lr: Any, steps: int) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
+@formula(_of_one_length, rho=_VECTOR, v=_VECTOR, task=_TASK, lr=_LR, steps=integer(1, loops=True))
+def pair_map(
+    rho: Any, v: Any, task: FeatureTask, lr: Any, steps: int
+) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
     """rho_r and v_r at steps 0..k by the paper's map of one neuron, right where all v_r rho_r are equal (eq. 10)."""
-    given = *_pair("rho", rho, "v", v), _task(task).given, _check.number("lr", lr, above=0)
-    count = _check.integer("steps", steps, least=1)
-    return evaluate(_mean_field, *given, steps=count, each=True, few=_few(count))
+    return _map_neurons(rho, v, task, lr, steps, lambda product: product)
 
 
-def _mean_field(
-    xp: Any, omega: Array, v: Array, given: tuple[Array, ...], lr: Array, *, steps: int, each: bool
+def _map_neurons(
+    omega: Array, v: Array, task: FeatureTask, lr: Array, steps: int, mean: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
-    known = _known(xp, given)
-    s, gamma = lr / (known.samples * known.width), known.gamma
+    xp, s = namespace(v), lr / (task.samples * task.width)
 
     def step(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         omega, v = now
-        product = v * omega
-        left = 1 - known.kbar / gamma * (product if each else xp.mean(product))
-        new = omega + s * gamma * v * left, v + s * omega * left
+        left = 1 - task.kbar / task.gamma * mean(v * omega)
+        new = omega + s * task.gamma * v * left, v + s * omega * left
         return new, new
 
-    _, path = scan(xp, step, (omega, v), None, length=steps)
-    return xp.concatenate([omega[None], path[0]]), xp.concatenate([v[None], path[1]])
+    _, later = scan(xp, step, (omega, v), None, length=steps)
+    return xp.concatenate([omega[None], later[0]]), xp.concatenate([v[None], later[1]])
 
 
+@formula(u=NUMBERS, x=above(0), steps=integer(0, loops=True))
 def cubic_map(u: Number, x: Number, steps: int) -> Float[Array, "_ ..."]:
     """rho / rho_star at steps 0..k by eq. 11, r <- r (1 + x (1 - r^2)), from r(0) = `u`; steps come first."""
-    u, x = _check.numbers("u", u), _check.numbers("x", x, above=0)
-    _check.matching(u=u, x=x)
-    count = _check.integer("steps", steps, least=0)
-    return evaluate(_cubic_map, u, x, steps=count, few=_few(count))
-
-
-def _cubic_map(xp: Any, u: Array, x: Array, *, steps: int) -> Array:
+    xp = namespace(u)
     u, x = xp.broadcast_arrays(u, x)
 
     def step(r: Array, _: None) -> tuple[Array, Array]:
@@ -404,59 +334,50 @@ def _cubic_map(xp: Any, u: Array, x: Array, *, steps: int) -> Array:
     return xp.concatenate([u[None], scan(xp, step, u, None, length=steps)[1]])
 
 
+@formula(theta=TIMES, u=NUMBERS)
 def cubic_flow(theta: Number, u: Number) -> Float[Array, "..."]:
     """rho / rho_star under the flow of eq. 11 at the rapidity theta, from rho(0) / rho_star = `u`; the sign stays."""
-    return evaluate(_cubic_flow, _check.numbers("theta", theta, least=0), _check.numbers("u", u))
+    xp, theta = namespace(theta), leading(theta, u)
+    # u^2 / (u^2 + (1 - u^2) exp(-2 theta)) without the square of a tiny start
+    below = xp.hypot(u * xp.sqrt(-xp.expm1(-2 * theta)), xp.exp(-theta))
+    return xp.where(u == 0, 0.0, u / xp.where(u == 0, 1.0, below))
 
 
-def _cubic_flow(xp: Any, theta: Array, r: Array) -> Array:
-    theta = leading(theta, r)
-    # r^2 / (r^2 + (1 - r^2) exp(-2 theta)) without the square of a tiny start
-    below = xp.hypot(r * xp.sqrt(-xp.expm1(-2 * theta)), xp.exp(-theta))
-    return xp.where(r == 0, 0.0, r / xp.where(r == 0, 1.0, below))
-
-
-def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
-    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap`, 0 < |u| < 1 and 0 < gap <= 1 - u^2."""
-    u, gap = _check.numbers("u", u, above=-1, below=1), _check.numbers("gap", gap, above=0, below=1)
-    _check.matching(u=u, gap=gap)
+def _gap_ahead(*, u: Array, gap: Array) -> None:
     if not _check.traced(u) and np.any(np.asarray(u) == 0):
         raise InputError(f"u = {_check.show(u)} is not allowed: what starts at 0 stays there.")
     if not _check.traced((u, gap)) and np.any(np.asarray(gap) > (1 - np.asarray(u) ** 2) * (1 + 1e-12)):
         raise InputError(f"gap = {_check.show(gap)} is not allowed: the start has a smaller gap, 1 - u^2, already.")
-    return evaluate(_cubic_time, u, gap)
 
 
-def _cubic_time(xp: Any, u: Array, gap: Array) -> Array:
+@formula(_gap_ahead, u=above(-1, below=1), gap=above(0, below=1))
+def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
+    """The rapidity from rho / rho_star = `u` to 1 - rho^2 / rho_star^2 = `gap`, 0 < |u| < 1 and 0 < gap <= 1 - u^2."""
+    xp = namespace(u)
     return 0.5 * (xp.log1p(-gap) - xp.log(gap) + xp.log1p(-(u**2))) - xp.log(xp.abs(u))
 
 
+@formula(u=above(-1, below=1))
 def proxy(u: Number) -> Float[Array, "..."]:
     """r / sqrt(1 - r^2) of r = rho / rho_star: grows exactly like exp(theta) in the flow of eq. 11; |r| < 1."""
-    return evaluate(_proxy, _check.numbers("u", u, above=-1, below=1))
+    return u / namespace(u).sqrt((1 - u) * (1 + u))
 
 
-def _proxy(xp: Any, r: Array) -> Array:
-    return r / xp.sqrt((1 - r) * (1 + r))
+def _not_beyond(*, square: Array, x: Array) -> None:
+    if not _check.traced((square, x)) and np.any(_not_passed(np.asarray(square), np.asarray(x)) <= 0):
+        raise InputError(
+            f"x = {_check.show(x)} is not allowed: from here a step must not pass rho_star; x < 1/2 never does."
+        )
 
 
+@formula(_not_beyond, square=at_least(0, most=1), x=above(0))
 def proxy_growth(square: Number, x: Number) -> Float[Array, "..."]:
     """The factor by which the proxy grows in a step of eq. 11 at rho^2 / rho_star^2 = `square`.
 
     From 1 + x at 0 up to (1 - 2x)^{-1/2} at 1, defined everywhere for x < 1/2, and for larger x where the step does not
     pass 1: 2 x u + x^2 u (1 - u) < 1.
     """
-    u, x = _check.numbers("square", square, least=0, most=1), _check.numbers("x", x, above=0)
-    _check.matching(square=u, x=x)
-    if not _check.traced((u, x)) and np.any(_not_passed(np.asarray(u), np.asarray(x)) <= 0):
-        raise InputError(
-            f"x = {_check.show(x)} is not allowed: from here a step must not pass rho_star; x < 1/2 never does."
-        )
-    return evaluate(_proxy_growth, u, x)
-
-
-def _proxy_growth(xp: Any, u: Array, x: Array) -> Array:
-    return (1 + x * (1 - u)) / xp.sqrt(_not_passed(u, x))
+    return (1 + x * (1 - square)) / namespace(x).sqrt(_not_passed(square, x))
 
 
 def _not_passed(u: Any, x: Any) -> Any:
@@ -464,14 +385,10 @@ def _not_passed(u: Any, x: Any) -> Any:
     return 1 - 2 * x * u - x**2 * u * (1 - u)
 
 
-def loss_gap(eps: Number, task: Task) -> Float[Array, "..."]:
+@formula(eps=TIMES, task=_TASK)
+def loss_gap(eps: Number, task: FeatureTask) -> Float[Array, "..."]:
     """The gap 1 - rho^2 / rho_star^2 at which the loss of the aligned output is `eps` (isotropic)."""
-    return evaluate(_loss_gap, _check.numbers("eps", eps, least=0), _task(task).given)
-
-
-def _loss_gap(xp: Any, eps: Array, given: tuple[Array, ...]) -> Array:
-    known = _known(xp, given)
-    return xp.sqrt(2 * known.samples * eps / known.square)
+    return namespace(eps).sqrt(2 * task.samples * eps / task.square)
 
 
 # The whole training, aligned -----------------------------------------------------------------------------------------
@@ -484,29 +401,28 @@ class Amplitudes(NamedTuple):
     minus: Float[Array, ""]
 
 
-def amplitudes(first: Any, second: Any, task: Task) -> Amplitudes:
-    """The amplitudes of a start (W_1, W_2), in full or compressed width, in the coordinates of `task`."""
-    w1, w2 = _check.array("first", first, ndim=2), _check.array("second", second, ndim=2)
-    if w1.shape[1] != _task(task).root.shape[1] or w2.shape != (1, w1.shape[0]):
+def _in_coordinates(*, first: Array, second: Array, task: FeatureTask) -> None:
+    if first.shape[1] != task.root.shape[1] or second.shape != (1, first.shape[0]):
         raise InputError(
-            f"first has shape {w1.shape} and second {w2.shape}: they must be w x {task.root.shape[1]} and 1 x w."
+            f"first has shape {first.shape} and second {second.shape}: they must be w x {task.root.shape[1]} and 1 x w."
         )
-    return evaluate(_of_layers, w1, w2, task.given)
 
 
-def _of_layers(xp: Any, w1: Array, w2: Array, given: tuple[Array, ...]) -> Amplitudes:
-    known = _known(xp, given)
-    alpha = w1 @ (known.feature / xp.sqrt(known.gamma))
-    return Amplitudes(*(xp.sum((w2[0] + sign * alpha) ** 2) / known.width for sign in (1, -1)))
+_LAYER = Domain(partial(_check.array, ndim=2))
 
 
+@formula(_in_coordinates, first=_LAYER, second=_LAYER, task=_TASK)
+def amplitudes(first: Any, second: Any, task: FeatureTask) -> Amplitudes:
+    """The amplitudes of a start (W_1, W_2), in full or compressed width, in the coordinates of `task`."""
+    xp = namespace(first)
+    alpha = first @ (task.feature / xp.sqrt(task.gamma))
+    return Amplitudes(*(xp.sum((second[0] + sign * alpha) ** 2) / task.width for sign in (1, -1)))
+
+
+@formula(v0=_V0, sigma0=_SIGMA0)
 def expected_amplitudes(v0: Any, sigma0: Any) -> Amplitudes:
     """v0^2 + sigma0^2, twice."""
-    return evaluate(_expected_amplitudes, *_start_numbers(v0, sigma0))
-
-
-def _expected_amplitudes(xp: Any, v0: Array, sigma0: Array) -> Amplitudes:
-    square = xp.hypot(v0, sigma0) ** 2
+    square = namespace(v0).hypot(v0, sigma0) ** 2
     return Amplitudes(square, square)
 
 
@@ -534,19 +450,22 @@ class Aligned(NamedTuple):
 
     def neurons(self, v: Any, alpha: Any, gamma: Any) -> Neurons:
         """rho_r and v_r from v_r(0) and alpha_r."""
-        return evaluate(_aligned_neurons, self, *_neurons(v, alpha, gamma))
+        given = {"v": _check.numbers("v", v), "alpha": _check.numbers("alpha", alpha)}
+        given["gamma"] = _check.numbers("gamma", gamma, above=0)
+        _check.matching(**given)
+        return evaluate(_aligned_neurons, self, *given.values())
 
-    def loss(self, task: Task) -> Float[Array, "..."]:
+    def loss(self, task: FeatureTask) -> Float[Array, "..."]:
         """The loss of f, floor included."""
-        return evaluate(_aligned_loss, self, _task(task).given)
+        return evaluate(_aligned_loss, self, _TASK.check("task", task))
 
     def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
-        return evaluate(_aligned_growth, self, _amplitudes(start))
+        return evaluate(_aligned_growth, self, _amplitudes("start", start))
 
     def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
         """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
-        return evaluate(_aligned_slope, self, _amplitudes(start), _check.number("v0", v0, above=0))
+        return evaluate(_aligned_slope, self, _amplitudes("start", start), _check.number("v0", v0, above=0))
 
 
 def _one_more(_: Any, x: Array) -> Array:
@@ -560,9 +479,8 @@ def _aligned_neurons(xp: Any, at: Aligned, before: Array, tilt: Array, gamma: Ar
     return Neurons(rho, (plus * (1 + rise) + minus * (1 + fall)) / 2)
 
 
-def _aligned_loss(xp: Any, at: Aligned, given: tuple[Array, ...]) -> Array:
-    known = _known(xp, given)
-    return known.floor + at.left**2 * known.gamma / known.kbar / (2 * known.samples)
+def _aligned_loss(_: Any, at: Aligned, task: FeatureTask) -> Array:
+    return task.floor + at.left**2 * task.gamma / task.kbar / (2 * task.samples)
 
 
 def _aligned_growth(_: Any, at: Aligned, start: Amplitudes) -> Array:
@@ -577,19 +495,40 @@ def _aligned_slope(_: Any, at: Aligned, start: Amplitudes, v0: Array) -> Array:
     return product / (up * p + down * n + 2 * cross * p * n)
 
 
+def _amplitudes(name: str, start: Any, *, growing: bool = False) -> Amplitudes:
+    """The amplitudes of a start, whose sum is above 0; `growing` asks it of those that grow."""
+    if not isinstance(start, tuple) or len(start) != 2:
+        raise InputError(f"{name} = {_check.show(start)} is not allowed: {name} must be Amplitudes(plus, minus).")
+    plus, minus = (
+        _check.numbers(f"{name}.{part}", x, least=0) for part, x in zip(("plus", "minus"), start, strict=True)
+    )
+    _check.matching(plus=plus, minus=minus)
+    if growing and not _check.traced(plus) and not np.all(np.asarray(plus) > 0):
+        raise InputError(
+            f"{name}.plus = {_check.show(plus)} is not allowed: {name}.plus must be above 0, since neurons with "
+            "v(0) = -alpha only shrink and learn nothing."
+        )
+    if not _check.traced((plus, minus)) and not np.all(np.asarray(plus) + np.asarray(minus) > 0):
+        raise InputError(f"{name} = 0 is not allowed: {name}.plus and {name}.minus must not both be 0.")
+    return Amplitudes(plus, minus)
+
+
+def _axes(start: Amplitudes) -> np.ndarray:
+    return np.empty(np.broadcast_shapes(np.shape(start.plus), np.shape(start.minus)))
+
+
+_AMPLITUDES = Domain(_amplitudes, axes=_axes)
+_GROWING = Domain(partial(_amplitudes, growing=True), axes=_axes)
+
+
+@formula(start=_AMPLITUDES, x=above(0), vstar2=above(0), steps=integer(0, loops=True))
 def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
     """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (`feature/C21`).
 
     a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
     parallel to g up to the null space of X.
     """
-    size, x = _check.numbers("vstar2", vstar2, above=0), _check.numbers("x", x, above=0)
-    start = _amplitudes(start, vstar2=size, x=x)
-    count = _check.integer("steps", steps, least=0)
-    return evaluate(_aligned_descent, start, x, size, steps=count, few=_few(count))
-
-
-def _aligned_descent(xp: Any, start: Amplitudes, x: Array, vstar2: Array, *, steps: int) -> Aligned:
+    xp = namespace(x)
     b, c, x = xp.broadcast_arrays(*_shares(start, vstar2), x)
 
     def step(now: _Three, _: None) -> tuple[_Three, _Three]:
@@ -601,12 +540,12 @@ def _aligned_descent(xp: Any, start: Amplitudes, x: Array, vstar2: Array, *, ste
         return new, new
 
     before: _Three = xp.zeros_like(b), xp.zeros_like(b), 1 - (b - c)
-    _, path = scan(xp, step, before, None, length=steps)
-    rise, fall, left = (xp.concatenate([first[None], p]) for first, p in zip(before, path, strict=True))
+    _, later = scan(xp, step, before, None, length=steps)
+    rise, fall, left = (xp.concatenate([first[None], rest]) for first, rest in zip(before, later, strict=True))
     return Aligned(rise, fall, _learned(xp, b, c, (1 + rise) ** 2, (1 + fall) ** 2, left), left)
 
 
-def _shares(start: Amplitudes, vstar2: Array) -> tuple[Array, Array]:
+def _shares(start: Amplitudes, vstar2: Any) -> tuple[Array, Array]:
     """b = Ap / (4 vstar2) and b' = Am / (4 vstar2), with a = b P^2 - b' N^2."""
     return start.plus / (4 * vstar2), start.minus / (4 * vstar2)
 
@@ -626,7 +565,7 @@ class _Riccati(NamedTuple):
     low: Array
 
 
-def _riccati(xp: Any, start: Amplitudes, vstar2: Array) -> _Riccati:
+def _riccati(xp: Any, start: Amplitudes, vstar2: Any) -> _Riccati:
     b, c = _shares(start, vstar2)
     root = xp.hypot(1.0, 2 * xp.sqrt(b) * xp.sqrt(c))
     # D - 2b by its product with D + 2b
@@ -634,17 +573,14 @@ def _riccati(xp: Any, start: Amplitudes, vstar2: Array) -> _Riccati:
     return _Riccati(b, c, root, ahead, -2 * c / (1 + root))
 
 
+@formula(theta=within(pairs=False), start=_AMPLITUDES, vstar2=above(0))
 def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
     """The aligned model of gradient flow at the rapidity theta (negative: before the start), z = P/N and N = 1/P.
 
     A Riccati equation, z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included. z - 1
     and 1 - a come as products, and no sum has terms of both signs.
     """
-    size, theta = _check.numbers("vstar2", vstar2, above=0), _check.numbers("theta", theta)
-    return evaluate(_aligned_flow, theta, _amplitudes(start, vstar2=size), size)
-
-
-def _aligned_flow(xp: Any, theta: Array, start: Amplitudes, vstar2: Array) -> Aligned:
+    xp = namespace(theta)
     b, c, root, ahead, low = _riccati(xp, start, vstar2)
     turn = 2 * root * leading(theta, root)
     rest, gone = xp.exp(-turn), -xp.expm1(-turn)
@@ -657,35 +593,33 @@ def _aligned_flow(xp: Any, theta: Array, start: Amplitudes, vstar2: Array) -> Al
     return Aligned(rise, -rise / xp.sqrt(z), _learned(xp, b, c, z, 1 / z, left), left)
 
 
+@formula(share=NUMBERS, start=_GROWING, vstar2=above(0))
 def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """The rapidity at which the flow has learned a = `share` of the output.
 
     NaN where it never does, infinite at 1, negative where the start has learned more.
     """
-    size, q = _check.numbers("vstar2", vstar2, above=0), _check.numbers("share", share)
-    return evaluate(_aligned_time, q, _amplitudes(start, vstar2=size, share=q, growing=True), size)
-
-
-def _aligned_time(xp: Any, q: Array, start: Amplitudes, vstar2: Array) -> Array:
+    xp, q = namespace(share), share
     b, c, root, ahead, low = _riccati(xp, start, vstar2)
     behind = (1 - q) * (1 + (1 + q) / (root + xp.hypot(q, 2 * xp.sqrt(b) * xp.sqrt(c))))  # 2b (zp - z)
     ratio = (_level_of(xp, q, b, c) - low) * ahead / (behind * (1 - low))
     return xp.where(ratio > 0, xp.log(xp.where(ratio > 0, ratio, 1.0)), np.nan) / (2 * root)
 
 
-def _level_of(xp: Any, q: Array, b: Array, c: Array) -> Array:
+def _level_of(xp: Any, q: Any, b: Array, c: Array) -> Array:
     """The z > 0 with b z - b'/z = q, by the root that does not cancel."""
     width = xp.hypot(q, 2 * xp.sqrt(b) * xp.sqrt(c))
     return xp.where(q >= 0, (q + width) / (2 * b), 2 * c / (width - q))
 
 
-def loss_steps(share: float, x: Number, task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
+def loss_steps(share: float, x: Number, task: FeatureTask, v0: Any, sigma0: Any) -> Float[Array, ""]:
     """Descent steps (not rounded) until the loss is `share` of its start, K near kappa I and a small start.
 
     a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
     """
     a, step = 1 - math.sqrt(_inside("share", share)), _check.numbers("x", x, above=0)
-    grown = evaluate(_grown_until, a, _task(task).vstar2, *_start_numbers(v0, sigma0))
+    vstar2 = _TASK.check("task", task).vstar2
+    grown = evaluate(_grown_until, a, vstar2, _V0.check("v0", v0), _SIGMA0.check("sigma0", sigma0))
     if not _check.traced(grown) and float(grown) < 0:
         raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0^2 + sigma0^2 must be small beside vstar2.")
     return evaluate(_loss_steps, grown, step)
@@ -703,75 +637,62 @@ def _loss_steps(xp: Any, grown: Array, x: Array) -> Array:
 # Lazy or rich --------------------------------------------------------------------------------------------------------
 
 
+@formula(vstar2=above(0), v0=_V0, sigma0=_SIGMA0)
 def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
     """R = 2 vstar2 / (v0^2 + sigma0^2): lazy for R << 1, rich for R >> 1 (`feature/C22`)."""
-    return evaluate(_richness, _check.numbers("vstar2", vstar2, above=0), *_start_numbers(v0, sigma0))
-
-
-def _richness(xp: Any, vstar2: Array, v0: Array, sigma0: Array) -> Array:
-    size = xp.hypot(v0, sigma0)
+    size = namespace(v0).hypot(v0, sigma0)
     return 2 * vstar2 / size / size
 
 
+@formula(richness=at_least(0))
 def kernel_growth(richness: Number) -> Float[Array, "..."]:
     """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (flow, K near kappa I)."""
-    return evaluate(_kernel_growth, _check.numbers("richness", richness, least=0))
+    return namespace(richness).hypot(1.0, richness)
 
 
-def _kernel_growth(xp: Any, richness: Array) -> Array:
-    return xp.hypot(1.0, richness)
-
-
+@formula(richness=at_least(0))
 def total_rapidity(richness: Number) -> Float[Array, "..."]:
     """asinh(R) / 2, the rapidity of the whole training."""
-    return evaluate(_total_rapidity, _check.numbers("richness", richness, least=0))
+    return namespace(richness).arcsinh(richness) / 2
 
 
-def _total_rapidity(xp: Any, richness: Array) -> Array:
-    return xp.arcsinh(richness) / 2
-
-
-def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, ""]:
+@formula(start=_GROWING, vstar2=above(0))
+def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1."""
-    size = _check.numbers("vstar2", vstar2, above=0)
-    return evaluate(_end_growth, _amplitudes(start, vstar2=size, growing=True), size)
-
-
-def _end_growth(xp: Any, start: Amplitudes, vstar2: Array) -> Array:
+    xp = namespace(vstar2)
     b, c, *_ = _riccati(xp, start, vstar2)
     z = _level_of(xp, xp.ones(()), b, c)
     return (start.plus * z + start.minus / z) / (start.plus + start.minus)
 
 
-def total_growth(task: Task, v0: Any, sigma0: Any) -> Float[Array, ""]:
+@formula(task=_TASK, v0=_V0, sigma0=_SIGMA0)
+def total_growth(task: FeatureTask, v0: Any, sigma0: Any) -> Float[Array, ""]:
     """G of any K and any start in a wide network, from its end state: sqrt(1 + R^2) for isotropic data.
 
     (c + 1)/2 + (c - 1)/2 |f|^4 / (V^2 gamma) with c = sqrt(1 + (2V / (v0^2 + sigma0^2))^2), V and f of `end_state`.
     """
-    return evaluate(_total_growth, _task(task).given, *_start_numbers(v0, sigma0))
-
-
-def _total_growth(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> Array:
-    end, size = _end(xp, given, v0, sigma0), xp.hypot(v0, sigma0)
+    xp, end = namespace(v0), end_state.raw(task, v0, sigma0)
+    size = xp.hypot(v0, sigma0)
     unit = end.norm / size / size  # R/2, with V in place of vstar2
-    overlap = end.explained**2 / (end.norm**2 * _known(xp, given).gamma)
+    overlap = end.explained**2 / (end.norm**2 * task.gamma)
     # (c - 1)/2 without the difference
     return 1 + 2 * unit * (unit / (1 + xp.hypot(1.0, 2 * unit))) * (1 + overlap)
 
 
-def loss_left(level: float, richness: Number, v0: float, sigma0: float, task: Task | None = None) -> Float[Array, ""]:
+def loss_left(
+    level: float, richness: Number, v0: float, sigma0: float, task: FeatureTask | None = None
+) -> Float[Array, ""]:
     """L / L(0) when the slope reaches `level`, small steps: (1 - a)^2 with a = sinh(2 theta) / R.
 
     With a task, 1 - (gamma^2 / (phi |y|^2)) (2a - a^2): any K. NaN where the training ends before (a > 1).
     """
     size = _check.numbers("richness", richness, above=0)
     sinh = math.sinh(2 * alignment_rapidity(level, v0, sigma0))
-    return evaluate(_loss_left, size, sinh, None if task is None else _task(task).given)
+    return evaluate(_loss_left, size, sinh, None if task is None else _TASK.check("task", task))
 
 
-def _loss_left(xp: Any, richness: Array, sinh: Array, given: tuple[Array, ...] | None) -> Array:
-    known = None if given is None else _known(xp, given)
-    part = 1.0 if known is None else known.gamma / (known.kbar * known.square)
+def _loss_left(xp: Any, richness: Array, sinh: Array, task: FeatureTask | None) -> Array:
+    part = 1.0 if task is None else task.gamma / (task.kbar * task.square)
     a = sinh / richness
     return xp.where(a <= 1, 1 - part * a * (2 - a), np.nan)
 
@@ -781,7 +702,7 @@ def growth_at_alignment(level: float, v0: float, sigma0: float) -> float:
     return math.cosh(2 * alignment_rapidity(level, v0, sigma0))
 
 
-# Step size, end state, late rate -------------------------------------------------------------------------------------
+# Learning rate, end state, late rate ----------------------------------------------------------------------------------
 
 
 class EndState(NamedTuple):
@@ -818,7 +739,17 @@ def _end_kernel(xp: Any, x: Array, end: EndState) -> Array:
     return (end.weight * (x @ x.T) + xp.outer(f, f) / end.weight) / end.width
 
 
-def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
+def _both_or_none(*, v0: Array, sigma0: Array, **_: Any) -> None:
+    none = not _check.traced(v0) and float(v0) == 0
+    if none and (_check.traced(sigma0) or float(sigma0) != 0):
+        raise InputError(f"sigma0 = {_check.show(sigma0)} is not allowed without v0: a start has both.")
+
+
+_V0_OR_NONE = Domain(lambda name, value: _check.number(name, 0.0) if value is None else _V0.check(name, value))
+
+
+@formula(_both_or_none, task=_TASK, v0=_V0_OR_NONE, sigma0=_SIGMA0)
+def end_state(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     """The end of gradient flow from a vanishing start (`feature/C24`), or from v0 and sigma0 in a wide network.
 
     Along the flow [W_1, v] is multiplied by a Lorentz matrix, a rotation of inputs times one boost (`feature/C25`). A
@@ -827,12 +758,8 @@ def end_state(task: Task, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
     From a vanishing start mean(v^2) = V and w_r = v_r u.
     """
-    return evaluate(_end, _task(task).given, *_given(v0, sigma0))
-
-
-def _end(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> EndState:
-    task = _known(xp, given)
-    left, values, right = xp.linalg.svd(given[0], full_matrices=False)
+    xp = namespace(v0)
+    left, values, right = xp.linalg.svd(task.root, full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
     seen = xp.where(inside, task.inside @ left, 0.0)
     least = xp.where(inside, seen / xp.where(inside, values, 1.0), 0.0)
@@ -843,13 +770,14 @@ def _end(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> EndStat
     # singular values of the factor sqrt(weight) [S, f / weight], whose small ones keep their digits
     factor = xp.concatenate([xp.diag(xp.where(inside, values, 0.0)), (seen / weight)[:, None]], axis=1)
     spectrum = weight * xp.linalg.svd(factor, compute_uv=False) ** 2
-    kept = xp.where(xp.arange(len(spectrum)) < xp.sum(inside), spectrum, 0.0) / task.width
+    positive = xp.where(xp.arange(len(spectrum)) < xp.sum(inside), spectrum, 0.0) / task.width
     mean_square = (total + (v0 - sigma0) * (v0 + sigma0)) / 2
-    return EndState(mean_square, norm, least / norm @ right, xp.sum(seen**2), weight, task.width, kept)
+    return EndState(mean_square, norm, least / norm @ right, xp.sum(seen**2), weight, task.width, positive)
 
 
 class StepLimits(NamedTuple):
-    """Step sizes: below `monotone` no overshoot, below `isotropic` convergence (both K near kappa I); `end`, `start`.
+    """Learning rates: below `monotone` no overshoot, below `isotropic` convergence (both K near kappa I);
+    `end`, `start`.
 
     The last two are for any K: 2n / lambda_max(Theta) at the end and, where a start is given, at the start.
     """
@@ -860,20 +788,17 @@ class StepLimits(NamedTuple):
     start: Float[Array, ""]
 
 
-def step_limits(task: Task, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
-    """Largest step sizes (`feature/C23`).
+@formula(_both_or_none, task=_TASK, v0=_V0_OR_NONE, sigma0=_SIGMA0)
+def step_limits(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> StepLimits:
+    """Largest learning rates (`feature/C23`).
 
-    `monotone`: x = 1/2, small start. `isotropic`: x = R / sqrt(1 + R^2) of the start (v0, sigma0), 1 without one.
-    `end`: 2n / lambda_max(Theta) at the end state, necessary for any K and the one to use where K is spread; it may be
-    far below x = 1. `start`: the same at the start, infinite without one. In finite width the largest eigenvalue of
-    X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the edge of its random
-    spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
+    `monotone`: x = 1/2, small start. `isotropic`: x = R / sqrt(1 + R^2) of the start (v0, sigma0), 1
+    without one. `end`: 2n / lambda_max(Theta) at the end state, necessary for any K and the one to use where K is
+    spread; it may be far below x = 1. `start`: the same at the start, infinite without one. In finite width the
+    largest eigenvalue of X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the
+    edge of its random spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
     """
-    return evaluate(_limits, _task(task).given, *_given(v0, sigma0))
-
-
-def _limits(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> StepLimits:
-    task, root = _known(xp, given), given[0]
+    xp, root = namespace(v0), task.root
     size, whole = v0**2 + sigma0**2, 2 * task.vstar2
     top, wide = xp.linalg.norm(root, 2), xp.sqrt(xp.sum(root**2) / task.width)
     # what the edge adds to sigma0^2 |K| / w
@@ -881,12 +806,12 @@ def _limits(xp: Any, given: tuple[Array, ...], v0: Array, sigma0: Array) -> Step
     return StepLimits(
         0.5 / task.rate,
         whole / xp.hypot(whole, size) / task.rate,
-        2 * task.samples / (_end(xp, given, v0, sigma0).values[0] + more),
+        2 * task.samples / (end_state.raw(task, v0, sigma0).values[0] + more),
         2 * task.samples / (size * top**2 / task.width + more),
     )
 
 
-def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array, ""]:
+def late_factor(task: FeatureTask, lr: Any, end: EndState | None = None) -> Float[Array, ""]:
     """By which the residual shrinks a step after stage two, the largest |1 - lr lambda / n| over the range of K.
 
     `end` is that of a vanishing start unless given. Small steps leave the smallest eigenvalue last, large ones the
@@ -895,23 +820,20 @@ def late_factor(task: Task, lr: Any, end: EndState | None = None) -> Float[Array
     if end is not None and not isinstance(end, EndState):
         raise InputError(f"end = {_check.show(end)} is not allowed: end must be what end_state returns.")
     values = (end_state(task) if end is None else end).values
-    return evaluate(_late_factor, values, _check.number("lr", lr, above=0), _task(task).samples)
+    return evaluate(_late_factor, values, _LR.check("lr", lr), _TASK.check("task", task).samples)
 
 
 def _late_factor(xp: Any, values: Array, lr: Array, samples: Array) -> Array:
     return xp.max(xp.where(values > 0, xp.abs(1 - lr * values / samples), 0.0))
 
 
-def isotropic_late_factor(task: Task, lr: Any) -> Float[Array, ""]:
+@formula(task=_TASK, lr=_LR)
+def isotropic_late_factor(task: FeatureTask, lr: Any) -> Float[Array, ""]:
     """The late factor for K near kappa I: 1 - x lambda_min(K) / kbar, or |1 - 2x| along the labels if larger."""
-    return evaluate(_isotropic_late_factor, _task(task).given, _check.number("lr", lr, above=0))
-
-
-def _isotropic_late_factor(xp: Any, given: tuple[Array, ...], lr: Array) -> Array:
-    values = xp.linalg.svd(given[0], compute_uv=False) ** 2
+    xp, x = namespace(lr), lr * task.rate
+    values = xp.linalg.svd(task.root, compute_uv=False) ** 2
     least = xp.min(xp.where(values > RANK_TOLERANCE**2 * values[0], values, np.inf))
-    x = _step(xp, given, lr)
-    return xp.maximum(xp.abs(1 - x * least / _known(xp, given).kbar), xp.abs(1 - 2 * x))
+    return xp.maximum(xp.abs(1 - x * least / task.kbar), xp.abs(1 - 2 * x))
 
 
 # Lorentz structure ---------------------------------------------------------------------------------------------------
@@ -933,18 +855,19 @@ def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
     return np.sort(np.pad(values[largest], (0, max(0, p.shape[1] - len(largest)))))[::-1]
 
 
+def _one_output(*, first: Array, second: Array, force: Array, **_: Any) -> None:
+    w, d_in = first.shape
+    if second.shape != (1, w) or force.shape != (1, d_in):
+        raise InputError(
+            f"second has shape {second.shape} and force {force.shape}: they must be 1 x {w} and 1 x {d_in}."
+        )
+
+
+@formula(_one_output, first=_LAYER, second=_LAYER, force=_LAYER, lr=_LR)
 def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:
     """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA."""
-    w1, w2, f = (_check.array(name, w, ndim=2) for name, w in (("first", first), ("second", second), ("force", force)))
-    w, d_in = w1.shape
-    if w2.shape != (1, w) or f.shape != (1, d_in):
-        raise InputError(f"second has shape {w2.shape} and force {f.shape}: they must be 1 x {w} and 1 x {d_in}.")
-    return evaluate(_imbalance_step, w1, w2, f, _check.number("lr", lr, above=0))
-
-
-def _imbalance_step(xp: Any, w1: Array, w2: Array, f: Array, lr: Array) -> Array:
-    v, pushed = w2[0], w1 @ f[0]
-    return lr**2 * (xp.sum(f**2) * xp.outer(v, v) - xp.outer(pushed, pushed))
+    xp, v, forced = namespace(first), second[0], first @ force[0]
+    return lr**2 * (xp.sum(force**2) * xp.outer(v, v) - xp.outer(forced, forced))
 
 
 # What the paper assumes and estimates --------------------------------------------------------------------------------
@@ -1004,7 +927,9 @@ def source_times(
 
 
 class Failures(NamedTuple):
-    """Probabilities that the paper's concentration bounds fail for Gaussian isotropic data (Lemmas A.1 to A.4)."""
+    """Probabilities that the paper's concentration bounds fail for Gaussian isotropic data (Lemmas A.1 to
+    A.4).
+    """
 
     gamma: float  # gamma / (n tr beta^2) outside [1/2, 3/2]
     quadratic: float  # |X alpha|^2 / (n |alpha|_Sigma^2) outside [1/2, 2]
@@ -1125,73 +1050,11 @@ def _inside(name: str, value: Any) -> float:
     return _check.real(name, value, above=0, below=1)
 
 
-def _task(given: Any) -> Task:
-    if not isinstance(given, Task):
-        raise InputError(
-            f"task = {_check.show(given)} is not allowed: task must be what feature.task(problem) returns."
-        )
-    return given
-
-
 def _covariance(given: Any) -> Covariance:
     if not isinstance(given, Covariance):
         raise InputError(f"sigma = {_check.show(given)} is not allowed: sigma must be what covariance returns.")
     return given
 
 
-def _grown(given: Any) -> Growth:
-    if not isinstance(given, Growth):
-        raise InputError(
-            f"grown = {_check.show(given)} is not allowed: grown must be what growth or flow_growth returns."
-        )
-    return given
-
-
-def _neurons(v: Any, alpha: Any, gamma: Any) -> tuple[Array, Array, Array]:
-    before, tilt = _check.numbers("v", v), _check.numbers("alpha", alpha)
-    size = _check.numbers("gamma", gamma, above=0)
-    _check.matching(v=before, alpha=tilt, gamma=size)
-    return before, tilt, size
-
-
-def _amplitudes(start: Any, *, growing: bool = False, **others: Array) -> Amplitudes:
-    """The amplitudes of a start, whose sum is above 0; `growing` asks it of those that grow."""
-    if not isinstance(start, tuple) or len(start) != 2:
-        raise InputError(f"start = {_check.show(start)} is not allowed: start must be Amplitudes(plus, minus).")
-    plus, minus = _check.numbers("start.plus", start[0], least=0), _check.numbers("start.minus", start[1], least=0)
-    _check.matching(plus=plus, minus=minus, **others)
-    if growing and not _check.traced(plus) and not np.all(np.asarray(plus) > 0):
-        raise InputError(
-            f"start.plus = {_check.show(plus)} is not allowed: start.plus must be above 0, since neurons with "
-            "v(0) = -alpha only shrink and learn nothing."
-        )
-    if not _check.traced((plus, minus)) and not np.all(np.asarray(plus) + np.asarray(minus) > 0):
-        raise InputError("start = 0 is not allowed: start.plus and start.minus must not both be 0.")
-    return Amplitudes(plus, minus)
-
-
-def _given(v0: Any, sigma0: Any) -> tuple[Array, Array]:
-    """The start (v0, sigma0), zero where none is given."""
-    if v0 is None and (_check.traced(sigma0) or not np.array_equal(sigma0, 0)):
-        raise InputError(f"sigma0 = {_check.show(sigma0)} is not allowed without v0: a start has both.")
-    if v0 is None:
-        return _check.number("v0", 0.0), _check.number("sigma0", 0.0)
-    return _start_numbers(v0, sigma0)
-
-
-def _start_numbers(v0: Any, sigma0: Any) -> tuple[Array, Array]:
-    return _check.number("v0", v0, above=0), _check.number("sigma0", sigma0, least=0)
-
-
 def _start(v0: Any, sigma0: Any) -> tuple[float, float]:
     return _check.real("v0", v0, above=0), _check.real("sigma0", sigma0, least=0)
-
-
-def _few(steps: int) -> int:
-    """How many pairs of numbers may take so many steps without a compiler."""
-    return FEW // max(steps, 1) if steps <= 256 else -1
-
-
-def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:
-    a = _check.double(name, value, ndim=1)
-    return a, _check.double(other, second, ndim=1, shape=a.shape)

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
-from linnet.observe.landscape import Kind
-from linnet.problems import Factorisation, Regression
+from linnet.observe import Kind
+from linnet.problems import Factorization, Regression
 
 # One point -----------------------------------------------------------------------------------------------------------
 
@@ -133,16 +133,16 @@ class Landscape(NamedTuple):
     bottleneck: int
 
 
-def critical_points(problem: Factorisation | Regression, hidden: Sequence[int], *, most: int | None = 64) -> Landscape:
+def critical_points(problem: Factorization | Regression, hidden: Sequence[int], *, most: int | None = 64) -> Landscape:
     """The critical points of a network with these hidden widths, by the set of modes they keep.
 
     Loss, label and index hold for any data; the smallest eigenvalue of the balanced point has a closed form if
     X^T X is a multiple of the identity. All sets if there are at most `most` (or it is None); else the sets
     {1 ... k}, which training from small weights visits, always, and then those of the smallest loss up to `most`.
     """
-    if not isinstance(problem, Factorisation | Regression):
+    if not isinstance(problem, Factorization | Regression):
         raise InputError(
-            f"problem = {_check.show(problem)} is not allowed: critical points by modes need a factorisation or a "
+            f"problem = {_check.show(problem)} is not allowed: critical points by modes need a factorization or a "
             "regression."
         )
     fit = problem.fit()
@@ -204,9 +204,9 @@ def _by_loss(gains: np.ndarray, room: int) -> Iterator[tuple[int, ...]]:
                 heapq.heappush(heap, (negative + lost, moved))
 
 
-def _curvature(problem: Factorisation | Regression) -> float | None:
+def _curvature(problem: Factorization | Regression) -> float | None:
     """c if the second derivative of the cost in A is c times the identity, else None."""
-    if isinstance(problem, Factorisation):
+    if isinstance(problem, Factorization):
         return float(problem.scale)
     gram = np.asarray(problem.gram) * float(problem.scale) * float(problem.output_scale) ** 2
     c = float(np.trace(gram)) / len(gram)

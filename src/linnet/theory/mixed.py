@@ -11,34 +11,51 @@ manifold (`mixed/C4`), and from W_1 W_1^T - W_2^T W_2 = 2c I where the target's 
 """
 
 import enum
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from linnet import _check
-from linnet._check import InputError
-from linnet.theory._formula import each, evaluate
+from linnet._check import InputError, namespace
+from linnet.theory._formula import (
+    FLAG,
+    NUMBERS,
+    TIMES,
+    Domain,
+    Number,
+    above,
+    at_least,
+    choice,
+    each,
+    evaluate,
+    formula,
+    scalar,
+    vector,
+)
 from linnet.theory._riccati import eigen
 from linnet.theory._times import leading
 
-Number = float | Array | np.ndarray
+_ARRAY = Domain(partial(_check.array, ndim=2))
+_LEVELS = vector(above=0)
+_CURVES = {"c": at_least(0), "kappa": above(0)}  # of modes
+
+
+def _same_shape(*, start: Array, observed: Array, **_: Any) -> None:
+    _check.array("observed", observed, ndim=2, shape=start.shape)
 
 
 # Lazy ----------------------------------------------------------------------------------------------------------------
 
 
+@formula(_same_shape, time=TIMES, start=_ARRAY, observed=_ARRAY, c=scalar(least=0), kappa=scalar(above=0))
 def lazy(
     time: Number, start: Float[Array, "d_out d_in"], observed: Float[Array, "d_out d_in"], c: Number, kappa: Number
 ) -> Float[Array, "... d_out d_in"]:
     """The lazy flow dA/dt = -2c G: A(t) = A_obs + exp(-2 kappa c t) (A_0 - A_obs)."""
-    a0, goal = _pair("start", start, "observed", observed)
-    numbers = _check.number("c", c, least=0), _check.number("kappa", kappa, above=0)
-    return evaluate(_lazy, _check.numbers("time", time, least=0), a0, goal, *numbers)
-
-
-def _lazy(xp: Any, t: Array, a0: Array, goal: Array, c: Array, kappa: Array) -> Array:
-    return goal + xp.exp(-2 * kappa * c * leading(t, goal)).astype(goal.dtype) * (a0 - goal)
+    left = namespace(time).exp(-2 * kappa * c * leading(time, observed)).astype(observed.dtype)
+    return observed + left * (start - observed)
 
 
 class LazyOptimum(NamedTuple):
@@ -48,44 +65,34 @@ class LazyOptimum(NamedTuple):
     square: Float[Array, ""]
 
 
+def _noise_of(*, truth: Array, noise: Array) -> None:
+    _check.array("noise", noise, ndim=2, shape=truth.shape)
+
+
+@formula(_noise_of, truth=_ARRAY, noise=_ARRAY)
 def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d_in"]) -> LazyOptimum:
     """Minimum over q in [0, 1] of |-q A_star + (1-q) E|^2 = (|A_star|^2 |E|^2 - <A_star, E>^2) / |A_star + E|^2.
 
     The mean over the start of the lazy error (section 1.4 of the paper, sign corrected); its own noise comes on top.
     Where the noise is -A_star every q is as good, and q = 0.
     """
-    return evaluate(_lazy_optimum, *_pair("truth", truth, "noise", noise))
-
-
-def _lazy_optimum(xp: Any, star: Array, error: Array) -> LazyOptimum:
-    observed = star + error
-    q = xp.clip(_ratio(xp, xp.sum(error * observed), xp.sum(observed**2)), 0.0, 1.0)
-    return LazyOptimum(q, xp.sum((-q * star + (1 - q) * error) ** 2))
+    xp, observed = namespace(truth), truth + noise
+    q = xp.clip(_ratio(xp, xp.sum(noise * observed), xp.sum(observed**2)), 0.0, 1.0)
+    return LazyOptimum(q, xp.sum((-q * truth + (1 - q) * noise) ** 2))
 
 
 # One mode ------------------------------------------------------------------------------------------------------------
 
 
+@formula(time=TIMES, start=NUMBERS, target=NUMBERS, **_CURVES)
 def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
     """A singular value under ds/dt = 2 kappa hypot(s, c) (s_star - s), in closed form for all signs, c >= 0 and times.
 
     In p = s + hypot(s, c) the flow is a Riccati equation with constant coefficients; every sum below has terms of one
     sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
     """
-    given = _mode_numbers(c, kappa, start=start, target=target)
-    return evaluate(_mode, _check.numbers("time", time, least=0), *given)
-
-
-def _mode_numbers(c: Number, kappa: Number, **values: Number) -> list[Array]:
-    """The values, c and kappa of modes, checked."""
-    given = {name: _check.numbers(name, value) for name, value in values.items()}
-    given |= {"c": _check.numbers("c", c, least=0), "kappa": _check.numbers("kappa", kappa, above=0)}
-    _check.matching(**given)
-    return list(given.values())
-
-
-def _mode(xp: Any, t: Array, s0: Array, goal: Array, c: Array, kappa: Array) -> Array:
-    t = leading(t, s0, goal, c, kappa)
+    xp, s0, goal = namespace(time, target), start, target
+    t = leading(time, s0, goal, c, kappa)
     sign = xp.where(goal < 0, -1.0, 1.0)  # the equation is odd
     s0, goal = sign * s0, xp.abs(goal)
     unit = xp.maximum(xp.maximum(xp.abs(s0), goal), c)  # squares of tiny numbers must not underflow
@@ -128,16 +135,14 @@ def _ratio(xp: Any, a: Array, b: Array) -> Array:
     return xp.where(b != 0, a / xp.where(b != 0, b, 1.0), 0.0)
 
 
+@formula(start=NUMBERS, end=NUMBERS, target=NUMBERS, **_CURVES)
 def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
     """The time a mode takes from `start` to `end`; NaN where `end` is not strictly between `start` and `target`.
 
     t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one
     is 2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
     """
-    return evaluate(_mode_time, *_mode_numbers(c, kappa, start=start, end=end, target=target))
-
-
-def _mode_time(xp: Any, s0: Array, s1: Array, goal: Array, c: Array, kappa: Array) -> Array:
+    xp, s0, s1, goal = namespace(target), start, end, target
     sign = xp.where(goal < 0, -1.0, 1.0)
     unit = xp.maximum(xp.maximum(xp.abs(s0), xp.abs(s1)), xp.maximum(xp.abs(goal), c))
     unit = xp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
@@ -155,6 +160,15 @@ def _mode_time(xp: Any, s0: Array, s1: Array, goal: Array, c: Array, kappa: Arra
     return xp.where(between & reachable, time, xp.nan)
 
 
+def _within_mean(*, first: Array, second: Array, start: Array) -> None:
+    known = not _check.traced((first, second, start))
+    if known and np.any(np.abs(start) > (np.asarray(first) + np.asarray(second)) / 2 * (1 + 1e-9)):
+        raise InputError(
+            f"start = {_check.show(start)} is not allowed: u^T A v cannot exceed (first + second) / 2 in modulus."
+        )
+
+
+@formula(_within_mean, first=at_least(0), second=at_least(0), start=NUMBERS)
 def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..."]:
     """The c of one mode from where its network starts: c^2 = ((C1 + C2)/2)^2 - s^2, a constant of the flow.
 
@@ -162,22 +176,12 @@ def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..
     ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) for ever and `mode` is
     exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
     """
-    one, two = _check.numbers("first", first, least=0), _check.numbers("second", second, least=0)
-    s = _check.numbers("start", start)
-    _check.matching(first=one, second=two, start=s)
-    known = not _check.traced((one, two, s))
-    if known and np.any(np.abs(s) > (np.asarray(one) + np.asarray(two)) / 2 * (1 + 1e-9)):
-        raise InputError(
-            f"start = {_check.show(start)} is not allowed: u^T A v cannot exceed (first + second) / 2 in modulus."
-        )
-    return evaluate(_mode_scale, one, two, s)
-
-
-def _mode_scale(xp: Any, first: Array, second: Array, start: Array) -> Array:
+    xp = namespace(start)
     mean, s = (first + second) / 2, xp.abs(start)
     return xp.sqrt(xp.maximum(mean - s, 0.0)) * xp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
 
 
+@formula(value=NUMBERS, target=NUMBERS, **_CURVES)
 def mode_sharpness(value: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
     """The largest curvature in W_1 and W_2 of (kappa/2) (s - s_star)^2: kappa [hypot(s, c) + hypot(s_star - 2s, c)].
 
@@ -186,16 +190,14 @@ def mode_sharpness(value: Number, target: Number, c: Number, kappa: Number = 1.0
     2 kappa hypot(s_star, c) where all is learned (`largest_lr`), |g| at the saddle x = y = 0, and convex in s: nowhere
     on the way from one s to another is it larger than at both ends.
     """
-    return evaluate(_mode_sharpness, *_mode_numbers(c, kappa, value=value, target=target))
-
-
-def _mode_sharpness(xp: Any, s: Array, goal: Array, c: Array, kappa: Array) -> Array:
-    return kappa * (xp.hypot(s, c) + xp.hypot(goal - 2 * s, c))
+    xp = namespace(value)
+    return kappa * (xp.hypot(value, c) + xp.hypot(target - 2 * value, c))
 
 
 # The whole matrix ----------------------------------------------------------------------------------------------------
 
 
+@formula(_same_shape, time=TIMES, start=_ARRAY, observed=_ARRAY, c=scalar(least=0), kappa=scalar(above=0))
 def matrix(
     time: Number,
     start: Float[Array, "d_out d_in"],
@@ -209,15 +211,10 @@ def matrix(
     exp(kappa t H), H = [[c, A_obs^T], [A_obs, -c]]. A QR factor keeps growing and decaying directions apart, so nothing
     overflows and nothing cancels. One SVD of each matrix, then O((d_in + d_out)^3) for each time.
     At c = 0 a start of low rank keeps its rank for ever, but its rounding grows with every mode that it lacks: at long
-    times use `convergence.two_layers`, which is told the rank.
+    times use `convergence.two_layers`, which takes the rank as an argument.
     """
-    a0, goal = _pair("start", start, "observed", observed)
-    numbers = _check.number("c", c, least=0), _check.number("kappa", kappa, above=0)
-    return evaluate(_matrix, _check.numbers("time", time, least=0), a0, goal, *numbers)
-
-
-def _matrix(xp: Any, times: Array, a0: Array, goal: Array, c: Array, kappa: Array) -> Array:
-    times, c = (kappa * times).astype(goal.dtype), c.astype(goal.dtype)
+    xp, a0, goal = namespace(start), start, observed
+    times, c = (kappa * time).astype(goal.dtype), c.astype(goal.dtype)
     d_out, d_in = goal.shape
     r = min(d_out, d_in)
     rates, frame = eigen(xp, goal, -2 * c)
@@ -253,23 +250,17 @@ def _matrix(xp: Any, times: Array, a0: Array, goal: Array, c: Array, kappa: Arra
 # Stability, sizes, phases --------------------------------------------------------------------------------------------
 
 
+@formula(top=at_least(0), **_CURVES)
 def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
     """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c)); infinite for s_1 = c = 0."""
-    given = {name: _check.numbers(name, value, least=0) for name, value in (("top", top), ("c", c))}
-    given |= {"kappa": _check.numbers("kappa", kappa, above=0)}
-    _check.matching(**given)
-    return evaluate(_largest_lr, *given.values())
-
-
-def _largest_lr(xp: Any, top: Array, c: Array, kappa: Array) -> Array:
-    return 1 / (kappa * xp.hypot(top, c))
+    return 1 / (kappa * namespace(top).hypot(top, c))
 
 
 def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 50.0) -> Float[np.ndarray, "..."]:
     """The paper's lr for low-rank recovery: d^2 / (c_lr c) where lazy, d^2 / (c_lr |A_star|) elsewhere (appendix G).
 
-    `signal` is |A_star|, the largest signal; lazy is gamma_sigma2 + gamma_w > 1. One step is 1/c_lr of what the fastest
-    mode bears. In NumPy; any of c, signal and lazy may be arrays.
+    `signal` is |A_star|, the largest signal; lazy is gamma_sigma2 + gamma_w > 1. One step is 1/c_lr of the largest
+    stable one of the fastest mode. In NumPy; any of c, signal and lazy may be arrays.
     """
     if not all(isinstance(one, bool | np.bool_) for one in np.asarray(lazy, dtype=object).flat):
         raise InputError(f"lazy = {_check.show(lazy)} is not allowed: lazy must be True or False, or an array of them.")
@@ -282,6 +273,7 @@ def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 5
 VARIANTS = ("printed", "derived")  # of what the paper prints with a mistake, and as its proof has it
 
 
+@formula(steps=TIMES, lr=above(0), force=at_least(0), slope=at_least(0), variant=choice(VARIANTS))
 def descent_bound(
     steps: Number, lr: Number, force: Number, slope: Number, *, variant: str = "derived"
 ) -> Float[Array, "..."]:
@@ -291,15 +283,8 @@ def descent_bound(
     |AB| <= |A| |B|, on all that both visit. Printed with the power k - 1, which has no error after the first step and
     is no bound (`mixed/E26`); the true distance is linear in lr as well, with a smaller constant (`mixed/C24`).
     """
-    printed = _check.choice("variant", variant, VARIANTS) == "printed"
-    given = {"lr": _check.numbers("lr", lr, above=0)}
-    given |= {name: _check.numbers(name, x, least=0) for name, x in (("force", force), ("slope", slope))}
-    _check.matching(**given)
-    return evaluate(_descent_bound, _check.numbers("steps", steps, least=0), *given.values(), printed=printed)
-
-
-def _descent_bound(xp: Any, k: Array, lr: Array, force: Array, slope: Array, *, printed: bool) -> Array:
-    power = leading(xp.maximum(k - 1, 0.0) if printed else k, lr, force, slope)
+    xp = namespace(steps)
+    power = leading(xp.maximum(steps - 1, 0.0) if variant == "printed" else steps, lr, force, slope)
     return lr * force / 2 * xp.expm1(power * xp.log1p(lr * slope))
 
 
@@ -326,15 +311,10 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
     return Phase.LAZY if gamma_sigma2 + gamma_w > 1 else Phase.RICH
 
 
-def transition(gamma_w: Number, *, low_rank: bool = True) -> Number:
+@formula(gamma_w=NUMBERS, low_rank=FLAG)
+def transition(gamma_w: Number, *, low_rank: bool = True) -> Float[Array, "..."]:
     """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one."""
-    corner = 1.0 if _check.flag("low_rank", low_rank) else 0.5
-    found = evaluate(_left_of, corner, _check.numbers("gamma_w", gamma_w))
-    return found if found.ndim or _check.traced(found) else float(found)
-
-
-def _left_of(_: Any, corner: Array, gamma_w: Array) -> Array:
-    return corner - gamma_w
+    return (1.0 if low_rank else 0.5) - gamma_w
 
 
 class Sandwich(NamedTuple):
@@ -344,22 +324,22 @@ class Sandwich(NamedTuple):
     high: Float[Array, "d d"]
 
 
+def _square(*, imbalance: Array, **_: Any) -> None:
+    if imbalance.shape[0] != imbalance.shape[1]:
+        raise InputError(f"imbalance has shape {imbalance.shape}: imbalance must be square, w x w.")
+
+
+@formula(_square, matrix=_ARRAY, imbalance=_ARRAY)
 def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"]) -> tuple[Sandwich, Sandwich]:
     """Bounds of C1 = W_1^T W_1 and C2 = W_2 W_2^T along any gradient flow, from A(t) and D = W_1 W_1^T - W_2^T W_2.
 
     sqrt(A^T A + l^2/4) - l/2 <= C1 <= sqrt(A^T A + L^2/4) + L/2 with L = max(lambda_max(D), 0) and
-    l = max(-lambda_min(D), 0); for C2 the two change places. D is the flow's constant: take it at the start.
+    l = max(-lambda_min(D), 0); for C2 the two change places. D is constant along the flow.
     """
-    a, balance = _check.array("matrix", matrix, ndim=2), _check.array("imbalance", imbalance, ndim=2)
-    if balance.shape[0] != balance.shape[1]:
-        raise InputError(f"imbalance has shape {balance.shape}: imbalance must be square, w x w.")
-    return evaluate(_sandwich, a, balance)
-
-
-def _sandwich(xp: Any, a: Array, balance: Array) -> tuple[Sandwich, Sandwich]:
-    rates = xp.linalg.eigvalsh(balance)
+    xp = namespace(matrix)
+    rates = xp.linalg.eigvalsh(imbalance)
     high, low = xp.maximum(rates[-1], 0.0), xp.maximum(-rates[0], 0.0)
-    u, s, vt = xp.linalg.svd(a, full_matrices=True)
+    u, s, vt = xp.linalg.svd(matrix, full_matrices=True)
 
     def bound(basis: Array, level: Array, sign: int) -> Array:
         values = xp.pad(s, (0, basis.shape[0] - s.shape[0]))
@@ -374,6 +354,15 @@ def _sandwich(xp: Any, a: Array, balance: Array) -> tuple[Sandwich, Sandwich]:
 # Theorem 2 -----------------------------------------------------------------------------------------------------------
 
 
+def _distinct(*, value: Array, other_value: Array, **_: Any) -> None:
+    if not _check.traced((value, other_value)) and np.any(np.asarray(other_value) >= np.asarray(value)):
+        raise InputError(
+            f"other_value = {_check.show(other_value)} is not allowed: other_value must be below value = "
+            f"{_check.show(value)}; equal values have no vectors of their own."
+        )
+
+
+@formula(_distinct, target=at_least(0), other=at_least(0), value=above(0), other_value=at_least(0), **_CURVES)
 def pair_rate(
     target: Number, other: Number, value: Number, other_value: Number, c: Number = 0.0, kappa: Number = 1.0
 ) -> Float[Array, "..."]:
@@ -384,23 +373,10 @@ def pair_rate(
     h = hypot(s, c); the smaller one is returned. For c << s it is that of Lemma C.6 (`mixed/E28`). Negative: they turn
     away, for the larger mode has the smaller target. Noise is a mode with a_j = 0.
     """
-    given = {name: _check.numbers(name, x, least=0) for name, x in (("target", target), ("other", other))}
-    given |= {"value": _check.numbers("value", value, above=0)}
-    given |= {name: _check.numbers(name, x, least=0) for name, x in (("other_value", other_value), ("c", c))}
-    given |= {"kappa": _check.numbers("kappa", kappa, above=0)}
-    _check.matching(**given)
-    s, r = given["value"], given["other_value"]
-    if not _check.traced((s, r)) and np.any(np.asarray(r) >= np.asarray(s)):
-        raise InputError(
-            f"other_value = {_check.show(other_value)} is not allowed: other_value must be below value = "
-            f"{_check.show(value)}; equal values have no vectors of their own."
-        )
-    return evaluate(_pair_rate, *given.values())
-
-
-def _pair_rate(xp: Any, a: Array, b: Array, s: Array, r: Array, c: Array, kappa: Array) -> Array:
-    pull = kappa * (xp.hypot(s, c) + xp.hypot(r, c))
-    return xp.minimum(pull * (a - b) / (s - r), pull * (a + b) / (s + r))
+    xp = namespace(value)
+    pull = kappa * (xp.hypot(value, c) + xp.hypot(other_value, c))
+    together, against = (target - other) / (value - other_value), (target + other) / (value + other_value)
+    return xp.minimum(pull * together, pull * against)
 
 
 def alignment_rate(levels: Any, *, variant: str = "derived") -> float:
@@ -466,26 +442,24 @@ def recovery(
 
 class Spiked(NamedTuple):
     """What noise makes of signals a_i d: singular values of A_star + E, by how much their overlap with A_star falls
-    short of a_i d, and whether they can be seen at all.
+    short of a_i d, and whether they can be detected at all.
     """
 
     value: Float[Array, " k"]
     lost: Float[Array, " k"]
-    seen: Bool[Array, " k"]
+    detectable: Bool[Array, " k"]
 
 
+@formula(levels=_LEVELS, d=scalar(above=0))
 def spiked_signals(levels: Any, d: Number) -> Spiked:
     """Singular values a_i d + 1/a_i with overlaps a_i d - 1/a_i (spiked-matrix theory).
 
-    Where a_i^2 d <= 1 no singular vector knows the signal: 2 sqrt(d), the edge of the noise, and no overlap.
+    Where a_i^2 d <= 1 no singular vector overlaps with the signal: 2 sqrt(d), the edge of the noise, and no overlap.
     """
-    return evaluate(_spiked_signals, _levels(levels), _check.number("d", d, above=0))
-
-
-def _spiked_signals(xp: Any, a: Array, d: Array) -> Spiked:
-    seen = a * a * d > 1
-    turned = 1 / xp.where(seen, a, 1.0)
-    return Spiked(xp.where(seen, a * d + turned, 2 * xp.sqrt(d)), xp.where(seen, turned, a * d), seen)
+    xp, a = namespace(levels), levels
+    detectable = a * a * d > 1
+    shift = 1 / xp.where(detectable, a, 1.0)
+    return Spiked(xp.where(detectable, a * d + shift, 2 * xp.sqrt(d)), xp.where(detectable, shift, a * d), detectable)
 
 
 def recovery_error(
@@ -497,7 +471,7 @@ def recovery_error(
     form: (1/d^2) [sum (s_i - a_i d)^2 + d mean s^2]. The mean is a Gauss-Chebyshev sum.
 
     `spiked` adds what noise does to signals at finite d (`spiked_signals`). The singular vectors of A_star + E are
-    turned: a signal's target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i, so its squared error is
+    rotated: a signal's target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i, so its squared error is
     (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides costs (a_i d)^2 for ever. The other dimensions
     are left for the noise. `start` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
     exp(-4 kappa c t). d is at least the number of signals.
@@ -515,15 +489,15 @@ def _recovery_error(
 ) -> Array:
     kappa = 2 / d**2
     if spiked:
-        value, lost, seen = _spiked_signals(xp, a, d)
+        value, lost, detectable = spiked_signals.raw(a, d)
     else:
-        value, lost, seen = a * d, xp.zeros_like(a), xp.ones_like(a, dtype=bool)
-    left = d - xp.sum(seen, dtype=d.dtype) if spiked else d
+        value, lost, detectable = a * d, xp.zeros_like(a), xp.ones_like(a, dtype=bool)
+    left = d - xp.sum(detectable, dtype=d.dtype) if spiked else d
     angle = np.pi * xp.arange(1.0, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * xp.sin(angle) ** 2
     zero = xp.zeros_like(d)
-    signal = xp.where(seen, _mode(xp, t, zero, value, c, kappa), 0.0) - a * d + lost
-    noise = _mode(xp, t, zero, 2 * xp.sqrt(left) * xp.cos(angle), c, kappa)
+    signal = xp.where(detectable, mode.raw(t, zero, value, c, kappa), 0.0) - a * d + lost
+    noise = mode.raw(t, zero, 2 * xp.sqrt(left) * xp.cos(angle), c, kappa)
     rest = xp.sum(lost * (2 * a * d - lost))
     decayed = start * xp.exp(-4 * kappa * c * t)
     return (xp.sum(signal**2, axis=-1) + rest + left * xp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
@@ -540,22 +514,21 @@ class Stopping(NamedTuple):
     error: Float[Array, ""]
 
 
+def _enough_dimensions(*, levels: Array, d: Array, **_: Any) -> None:
+    _check.number("d", d, least=levels.shape[0])
+
+
+@formula(_enough_dimensions, levels=_LEVELS, d=scalar(above=0), c=scalar(above=0), start=scalar(least=0))
 def early_stopping(levels: Any, d: Number, c: Number, *, start: Number = 0.0) -> Stopping:
     """The minimum over time of the spiked `recovery_error`: when to stop and what is reached, without simulation.
 
-    Looked for on 256 times until the strongest noise mode is learned and the start has decayed, then twice more between
-    the neighbours of the best.
+    Searched on 256 times until the strongest noise mode is learned and the start has decayed, then twice more between
+    the neighbors of the best.
     """
-    levels = _levels(levels)
-    d, c = _check.number("d", d, least=levels.shape[0]), _check.number("c", c, above=0)
-    start = _check.number("start", start, least=0)
-    return evaluate(_early_stopping, levels, d, c, start)
-
-
-def _early_stopping(xp: Any, levels: Array, d: Array, c: Array, start: Array) -> Stopping:
+    xp = namespace(d)
     kappa, edge = 2 / d**2, 2 * xp.sqrt(d)
     decay = xp.log1p(100 * start) / (4 * kappa * c)
-    horizon = _mode_time(xp, xp.zeros_like(d), 0.95 * edge, edge, c, kappa) + decay
+    horizon = mode_time.raw(xp.zeros_like(d), 0.95 * edge, edge, c, kappa) + decay
 
     low, high = xp.zeros_like(horizon), horizon
     for count in (256, 32, 32):
@@ -591,12 +564,6 @@ def in_p2(misalignment: float, d: float, constant: float, gamma: float) -> bool:
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
-
-
-def _pair(name: str, value: Any, other: str, second: Any) -> tuple[Array, Array]:
-    """Two matrices of one shape."""
-    a = _check.array(name, value, ndim=2)
-    return a, _check.array(other, second, ndim=2, shape=a.shape)
 
 
 def _levels(levels: Any) -> Float[Array, " k"]:

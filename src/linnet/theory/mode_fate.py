@@ -1,4 +1,4 @@
-"""What becomes of the modes of a deep factorisation at one step size: of each for itself, and of each two together.
+"""What becomes of the modes of a deep factorization at one learning rate: of each for itself, and of each two together.
 
 A mode is a chain of numbers, iterated from its start; `stability` says what to expect of it and gives exact cycles. The
 loss is 1/2 |A - A_star|^2 and letters are those of `stability`; starts are "one-zero" (all layers alpha but the last,
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from linnet import _check, dynamics
+from linnet import _check, maps
 from linnet._check import InputError
-from linnet.observe.hessian import blocks_of_values
+from linnet.linalg import blocks_of_values
 from linnet.theory import stability
 from linnet.theory._formula import evaluate
 from linnet.theory.stability import Fate, Outcome
@@ -44,7 +44,7 @@ STARTS = ("one-zero", "orthogonal", "balanced")
 KEEP = 128  # points of an orbit that are looked at; periods up to half of them are seen
 MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 VISIBLE = 0.01  # a cross component of this share of s_1 is seen
-_LONG = 8192  # points of which the lowest and the highest are told
+_LONG = 8192  # points of which the lowest and the highest are returned
 _NO_LIMIT = 1e300
 _NEAR_ZERO = 0.2  # of the target: an orbit that stays below is at the saddle
 
@@ -119,13 +119,11 @@ def mode_fates(
     both, escaped = _late(s, depth, kappas, alpha, start, steps, slow)
     product = both[..., 0] ** (depth - 1) * both[..., 1]
     both = both[:, -KEEP:]
-    periods = dynamics.period(
-        dynamics.Orbits(_check.floating(both), jnp.asarray(escaped, dtype=escaped.dtype)), most=KEEP // 2
-    )
+    periods = maps.period(maps.Orbits(_check.floating(both), jnp.asarray(escaped, dtype=escaped.dtype)), most=KEEP // 2)
     expected = stability.outcome(kappas, depth)
     rates = np.full(len(s), np.nan)
     if any(_wild(one) and p < 2 for one, p in zip(expected, periods, strict=True)):
-        rates = np.asarray(dynamics.lyapunov(dynamics.balanced(depth), 0.9, kappas, skip=2000, steps=20_000).exponent)
+        rates = np.asarray(maps.lyapunov(maps.balanced(depth), 0.9, kappas, skip=2000, steps=20_000).exponent)
     curvatures = stability.curvature(s, depth)
     cycles = stability.orbit(s, depth, kappas / curvatures) if depth > 1 else None
     fates = [
@@ -168,29 +166,29 @@ def _fate(
     low, high = float(value * product.min()), float(value * product.max())
     small = bool(np.max(np.abs(product)) < _NEAR_ZERO)
 
-    def told(fate: Fate, period: int | None, low: float | None, high: float | None, **more: Any) -> ModeFate:
+    def fate_of(fate: Fate, period: int | None, low: float | None, high: float | None, **more: Any) -> ModeFate:
         known = {"diverges_after": None, "lyapunov": None, "lingers": False} | more
         return ModeFate(fate, period, low, high, curvature=curvature, kappa=kappa, **known)
 
     if escaped >= 0:
-        return told(Fate.DIVERGES, None, None, None, diverges_after=escaped)
+        return fate_of(Fate.DIVERGES, None, None, None, diverges_after=escaped)
     if depth == 1 and expected.fate is Fate.DIVERGES:  # slowly: the limit is far
-        left = math.log(dynamics.LIMIT) / math.log(kappa - 1)
-        return told(Fate.DIVERGES, None, None, None, diverges_after=math.ceil(left))
+        left = math.log(maps.LIMIT) / math.log(kappa - 1)
+        return fate_of(Fate.DIVERGES, None, None, None, diverges_after=math.ceil(left))
     # theory's digits where the start does lead there: a large one may end elsewhere
     if expected.fate is Fate.CONVERGES and (patient or np.max(np.abs(product[-KEEP:] - 1)) < 0.1):
-        return told(Fate.CONVERGES, 1, value, value)
+        return fate_of(Fate.CONVERGES, 1, value, value)
     if expected.period == 2 and cycle is not None and _near((low, high), cycle):
-        return told(Fate.CYCLE, 2, *cycle)
+        return fate_of(Fate.CYCLE, 2, *cycle)
     if expected.fate is Fate.CYCLE and expected.period != 2:
-        return told(Fate.CYCLE, expected.period, low, high)
+        return fate_of(Fate.CYCLE, expected.period, low, high)
     # with even depth 0 repels, however long they stay near it
     if small and np.ptp(product) < 1e-6 and not (depth % 2 == 0 and _wild(expected)):
-        return told(Fate.TRAPPED, None, 0.0, 0.0)
+        return fate_of(Fate.TRAPPED, None, 0.0, 0.0)
     if period > 1:
-        return told(Fate.CYCLE, period, low, high)
+        return fate_of(Fate.CYCLE, period, low, high)
     exponent = rate if math.isfinite(rate) else None
-    return told(Fate.CHAOS, None, low, high, lyapunov=exponent, lingers=_wild(expected) and small)
+    return fate_of(Fate.CHAOS, None, low, high, lyapunov=exponent, lingers=_wild(expected) and small)
 
 
 def _near(seen: tuple[float, float], cycle: tuple[float, float]) -> bool:
@@ -207,7 +205,7 @@ def _late(
     both = np.array(found)
     if slow.any():
         with_x = np.where(slow, 0.9, 0.5)
-        late = dynamics.orbits(dynamics.balanced(depth), with_x, kappas, skip=steps, keep=_LONG)
+        late = maps.orbits(maps.balanced(depth), with_x, kappas, skip=steps, keep=_LONG)
         both[slow] = np.asarray(late.values)[slow][..., None]
         escaped = np.where(slow, np.asarray(late.escaped), escaped)
     return both, escaped
@@ -218,16 +216,16 @@ def _chain(
 ) -> tuple[np.ndarray, np.ndarray]:
     if depth == 1:
         begin = np.zeros(len(s)) if start != "balanced" else alpha / s
-        found = dynamics.orbits(dynamics.balanced(1), begin, kappas, skip=steps, keep=_LONG)
+        found = maps.orbits(maps.balanced(1), begin, kappas, skip=steps, keep=_LONG)
         both = np.stack([np.ones_like(found.values), found.values], axis=-1)
         return both, np.asarray(found.escaped)
     root = alpha / s ** (1 / depth)
-    limit = max(dynamics.LIMIT, 10 * float(root.max()))
+    limit = max(maps.LIMIT, 10 * float(root.max()))
     if start == "balanced":
-        one = dynamics.orbits(dynamics.balanced(depth), root, kappas, skip=steps, keep=_LONG, limit=limit)
+        one = maps.orbits(maps.balanced(depth), root, kappas, skip=steps, keep=_LONG, limit=limit)
         return np.stack([one.values, one.values], axis=-1), np.asarray(one.escaped)
     begin = np.stack([np.zeros_like(root), root], axis=-1)
-    two = dynamics.orbits(dynamics.one_zero(depth), begin, kappas, skip=steps, keep=_LONG, limit=limit)
+    two = maps.orbits(maps.one_zero(depth), begin, kappas, skip=steps, keep=_LONG, limit=limit)
     return np.asarray(two.values)[..., ::-1], np.asarray(two.escaped)
 
 
@@ -259,9 +257,9 @@ class Visible(NamedTuple):
 class Cross(NamedTuple):
     """What becomes of cross components, the entries of A between two modes.
 
-    They grow from the step size `minimum_lr` on around the minimum itself and from `orbit_lr` on around the 2-cycle of
-    mode 1, both for modes 1 and 2 (infinite: not before it doubles; NaN: there is one mode). Here the fastest are those
-    of `pair`, e^{growth} a step; `visible_after` where that is unstable.
+    They grow from the learning rate `minimum_lr` on around the minimum itself and from `orbit_lr` on around the
+    2-cycle of mode 1, both for modes 1 and 2 (infinite: not before it doubles; NaN: there is one mode). Here the
+    fastest are those of `pair`, e^{growth} a step; `visible_after` where that is unstable.
     """
 
     state: CrossState
@@ -332,7 +330,7 @@ def _pair_steps(xp: Any, points: Array, goal: Array, step: Array, *, depth: int)
 def _growth(jacobians: np.ndarray, period: int, depth: int) -> np.ndarray:
     """The rate a step at which cross components of each pair grow, 0 where nothing but rotations is left."""
     if period:
-        found = dynamics.free(dynamics.floquet(jacobians[:period]), depth - 1)
+        found = maps.free(maps.floquet(jacobians[:period]), depth - 1)
         return np.log(np.maximum(np.abs(found[..., 0]), 1e-300)) / period
     # no period: the mean growth of a generic deviation over the points there are, the first part to let it turn
     rng = np.random.default_rng(0)
@@ -377,7 +375,7 @@ def gaps_left(
     leave = escape_steps(s, alpha, depth, "one-zero", 1.0).max() * depth / kappas.min()
     steps = int(min(3 * np.ceil(leave) + 5000, MOST_STEPS))
     begin = np.stack([np.zeros_like(root), root, np.ones_like(root)], axis=-1)
-    run = dynamics.orbits(stability.one_zero_gap(depth), begin, kappas, skip=steps, keep=1, limit=_NO_LIMIT)
+    run = maps.orbits(stability.one_zero_gap(depth), begin, kappas, skip=steps, keep=1, limit=_NO_LIMIT)
     x, y, gaps = np.asarray(run.values)[:, 0].T
     with np.errstate(over="ignore", invalid="ignore"):  # of modes that diverge
         settled = (np.abs(x * y ** (depth - 1) - 1) < 1e-3) & ~np.asarray(run.diverged) & (kappas <= 2)

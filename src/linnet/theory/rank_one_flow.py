@@ -13,11 +13,10 @@ from numpy.polynomial import legendre
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.theory._formula import cond, evaluate, scan, while_loop
+from linnet.theory._formula import Number, cond, evaluate, scan, while_loop
 from linnet.theory._times import leading
 
 Values = Array | np.ndarray
-Number = float | Values
 
 
 # Coordinates ---------------------------------------------------------------------------------------------------------
@@ -43,7 +42,7 @@ class Frames(NamedTuple):
 
 
 def coordinates(strength: float, left: Any, right: Any, target: Any) -> tuple[Coordinates, Frames]:
-    """The coordinates of s u v^T against Z, and the bases that lead back; u and v are normalised."""
+    """The coordinates of s u v^T against Z, and the bases that lead back; u and v are normalized."""
     s = _check.real("strength", strength, above=0)
     z = np.asarray(_check.double("target", target, ndim=2))
     d_out, d_in = z.shape

@@ -13,15 +13,27 @@ import scipy  # its parts load when they are first used
 from jaxtyping import Array, Bool, Float
 
 from linnet import _check
-from linnet._check import InputError
-from linnet.dynamics.root import crossing
+from linnet._check import InputError, namespace
 from linnet.linalg import RANK_TOLERANCE, top_of_products
+from linnet.maps import crossing
 from linnet.theory import mixed
-from linnet.theory._formula import evaluate
+from linnet.theory._formula import (
+    MATRIX,
+    NUMBERS,
+    TIMES,
+    Number,
+    above,
+    at_least,
+    evaluate,
+    formula,
+    integer,
+    scalar,
+    vector,
+)
 from linnet.theory._times import leading
 
 Values = Array | np.ndarray
-Number = float | Values
+_GAMMA = scalar(above=0)
 
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -34,58 +46,43 @@ class Layers(NamedTuple):
     second: Float[Values, " k"]
 
 
+def _enough_inputs(*, values: Array, d_in: int, **_: Any) -> None:
+    _check.integer("d_in", d_in, least=values.shape[0], reason="the number of values")
+
+
+@formula(_enough_inputs, values=vector(least=0), gamma=scalar(least=0), d_in=integer(1))
 def layer_values(values: Float[Values, " k"], gamma: Number, d_in: int) -> Layers:
     """The layers' singular values from those of A, at all times of the flow from I_gamma (`spectral/C8`).
 
     sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma), sigma_i(W_2) = s_i / sigma_i(W_1); the d_in - k others of W_1 stay
     at sqrt(2 gamma). gamma = 0 is the balanced network, sqrt(s_i) in both layers.
     """
-    s, g = _check.numbers("values", values, ndim=1, least=0), _check.number("gamma", gamma, least=0)
-    d_in = _check.integer("d_in", d_in, least=s.shape[0], reason="the number of values")
-    return evaluate(_layer_values, s, g, d_in=d_in)
+    xp = namespace(values)
+    first = xp.sqrt(_m(xp, values, gamma))
+    rest = xp.full(d_in - values.shape[0], xp.sqrt(2 * gamma))
+    second = xp.where(first > 0, values / xp.where(first > 0, first, 1.0), 0.0)
+    return Layers(xp.concatenate([first, rest]), second)
 
 
-def _layer_values(xp: Any, s: Array, g: Array, *, d_in: int) -> Layers:
-    first = xp.sqrt(xp.hypot(s, g) + g)
-    rest = xp.full(d_in - s.shape[0], xp.sqrt(2 * g))
-    return Layers(xp.concatenate([first, rest]), xp.where(first > 0, s / xp.where(first > 0, first, 1.0), 0.0))
-
-
+@formula(time=TIMES, excess=at_least(0), gamma=at_least(0), curvature=at_least(0))
 def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -> Float[Array, "..."]:
     """L(t) - L_inf <= (L(0) - L_inf) exp(-4 gamma lambda t), lambda the least nonzero eigenvalue of X^T X.
 
     `spectral/C6`.
     """
-    e, g, k = (
-        _check.numbers(name, x, least=0) for name, x in (("excess", excess), ("gamma", gamma), ("curvature", curvature))
-    )
-    _check.matching(excess=e, gamma=g, curvature=k)
-    return evaluate(_loss_bound, _check.numbers("time", time, least=0), e, g, k)
-
-
-def _loss_bound(xp: Any, t: Array, excess: Array, gamma: Array, curvature: Array) -> Array:
-    return excess * xp.exp(-4 * gamma * curvature * leading(t, excess, gamma, curvature))
+    return excess * namespace(time).exp(-4 * gamma * curvature * leading(time, excess, gamma, curvature))
 
 
 # Whitened data -------------------------------------------------------------------------------------------------------
 
 
+@formula(time=TIMES, target=NUMBERS, gamma=at_least(0), scale=above(0))
 def whitened(time: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
     """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode, c = gamma (`spectral/C14`)."""
-    goal, g, x = _whitened_numbers(target, _check.numbers("gamma", gamma, least=0), scale)
-    return mixed.mode(time, 0.0, goal, g, evaluate(_square, x))
+    return mixed.mode.raw(time, namespace(target).zeros_like(target), target, gamma, scale**2)
 
 
-def _square(_: Any, x: Array) -> Array:
-    return x**2
-
-
-def _whitened_numbers(target: Number, gamma: Array, scale: Number) -> tuple[Array, Array, Array]:
-    goal, x = _check.numbers("target", target), _check.numbers("scale", scale, above=0)
-    _check.matching(target=goal, gamma=gamma, scale=x)
-    return goal, gamma, x
-
-
+@formula(share=at_least(0, most=1), target=NUMBERS, gamma=above(0), scale=above(0))
 def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
     """The time at which s reaches the share f of its target, 0 <= f <= 1: infinite at 1 (`spectral/C16`).
 
@@ -94,27 +91,18 @@ def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1
     With h = hypot(f s_star, gamma), q = hypot(s_star, gamma): log1p{2 q f / (gamma (1-f) [1 + gamma (1+f)/(h + f q)])}
     / (2 q scale^2). In f itself: the difference of s_star and f s_star would lose digits near 1.
     """
-    f = _check.numbers("share", share, least=0, most=1)
-    goal, g, x = _whitened_numbers(target, _check.numbers("gamma", gamma, above=0), scale)
-    _check.matching(share=f, target=goal, gamma=g, scale=x)
-    return evaluate(_hitting_time, f, goal, g, x)
-
-
-def _hitting_time(xp: Any, f: Array, goal: Array, g: Array, scale: Array) -> Array:
-    h, q = xp.hypot(f * goal, g), xp.hypot(goal, g)
-    inner = 2 * (q / g) * (f / (1 - f)) / (1 + g * ((1 + f) / (h + f * q)))
+    xp, f = namespace(share), share
+    h, q = xp.hypot(f * target, gamma), xp.hypot(target, gamma)
+    inner = 2 * (q / gamma) * (f / (1 - f)) / (1 + gamma * ((1 + f) / (h + f * q)))
     return xp.log1p(inner) / (2 * q * scale**2)
 
 
+@formula(time=TIMES, target=above(0))
 def jump(time: Number, target: Number) -> Float[Array, "..."]:
     """The limit gamma -> 0 of s(ln(1/gamma) t): 0 before 1/(2 s_star), s_star/(1 + 2 s_star) at it, s_star after."""
-    s = _check.numbers("target", target, above=0)
-    return evaluate(_jump, _check.numbers("time", time, least=0), s)
-
-
-def _jump(xp: Any, t: Array, s: Array) -> Array:
-    t, at = leading(t, s), 1 / (2 * s)
-    return xp.where(t < at, 0.0, xp.where(t > at, s, s / (1 + 2 * s)))
+    xp = namespace(time)
+    t, at = leading(time, target), 1 / (2 * target)
+    return xp.where(t < at, 0.0, xp.where(t > at, target, target / (1 + 2 * target)))
 
 
 # Any data ------------------------------------------------------------------------------------------------------------
@@ -236,61 +224,44 @@ def _earliest(value: float, gamma: float, data: _Data) -> float:
 # Mirror potentials ---------------------------------------------------------------------------------------------------
 
 
+@formula(values=vector(), gamma=_GAMMA)
 def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
     """The hyperbolic entropy Psi(s) - Psi(0), Psi = 1/2 sum [s asinh(s/gamma) - hypot(s, gamma)] (`spectral/E1`).
 
     The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
     """
-    return evaluate(_entropy, *_entropy_numbers(values, gamma))
+    xp, s = namespace(values), values
+    return xp.sum(s * xp.arcsinh(s / gamma) - s * (s / _m(xp, s, gamma))) / 2
 
 
-def _entropy(xp: Any, s: Array, g: Array) -> Array:
-    return xp.sum(s * xp.arcsinh(s / g) - s * (s / _m(xp, s, g))) / 2
-
-
+@formula(values=vector(), gamma=_GAMMA)
 def entropy_gradient(values: Float[Values, " k"], gamma: Number) -> Float[Array, " k"]:
     """1/2 asinh(s/gamma)."""
-    return evaluate(_entropy_gradient, *_entropy_numbers(values, gamma))
+    return namespace(values).arcsinh(values / gamma) / 2
 
 
-def _entropy_gradient(xp: Any, s: Array, g: Array) -> Array:
-    return xp.arcsinh(s / g) / 2
-
-
-def _entropy_numbers(values: Any, gamma: Number) -> tuple[Array, Array]:
-    return _check.numbers("values", values, ndim=1), _check.number("gamma", gamma, above=0)
-
-
-def _m(xp: Any, norm: Array, gamma: Array) -> Array:
+def _m(xp: Any, norm: Any, gamma: Any) -> Any:
     return xp.hypot(norm, gamma) + gamma
 
 
-def _potential_numbers(name: str, matrix: Any, gamma: Number) -> tuple[Array, Array]:
-    return _check.numbers(name, matrix, ndim=1), _check.number("gamma", gamma, above=0)
-
-
+@formula(matrix=vector(), gamma=_GAMMA)
 def potential(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, ""]:
     """psi(A) - psi(0) for one output: psi = (2/3) m^{3/2} - 2 gamma m^{1/2}, m = hypot(|A|, gamma) + gamma.
 
     With k = |A|^2 / m it is (2/3) k (m + sqrt(2 gamma m) - gamma) / (sqrt m + sqrt(2 gamma)), where nothing cancels.
     """
-    return evaluate(_potential, *_potential_numbers("matrix", matrix, gamma))
-
-
-def _potential(xp: Any, a: Array, g: Array) -> Array:
-    b = xp.linalg.norm(a)
-    m = _m(xp, b, g)
+    xp = namespace(matrix)
+    b = xp.linalg.norm(matrix)
+    m = _m(xp, b, gamma)
     k = b * (b / m)
-    return 2 / 3 * k * (m + xp.sqrt(2 * g * m) - g) / (xp.sqrt(m) + xp.sqrt(2 * g))
+    return 2 / 3 * k * (m + xp.sqrt(2 * gamma * m) - gamma) / (xp.sqrt(m) + xp.sqrt(2 * gamma))
 
 
+@formula(matrix=vector(), gamma=_GAMMA)
 def potential_gradient(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, " d"]:
     """A / sqrt(m); along the flow its derivative is sqrt(m) G."""
-    return evaluate(_potential_gradient, *_potential_numbers("matrix", matrix, gamma))
-
-
-def _potential_gradient(xp: Any, a: Array, g: Array) -> Array:
-    return a / xp.sqrt(_m(xp, xp.linalg.norm(a), g))
+    xp = namespace(matrix)
+    return matrix / xp.sqrt(_m(xp, xp.linalg.norm(matrix), gamma))
 
 
 class Rate(NamedTuple):
@@ -300,15 +271,12 @@ class Rate(NamedTuple):
     sharp: Float[Values, "..."]
 
 
+@formula(time=above(0, pairs=False), limit=vector(), gamma=_GAMMA)
 def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
     """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted, t > 0 (`spectral/C12`)."""
-    a, g = _potential_numbers("limit", limit, gamma)
-    return evaluate(_rate, _check.numbers("time", time, above=0), a, g)
-
-
-def _rate(xp: Any, t: Array, a: Array, g: Array) -> Rate:
-    printed = _potential(xp, a, g) / (xp.sqrt(2 * g) * t)
-    return Rate(printed, xp.minimum(printed / 2, xp.sum(a**2) / (8 * g * t)))
+    xp = namespace(time)
+    printed = potential.raw(limit, gamma) / (xp.sqrt(2 * gamma) * time)
+    return Rate(printed, xp.minimum(printed / 2, xp.sum(limit**2) / (8 * gamma * time)))
 
 
 # Descent -------------------------------------------------------------------------------------------------------------
@@ -318,7 +286,7 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
     """2 / lambda_max of E -> X (C1 X^T E + X^T E C2) at the limit of the flow.
 
     C1 = gamma + M_in and C2 = M_out - gamma, so on the singular vectors of X and A it is an eigenproblem of n x d_out.
-    Exact for the linearisation there; large steps select a flatter minimum, so descent may bear a little more.
+    Exact for the linearization there; large steps select a flatter minimum, so descent may be stable a little above it.
     """
     x, a = _data(inputs, limit)
     gamma = _check.real("gamma", gamma, above=0)
@@ -333,47 +301,49 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
 # The variational problem ---------------------------------------------------------------------------------------------
 
 
+@formula(limit=MATRIX, gamma=_GAMMA)
 def gram_limit(limit: Float[Values, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
-    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimises the log-det objective at a given A (`spectral/C7`)."""
-    return evaluate(_gram_limit, _check.double("limit", limit, ndim=2), _check.number("gamma", gamma, above=0))
+    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimizes the log-det objective at a given A (`spectral/C7`)."""
+    xp = namespace(limit)
+    _, s, vt = xp.linalg.svd(limit, full_matrices=False)
+    k = s * (s / _m(xp, s, gamma))
+    return 2 * gamma * np.eye(limit.shape[1]) + (vt.T * k) @ vt
 
 
-def _gram_limit(xp: Any, a: Array, g: Array) -> Array:
-    _, s, vt = xp.linalg.svd(a, full_matrices=False)
-    k = s * (s / _m(xp, s, g))
-    return 2 * g * np.eye(a.shape[1]) + (vt.T * k) @ vt
+def _composable(*, first: Array, second: Array, **_: Any) -> None:
+    if second.shape[1] != first.shape[0]:
+        raise InputError(
+            f"second has shape {second.shape}: second must have a column for each of {first.shape[0]} neurons."
+        )
 
 
+@formula(_composable, first=MATRIX, second=MATRIX, gamma=_GAMMA)
 def log_det_objective(first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], gamma: Number) -> Array:
     """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1); infinite where W_1 has not full rank."""
-    return evaluate(_log_det_objective, *_layers(first, second), _check.number("gamma", gamma, above=0))
-
-
-def _log_det_objective(xp: Any, w1: Array, w2: Array, gamma: Array) -> Array:
-    sign, size = xp.linalg.slogdet(w1.T @ w1)
+    xp = namespace(first)
+    sign, size = xp.linalg.slogdet(first.T @ first)
     size = xp.where(sign > 0, size, -np.inf)  # what rounding makes of a determinant of zero may be negative
-    return (xp.sum(w1**2) + xp.sum(w2**2)) / 2 - gamma * size
+    return (xp.sum(first**2) + xp.sum(second**2)) / 2 - gamma * size
 
 
+def _definite(*, gram: Array, matrix: Array, **_: Any) -> None:
+    _check.double("gram", gram, ndim=2, shape=(matrix.shape[1], matrix.shape[1]))
+    if _check.traced(gram):
+        return
+    known = np.asarray(gram)
+    if np.max(np.abs(known - known.T)) > 1e-9 * np.max(np.abs(known)) or np.linalg.eigvalsh(known)[0] <= 0:
+        raise InputError("gram is not allowed: it must be symmetric and positive definite.")
+
+
+@formula(_definite, gram=MATRIX, matrix=MATRIX, gamma=_GAMMA)
 def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d_out d_in"], gamma: Number) -> Array:
     """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1.
 
     C1 is symmetric and positive definite.
     """
-    a = _check.double("matrix", matrix, ndim=2)
-    c1 = _check.double("gram", gram, ndim=2, shape=(a.shape[1], a.shape[1]))
-    known = None if _check.traced(c1) else np.asarray(c1)
-    if known is not None and (np.max(np.abs(known - known.T)) > 1e-9 * np.max(np.abs(known)) or _least(known) <= 0):
-        raise InputError("gram is not allowed: it must be symmetric and positive definite.")
-    return evaluate(_reduced_objective, c1, a, _check.number("gamma", gamma, above=0))
-
-
-def _reduced_objective(xp: Any, c1: Array, a: Array, g: Array) -> Array:
-    return (xp.sum(a * xp.linalg.solve(c1, a.T).T) + xp.trace(c1)) / 2 - g * xp.linalg.slogdet(c1)[1]
-
-
-def _least(gram: np.ndarray) -> float:
-    return float(np.linalg.eigvalsh(gram)[0])
+    xp = namespace(gram)
+    inner = xp.sum(matrix * xp.linalg.solve(gram, matrix.T).T)
+    return (inner + xp.trace(gram)) / 2 - gamma * xp.linalg.slogdet(gram)[1]
 
 
 class Stationarity(NamedTuple):
@@ -384,6 +354,15 @@ class Stationarity(NamedTuple):
     multiplier: Float[Values, ""]
 
 
+def _full_rank(*, first: Array, second: Array, inputs: Array, **_: Any) -> None:
+    _composable(first=first, second=second)
+    if inputs.shape[1] != first.shape[1]:
+        raise InputError(f"inputs has shape {inputs.shape}: inputs must have d_in = {first.shape[1]} columns.")
+    if not _check.traced(first) and np.linalg.matrix_rank(np.asarray(first)) < first.shape[1]:
+        raise InputError("first is not allowed: W_1 must have full rank, with d_in neurons or more.")
+
+
+@formula(_full_rank, first=MATRIX, second=MATRIX, inputs=MATRIX, gamma=_GAMMA)
 def stationarity(
     first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], inputs: Float[Values, "n d_in"], gamma: Number
 ) -> Stationarity:
@@ -391,22 +370,13 @@ def stationarity(
 
     W_1 has full rank, w >= d_in.
     """
-    w1, w2 = _layers(first, second)
-    x, gamma = _check.double("inputs", inputs, ndim=2), _check.number("gamma", gamma, above=0)
-    if x.shape[1] != w1.shape[1]:
-        raise InputError(f"inputs has shape {x.shape}: inputs must have d_in = {w1.shape[1]} columns.")
-    if not _check.traced(w1) and np.linalg.matrix_rank(np.asarray(w1)) < w1.shape[1]:
-        raise InputError("first is not allowed: W_1 must have full rank, with d_in neurons or more.")
-    return evaluate(_stationarity, w1, w2, x, gamma)
-
-
-def _stationarity(xp: Any, w1: Array, w2: Array, x: Array, gamma: Array) -> Stationarity:
-    c1, norm = w1.T @ w1, xp.linalg.norm
-    b = xp.linalg.solve(c1, (w2 @ w1).T).T
-    outside = b - b @ xp.linalg.pinv(x) @ x
+    xp = namespace(first)
+    c1, norm = first.T @ first, xp.linalg.norm
+    b = xp.linalg.solve(c1, (second @ first).T).T
+    outside = b - b @ xp.linalg.pinv(inputs) @ inputs
     return Stationarity(
-        norm(w1 - 2 * gamma * xp.linalg.solve(c1, w1.T).T - w2.T @ b) / norm(w1),
-        norm(w2 - b @ w1.T) / norm(w1),
+        norm(first - 2 * gamma * xp.linalg.solve(c1, first.T).T - second.T @ b) / norm(first),
+        norm(second - b @ first.T) / norm(first),
         norm(outside) / xp.maximum(norm(b), 1e-300),
     )
 
@@ -577,6 +547,7 @@ class LabelNoise(NamedTuple):
     readout: Float[Values, "..."]
 
 
+@formula(delta=at_least(0), norm=at_least(0), rank=integer(1), scale=above(0))
 def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> LabelNoise:
     """sigma_{i>=2}(W_1) ~ exp(-delta^2 t/2); sigma_1(W_1) -> r^{1/4} |A|^{1/2}, |a| -> r^{-1/4} |A|^{1/2}.
 
@@ -584,14 +555,7 @@ def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> 
     times that of the labels. A leading-order argument on the slow manifold, not a theorem: within a few per cent for
     delta <= 0.12.
     """
-    b, r = _check.numbers("norm", norm, least=0), float(_check.integer("rank", rank, least=1))
-    size, unit = _check.numbers("delta", delta, least=0), _check.numbers("scale", scale, above=0)
-    _check.matching(delta=size, norm=b, scale=unit)
-    return evaluate(_label_noise, size, b, unit, r)
-
-
-def _label_noise(xp: Any, delta: Array, norm: Array, scale: Array, rank: Array) -> LabelNoise:
-    root = xp.sqrt(xp.sqrt(rank))
+    xp, root = namespace(norm), float(np.sqrt(np.sqrt(rank)))
     return LabelNoise((scale * delta) ** 2 / 2, root * xp.sqrt(norm), xp.sqrt(norm) / root)
 
 
@@ -607,10 +571,3 @@ def _data(inputs: Any, limit: Any) -> tuple[np.ndarray, np.ndarray]:
     if a.shape[1] != x.shape[1]:
         raise InputError(f"limit has shape {a.shape}: limit must have the {x.shape[1]} columns of inputs.")
     return x, a
-
-
-def _layers(first: Any, second: Any) -> tuple[Array, Array]:
-    w1, w2 = _check.double("first", first, ndim=2), _check.double("second", second, ndim=2)
-    if w2.shape[1] != w1.shape[0]:
-        raise InputError(f"second has shape {w2.shape}: second must have a column for each of {w1.shape[0]} neurons.")
-    return w1, w2

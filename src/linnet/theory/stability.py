@@ -1,4 +1,4 @@
-"""Deep matrix factorisation beyond the edge of stability: curvature at minima, orbits, balancing, what breaks them.
+"""Deep matrix factorization beyond the edge of stability: curvature at minima, orbits, balancing, what breaks them.
 
 Letters as in the paper: L = `depth`, s_1 >= ... >= s_r > 0 the target's singular values, alpha the start's scale. The
 loss is 1/2 |A - A_star|^2; `half=False` means |A - A_star|^2, for which a step counts twice. S_i = L s_i^{2-2/L} is the
@@ -18,14 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from linnet import _check, dynamics
+from linnet import _check, maps
 from linnet._check import InputError
-from linnet.dynamics.root import crossing
-from linnet.linalg import below_and_above
-from linnet.observe.hessian import blocks_of_values
-from linnet.theory._formula import evaluate
-
-Number = float | Array | np.ndarray
+from linnet.linalg import below_and_above, blocks_of_values
+from linnet.maps import crossing
+from linnet.theory._formula import NUMBERS, Number, above, evaluate, formula, integer
 
 # Curvature at a minimum ----------------------------------------------------------------------------------------------
 
@@ -37,7 +34,7 @@ def curvature(s: Any, depth: int) -> Float[np.ndarray, "..."]:
 
 
 def kappa(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[np.ndarray, "..."]:
-    """The step size in units of the inverse curvature, lr S: the mode converges below 2."""
+    """The learning rate in units of the inverse curvature, lr S: the mode converges below 2."""
     steps = _positive("lr", lr) * (1 if _check.flag("half", half) else 2)
     sharp = curvature(s, depth)
     _check.matching(s=sharp, lr=steps)
@@ -147,11 +144,11 @@ class Orbit(NamedTuple):
 def orbit(s: Any, depth: int, lr: Any, *, half: bool = True) -> Orbit:
     """Where a balanced mode goes for 2 < kappa < kappa_4 (`stability/C4`), exactly; arrays of s and lr broadcast.
 
-    Layer values are s^{1/L} x, x the normalised cycle of `dynamics.two_cycle`; the gap's multiplier over the cycle is
+    Layer values are s^{1/L} x, x the normalized cycle of `maps.two_cycle`; the gap's multiplier over the cycle is
     (2 - z)(2 - 1/z), z = high/low.
     """
     steps = kappa(s, depth, lr, half=half)
-    found = dynamics.two_cycle(_check.integer("depth", depth, least=2), steps)
+    found = maps.two_cycle(_check.integer("depth", depth, least=2), steps)
     z, low, high, multiplier = found
     s = np.broadcast_to(_positive("s", s), steps.shape)
     root = s ** (1 / depth)
@@ -175,12 +172,12 @@ def onset_amplitude(s: Any, depth: int, lr: Any, *, half: bool = True) -> Float[
 
 
 class Stages(NamedTuple):
-    """The values of kappa at which the motion of a balanced mode changes (`stability/C5`).
+    """The values of kappa at which the dynamics of a balanced mode change (`stability/C5`).
 
     `doublings[n]` is where period 2^{n+1} begins (the first is 2), `superstable` where the 2-cycle has multiplier 0.
-    From `leaves` on the chaotic orbit reaches x <= 0: with even depth the sign changes and the motion goes on, with odd
-    depth it is trapped at the saddle 0. From `diverges` on orbits reach infinity: almost all of them with even depth,
-    those that are not trapped with odd depth.
+    From `leaves` on the chaotic orbit reaches x <= 0: with even depth the sign changes and the orbit goes on, with
+    odd depth it is trapped at the saddle 0. From `diverges` on orbits reach infinity: almost all of them with even
+    depth, those that are not trapped with odd depth.
     """
 
     superstable: float
@@ -201,7 +198,7 @@ def stages(depth: int) -> Stages:
 
 @lru_cache
 def _stages(depth: int) -> Stages:
-    found = dynamics.cascade(dynamics.balanced(depth), 1.0, 1.0, 8)
+    found = maps.cascade(maps.balanced(depth), 1.0, 1.0, 8)
 
     def step(x: float, k: float) -> float:
         return x + k / depth * (1 - x**depth) * x ** (depth - 1)
@@ -287,26 +284,20 @@ def gap_loss(values: Any, s: float, lr: float) -> Float[np.ndarray, "depth depth
     return (lr * (np.prod(y) - s) * rest) ** 2
 
 
+@formula(x=NUMBERS, y=NUMBERS, s=NUMBERS, lr=above(0), depth=integer(2))
 def one_zero_loss(x: Number, y: Number, s: Number, lr: Number, depth: int) -> Any:
     """The same between x, the value of the last layer, and y, that of all others: (lr (x y^{L-1} - s) y^{L-2})^2."""
-    depth = _check.integer("depth", depth, least=2)
-    given = {"x": _check.numbers("x", x), "y": _check.numbers("y", y), "s": _check.numbers("s", s)}
-    _check.matching(**given, lr=(lr := _check.numbers("lr", lr, above=0)))
-    return evaluate(_one_zero_loss, *given.values(), lr, depth=depth)
-
-
-def _one_zero_loss(_: Any, x: Array, y: Array, s: Array, lr: Array, *, depth: int) -> Array:
     return (lr * (x * y ** (depth - 1) - s) * y ** (depth - 2)) ** 2
 
 
-def one_zero_gap(depth: int) -> dynamics.Map:
-    """`dynamics.one_zero` with a third entry, y^2 - x^2 over its start: the product of 1 - q, without cancellation."""
+def one_zero_gap(depth: int) -> maps.Map:
+    """`maps.one_zero` with a third entry, y^2 - x^2 over its start: the product of 1 - q, without cancellation."""
     return _one_zero_gap(_check.integer("depth", depth, least=2))
 
 
 @lru_cache
-def _one_zero_gap(depth: int) -> dynamics.Map:
-    step = dynamics.one_zero(depth)
+def _one_zero_gap(depth: int) -> maps.Map:
+    step = maps.one_zero(depth)
 
     def both(point: Float[Array, " 3"], kappa: Float[Array, ""]) -> Float[Array, " 3"]:
         left = 1 - one_zero_loss(point[0], point[1], 1.0, kappa / depth, depth)
@@ -347,7 +338,7 @@ def _lowest_square(excess: np.ndarray, counts: np.ndarray, s: np.ndarray) -> np.
             np.sum(counts * e / (e + excess), axis=0) / 2,
         )
 
-    return np.exp(dynamics.roots(miss, 2 / np.sum(counts) * np.log(s)))
+    return np.exp(maps.roots(miss, 2 / np.sum(counts) * np.log(s)))
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -534,7 +525,7 @@ def mode_line(s: float, depth: int) -> Line:
 def cross_line(first: float, second: float, depth: int, angle: float = 0.0) -> Line:
     """Along cos(angle) (i,j) + sin(angle) (j,i), unit eigenvectors of lam_ij: f''' = 0 always (`stability/C11`).
 
-    At angle 0 the loss is exactly quadratic: no 2-cycle is born on that line at any step size.
+    At angle 0 the loss is exactly quadratic: no 2-cycle is born on that line at any learning rate.
     """
     depth = _check.integer("depth", depth, least=1)
     forth, back = (cross_eigenvector(*pair, depth) for pair in ((first, second), (second, first)))
@@ -561,17 +552,17 @@ def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") 
     q, k = _positive("ratio", ratio), _positive("kappa", kappa)
     _check.matching(ratio=q, kappa=k)
     q, k = np.broadcast_arrays(q, k)
-    one = dynamics.two_cycle(depth, k.ravel())
+    one = maps.two_cycle(depth, k.ravel())
     own = k.ravel() * q.ravel() ** (2 - 2 / depth)
     if second == "rest":
         other = np.ones((2, k.size))
     else:
-        two = dynamics.two_cycle(depth, own)
+        two = maps.two_cycle(depth, own)
         other = np.stack([two.low, two.high] if second == "phase" else [two.high, two.low])
     values = np.stack([np.stack([one.low, one.high]), q.ravel() ** (1 / depth) * other], axis=-1)
     blocks = np.asarray(evaluate(_pair_blocks, values, q.ravel(), depth=depth))
     steps = (k.ravel() / depth)[None, :, None, None]
-    found = dynamics.free(dynamics.floquet(np.eye(2 * depth) - steps * blocks), depth - 1)
+    found = maps.free(maps.floquet(np.eye(2 * depth) - steps * blocks), depth - 1)
     return found.reshape(*k.shape, depth + 1)
 
 
@@ -640,7 +631,7 @@ def sorting_onset(ratio: float, depth: int) -> float:
     """
     ratio = _check.real("ratio", ratio, above=0, below=1)
     depth = _check.integer("depth", depth, least=2)
-    return _root(lambda k: float(dynamics.two_cycle(depth, k).low) ** depth - ratio, 2.0, 3.0)
+    return _root(lambda k: float(maps.two_cycle(depth, k).low) ** depth - ratio, 2.0, 3.0)
 
 
 def sorting_crossover(depth: int) -> float:
@@ -652,7 +643,7 @@ def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Floa
     """The time lr * steps that a mode takes to leave the saddle, for small alpha and lr.
 
     One-zero start, n = L - 2: (sqrt(pi)/2) Gamma(n/2) / Gamma((n+1)/2) / (s alpha^n); balanced start:
-    alpha^{-n} / (n s). For L = 2 when the linearised growth reaches s: asinh(2s/alpha^2)/(2s) and ln(s/alpha^2)/(2s).
+    alpha^{-n} / (n s). For L = 2 when the linearized growth reaches s: asinh(2s/alpha^2)/(2s) and ln(s/alpha^2)/(2s).
     """
     depth = _check.integer("depth", depth, least=2)
     _check.choice("start", start, ("one_zero", "balanced"))

@@ -1,10 +1,10 @@
 """Runs as files: a zarr group that xarray opens, with the states beside what was recorded.
 
     run.zarr/               the dataset of `to_xarray`: values, step, time, status (zarr format 2)
-      .zattrs               "linnet": a JSON text with "format" 1, "checksum", the labels, and the trees of states
+      .zattrs               "linnet": a JSON text with "format" 2, "checksum", the labels, and the trees of states
       final/layers.0 ...    the arrays of the final state, one for each leaf, named by its path
-      memory/ kept/ states/ those of the motion's memory and of the states that were kept
-      past/                 those of what observables remember
+      memory/ past/         those of the optimizer's memory and of the observables' past
+      checkpoints/ states/  those of the states that were stored
       end/                  the status' number, and the step or time of the end
 
 A tree is null, {"array": path}, {"value": x}, {"tuple": [...]}, {"list": [...]}, {"dict": {...}}, or {"type": the
@@ -29,10 +29,10 @@ import numpy as np
 from linnet import _check, states
 from linnet._check import InputError
 from linnet._files import hushed, refusal
-from linnet.outcome import Kept
+from linnet.outcome import Checkpoint
 from linnet.trajectory.trajectory import Label, Trajectory
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @hushed()
@@ -118,7 +118,7 @@ def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
             steps=_array(root["step"]) if "step" in root else None,
             times=_array(root["time"]),
             labels=labels,
-            kept={title: Kept(*kept) for title, kept in part.pop("kept").items()},
+            checkpoints={title: Checkpoint(*values) for title, values in part.pop("checkpoints").items()},
             **part.pop("end"),
             **part,
         )
@@ -133,7 +133,7 @@ def _parts(run: Trajectory) -> dict[str, Any]:
         "final": run.final,
         "memory": run.memory,
         "past": run.past,
-        "kept": {title: tuple(kept) for title, kept in run.kept.items()},
+        "checkpoints": {title: tuple(checkpoint) for title, checkpoint in run.checkpoints.items()},
         "states": run.states,
         "end": {"code": run.code, "ended": run.ended},
     }

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.outcome import Kept, Status
+from linnet.outcome import Checkpoint, Status
 from linnet.states import State
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Label(NamedTuple):
     text: str
 
 
-class Moment(NamedTuple):
-    """One record of a run: values by name, the step (None for flows), the time, and the state if it was kept."""
+class RecordedPoint(NamedTuple):
+    """One record of a run: values by name, the step (None for flows), the time, and the state if it was recorded."""
 
     values: dict[str, Num[Array, "..."]]
     step: Int[Array, ""] | None
@@ -45,19 +46,20 @@ class Trajectory(eqx.Module):
     """Recorded values of a run with their steps and times, the final state, and how the run ended.
 
     `status` is a `Status`: "horizon", "converged", "diverged" (`ended` is that step or time, and steps keep the last
-    healthy state) or "stalled". After its end a run repeats its last record, at the step it was taken. `kept` and
-    `states` hold the states that `keep` asked for, `memory` and `past` what the motion and the observables need to
-    go on (`simulate(after=run)`). Batches made with `jax.vmap` carry leading axes everywhere.
+    healthy state) or "stalled". After its end a run repeats its last record, with its step. `checkpoints` and
+    `states` hold the states that `checkpoint` asked for, `memory` and `past` what the optimizer and the observables
+    need to go on (`simulate(resume_from=run)`). Batches made with `jax.vmap` carry leading axes everywhere.
     """
 
-    values: dict[str, Num[Array, "..."]]
+    # a plain dict would be sorted by every transformation of JAX
+    values: dict[str, Num[Array, "..."]] = eqx.field(converter=OrderedDict)
     steps: Int[Array, "*batch records"] | None
     times: Float[Array, "*batch records"]
     code: Int[Array, "*batch"]
     ended: Num[Array, "*batch"]
     final: State
     labels: tuple["Label", ...] = eqx.field(static=True)
-    kept: dict[str, Kept] = eqx.field(default_factory=dict)
+    checkpoints: dict[str, Checkpoint] = eqx.field(default_factory=dict)
     memory: Any = None
     states: Any = None
     past: Any = None
@@ -83,10 +85,12 @@ class Trajectory(eqx.Module):
             words, counts = np.unique(self.status, return_counts=True)
             how = ", ".join(f"{n} {w}" for w, n in zip(words, counts, strict=True))
             return f"Trajectory(batch of {'x'.join(map(str, batch))}: {how}; {self.times.shape[-1]} records of {names})"
-        return f"Trajectory({self.status} at {unit} {self.ended:g}; {self.times.shape[-1]} records of {names})"
+        ended = f"{self.ended:g}" if unit == "step" else f"{self.ended:.4g}"  # an event is found to a few digits
+        return f"Trajectory({self.status} at {unit} {ended}; {self.times.shape[-1]} records of {names})"
 
-    def at(self, point: float, *, nearest: bool = False) -> "Moment":
-        """What was recorded at a step (for flows a time), with the state if `keep="states"` asked for it; single runs.
+    def at(self, point: float, *, nearest: bool = False) -> "RecordedPoint":
+        """What was recorded at a step (for flows a time), with the state if `checkpoint="states"` asked for it; single
+        runs.
 
         Points that were not recorded are refused, unless the `nearest` record is asked for.
         """
@@ -101,7 +105,7 @@ class Trajectory(eqx.Module):
                 f"give nearest=True to take it."
             )
         values, steps, times, states = jax.tree.map(lambda x: _rows(x, index), self._records)
-        return Moment(values, steps, times, states)
+        return RecordedPoint(values, steps, times, states)
 
     def plot(self, *names: str, log: str | Sequence[str] = "", time: bool = False) -> "Figure":
         """A matplotlib figure of what was recorded (all of it, or these names) against the step or the `time`.
@@ -186,7 +190,7 @@ class Trajectory(eqx.Module):
 
     def followed_by(self, other: "Trajectory") -> "Trajectory":
         """A single run with what came after it, whose first record is the last one here."""
-        # steps look at the cut as they do on the way; a flow's record there belongs to the solver's step before it
+        # steps are measured at the cut as at any other; a flow's record there belongs to the solver's step before it
         before, later = (slice(-1), slice(None)) if self.steps is not None else (slice(None), slice(1, None))
         pair = jax.tree.map(lambda a, b: _joined(_rows(a, before), _rows(b, later)), self._records, other._records)
         return other._with(pair)
@@ -198,7 +202,7 @@ class Trajectory(eqx.Module):
         moved = dataclasses.replace(other, steps=steps, times=other.times + start)
         clock = start if self.steps is None else _rows(self.steps, -1)
         whole = moved._with(jax.tree.map(_joined, self._records, moved._records))
-        lost = self.code == Status.DIVERGED.code  # a batch goes on, and says of each run that it was lost
+        lost = self.code == Status.DIVERGED.code  # a batch goes on, with a code for each run
         code, ended = jnp.where(lost, self.code, other.code), jnp.where(lost, self.ended, other.ended + clock)
         return dataclasses.replace(whole, code=code, ended=ended)
 

@@ -1,0 +1,76 @@
+"""Exports of a page, made by executing the code that it shows."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tornado.web import RequestHandler
+
+from linnet._check import InputError
+from linnet.lab.control import Values
+from linnet.lab.page import Page
+from linnet.lab.pages import PAGES
+
+_KINDS = {
+    "nc": "application/x-netcdf",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "gif": "image/gif",
+    "mp4": "video/mp4",
+}
+
+
+def execute(page: Page, values: Values) -> dict[str, Any]:
+    """The names that the page's code leaves: `data`, `figure` and, where there is a training, `run`.
+
+    The code is Linnet's own with checked values in it, and contains no text of visitors but as string literals.
+    """
+    names: dict[str, Any] = {"print": lambda *_: None}
+    exec(compile(page.executed_code(values), f"<{page.name}>", "exec"), names)
+    return names
+
+
+def write(page: Page, values: Values, path: Path) -> None:
+    """Writes the data, a figure or an animation, by the suffix of the path."""
+    end = path.suffix.removeprefix(".")
+    if end not in page.files:
+        raise InputError(f"{path.name} is not allowed: {page.title} can be exported as {', '.join(page.files)}.")
+    found = execute(page, values)
+    if end == "nc":
+        found["data"].to_netcdf(path, engine="scipy")
+    elif end in ("svg", "png"):
+        found["figure"].savefig(path)
+    else:
+        found["run"].animate(path)
+
+
+class Download(RequestHandler):
+    """GET /download/PAGE.SUFFIX?STATE: the file that a page in this state would give."""
+
+    async def get(self, name: str, end: str) -> None:
+        pages = {page.name: page() for page in PAGES}
+        query = {key: self.get_argument(key) for key in self.request.arguments}
+        try:
+            if name not in pages or end not in pages[name].files:
+                raise InputError(f"{name}.{end} is not allowed: there are {', '.join(pages)}.")
+            values = await asyncio.to_thread(pages[name].read, query)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / f"{name}.{end}"
+                await asyncio.to_thread(write, pages[name], values, path)
+                content = path.read_bytes()
+        except InputError as error:
+            self._refuse(400, str(error))
+            return
+        except Exception as error:  # whatever it is, a sentence
+            message = f"{type(error).__name__}: {error}".replace("\n", " ")
+            self._refuse(500, f"{name}.{end} could not be made ({message}); other values may work.")
+            return
+        self.set_header("Content-Type", _KINDS[end])
+        self.set_header("Content-Disposition", f'attachment; filename="linnet-{name}.{end}"')
+        self.finish(content)
+
+    def _refuse(self, status: int, sentence: str) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(sentence)

@@ -1,1 +1,0 @@
-"""What predictions show in a terminal or a notebook, one file for each topic."""

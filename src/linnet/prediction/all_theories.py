@@ -1,0 +1,68 @@
+"""`predict`: what theory says about a problem, a network, and an optimizer."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from linnet._check import InputError
+from linnet.prediction.assumption import Assumption, Holds, NotApplicable
+from linnet.prediction.prediction import Prediction
+from linnet.problems import Problem
+from linnet.states import State
+
+# the theories in the order in which they are shown, each with the function of its module that takes a triple
+_THEORIES = {
+    "network": "network",
+    "stability": "stability",
+    "balance": "balance",
+    "bias": "for_triple",
+    "phase": "for_triple",
+    "rates": "rates",
+    "landscape": "for_triple",
+    "features": "for_triple",
+    "layer": "for_triple",
+}
+
+
+def predict(problem: Problem, network: State, optimizer: Any = None) -> Prediction:
+    """What theory says will happen in `simulate(problem, network, optimizer)`.
+
+    - `problem`: such as `regression(X, y)` or `factorization(M)`.
+    - `network`: `Weights` or any other state that a theory knows.
+    - `optimizer`: such as `SGD(lr)`; None is gradient descent with a learning rate that the theory chooses.
+
+    All theories are asked. The first that applies is the prediction, with the others under `parts`, and under `unmet`
+    those that do not apply, each with the assumption that fails. `linnet.prediction` has each by its name. Raises
+    `InputError` where none applies.
+
+        problem = ln.regression(X, y)
+        network = ln.init.gaussian(jax.random.key(0), problem, width=64, variance=0.01)
+        prediction = ln.predict(problem, network, ln.optim.SGD(0.1, momentum=0.9))
+        prediction.learned.step, prediction["largest_stable_lr"].source
+        prediction.measure()                              # the exact run beside it
+    """
+    if not isinstance(problem, Problem) or not isinstance(network, State):
+        raise InputError(
+            f"predict takes a problem and a network, such as ln.regression(X, y) and ln.Weights(layers): it was given "
+            f"{type(problem).__name__} and {type(network).__name__}."
+        )
+    found: list[Prediction] = []
+    unmet: list[tuple[str, Assumption]] = []
+    for name, theory in _theories():
+        try:
+            found.append(theory(problem, network, optimizer))
+        except NotApplicable as error:
+            unmet.append((name, error.assumption))
+        except InputError as error:  # a size or a number that this theory does not take
+            unmet.append((name, Assumption(str(error).removesuffix("."), math.nan, Holds.NOT)))
+    if not found:
+        reasons = "; ".join(f"{name} needs {assumption.name}" for name, assumption in unmet)
+        raise InputError(f"no theory applies to this problem, network, and optimizer: {reasons}.")
+    return replace(found[0], parts=tuple(found[1:]), unmet=tuple(unmet))
+
+
+def _theories() -> Iterator[tuple[str, Any]]:
+    for name, function in _THEORIES.items():
+        yield name, getattr(import_module(f"linnet.prediction.theories.{name}"), function)

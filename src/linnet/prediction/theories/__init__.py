@@ -1,0 +1,1 @@
+"""Theories of a triple (problem, network, optimizer), one module for each topic."""

@@ -1,0 +1,256 @@
+"""The quantities, curves, and sources of a prediction of two-stage feature learning."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.markup import escape
+
+from linnet import _check, observe
+from linnet.linalg import RANK_TOLERANCE
+from linnet.optim import SGD
+from linnet.prediction.assumption import Assumption, Source
+from linnet.prediction.numbers import number
+from linnet.prediction.prediction import Column, Prediction, Quantity, Row
+from linnet.prediction.theories.features_run import ALIGNED, Curves, Law, end_quantities, experiment, panels, stages
+from linnet.prediction.validation import LARGEST, SMALLEST
+from linnet.theory import feature
+from linnet.theory.feature import Covariance, EndState, FeatureTask
+from linnet.theory.regime import Regime
+
+_REGIMES = {Regime.LAZY: "Lazy", Regime.MIXED: "Between lazy and rich", Regime.RICH: "Rich"}
+_DISTRIBUTIONS = {
+    "gaussian": "one draw of standard normal inputs with a linear teacher",
+    "own": "your data, covariance and beta estimated from them",
+}
+
+
+class Population(NamedTuple):
+    """The distribution of the samples, as far as the paper's assumption needs it."""
+
+    dimension: int
+    covariance: Covariance
+    beta_bar: float
+    noise2: float = 0.0
+
+
+def singular_values(task: FeatureTask) -> np.ndarray:
+    """Those of the samples that are not zero."""
+    values = np.linalg.svd(np.asarray(task.root), compute_uv=False)
+    return values[values > RANK_TOLERANCE * values[0]]
+
+
+def predicted(
+    law: Law,
+    population: Population,
+    distribution: str,
+    *,
+    lr: Any,
+    eps: Any = None,
+    seed: int | None = None,
+    prepared: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Prediction:
+    """The prediction for a problem and an initialization; `lr` and `eps` are chosen where they are None."""
+    task, v, sigma = feature.task(law.problem), law.v0, law.sigma0
+    start_loss, spectrum = float(task.start_loss), singular_values(task)
+    eps = 0.01 * start_loss if eps is None else _check.real("eps", eps, least=SMALLEST, most=LARGEST)
+    limits, end = feature.step_limits(task, v, sigma), feature.end_state(task, v, sigma)
+    stable = min(float(limits.start), float(limits.end))
+    rate = 0.1 * stable if lr is None else _check.real("lr", lr, least=SMALLEST, most=LARGEST)
+    richness = float(feature.richness(task.vstar2, v, sigma))
+    grown = float(feature.total_growth(task, v, sigma))
+    regime, x, settles = Regime.of_growth(grown), float(task.step(rate)), rate < stable
+    curves = _model(task, x, richness, v, sigma) if settles else None
+    floor, left = float(task.floor) / start_loss, _left(task, end)
+    two_stages, ends, stable_lrs = _sources(law, turned=floor - left, step=rate / stable)
+    found = stages(curves, rate, rounded=curves is not None and bool(curves.step[1] > 1), source=two_stages)
+    late = float(feature.late_factor(task, rate, end))
+    chosen = " (a tenth of the largest stable one)" * (lr is None)
+    setting = _setting(law, population, distribution) + f"lr = {rate:.4g}{chosen}, dimensionless step x = {x:.4g}.\n"
+    condition = float(spectrum[0] / spectrum[-1])
+    values = {value.name: value.value for value in found}
+    quantities = (
+        Quantity("samples", law.problem.samples),
+        Quantity("inputs", population.dimension),
+        Quantity("width", law.width),
+        Quantity("v0", v),
+        Quantity("sigma0", sigma),
+        *(() if seed is None else (Quantity("seed", seed),)),
+        Quantity("distribution", distribution),
+        Quantity("prepared", tuple(prepared)),
+        Quantity("gamma", float(task.gamma)),  # |X^T y|^2
+        Quantity("condition", condition),  # of the inputs
+        Quantity("v_star", math.sqrt(float(task.vstar2))),  # where v saturates
+        Quantity("richness", richness),  # R = 2 v_star^2 / (v0^2 + sigma0^2)
+        Quantity("regime", regime),
+        Quantity("lr", rate),
+        Quantity("lr_chosen", lr is None),
+        Quantity("x", x),
+        Quantity("settles", settles),
+        Quantity("floor", floor),  # share of the loss that no output along X X^T y removes
+        Quantity("eps", eps),
+        *found,
+        Quantity("kernel_growth", grown, "growth of the kernel, whole training", source=ends),
+        Quantity("kernel_growth_isotropic", float(feature.kernel_growth(richness))),  # if X X^T were c times identity
+        *end_quantities(float(end.mean_square), float(np.asarray(end.values)[0]), _distance(task, end), source=ends),
+        Quantity("late_factor", late, "factor of the residual in a late step", source=ends),
+        Quantity(
+            "largest_lr_without_overshoot",
+            min(float(limits.monotone), stable),
+            "largest lr without overshoot",
+            source=stable_lrs,
+        ),
+        Quantity("largest_stable_lr", stable, "largest stable lr", source=stable_lrs),
+        Quantity("loss", Row(initial=start_loss, final=left * start_loss)),
+        _conditions(law, population, rate, eps),
+    )
+    return Prediction(
+        topic="features",
+        headline=(
+            f"[bold]{_REGIMES[regime]}:[/] R = {richness:.4g}; the kernel grows {number(grown)}-fold along the labels."
+        ),
+        setting=setting + _stages_sentence(values, stable, settles),
+        quantities=quantities,
+        notes=(*_prepared(prepared), *notes, *_width_notes(law, len(spectrum)), *_gram(floor, condition, values)),
+        problem=law.problem,
+        network=None if callable(law.network) else law.network,
+        optimizer=SGD(rate),
+        panels=panels,
+        experiment=experiment(law, rate, start_loss=start_loss, stable=stable, late=late, curves=curves),
+        data={"curves": curves, "task": task},
+    )
+
+
+def _setting(law: Law, population: Population, distribution: str) -> str:
+    return (
+        f"n = {law.problem.samples}, d = {population.dimension}, width {law.width}, v0 = {law.v0:g}, "
+        f"sigma0 = {law.sigma0:g}, {_DISTRIBUTIONS[distribution]}; "
+        f"v* = {math.sqrt(float(feature.task(law.problem).vstar2)):.4g}.\n"
+    )
+
+
+def _prepared(prepared: Sequence[str]) -> list[str]:
+    text = "; ".join(prepared)
+    return [f"{text[:1].upper()}{text[1:]}."] if text else []
+
+
+def _stages_sentence(values: dict[str, Any], stable: float, settles: bool) -> str:
+    if not settles:
+        return f"[bold]This learning rate will not settle:[/] the largest stable lr is {stable:.4g}."
+    if values["loss_left_at_t1"] is not None:
+        which = "Two stages" if values["two_stages"] else "No clear stages"
+        return f"{which}: {values['loss_left_at_t1']:.0%} of the loss is left when the neurons are aligned."
+    if values["half_loss"] is not None:
+        return "One stage: the loss is halved before the neurons are aligned."
+    return f"No stages: the neurons are never aligned to a slope of {ALIGNED:g}."
+
+
+def _gram(floor: float, condition: float, values: dict[str, Any]) -> list[str]:
+    if floor > 0.5 and values["half_loss"] is None:
+        return [
+            f"The loss is halved only in a third stage: along X^T y alone {floor:.0%} of it would stay, because the "
+            "Gram matrix is far from a multiple of the identity."
+        ]
+    if condition**2 > 3:
+        return [
+            f"The Gram matrix has condition {condition**2:.3g}: times are those of the isotropic model, whose loss "
+            f"stays at {floor:.2g} of its initial value; a third stage learns the rest."
+        ]
+    return []
+
+
+def _width_notes(law: Law, directions: int) -> list[str]:
+    notes = []
+    if law.small.measured > 0.1:
+        notes.append("The initial output is not small beside the labels, as the model assumes: the loss will differ.")
+    if law.sigma0 / law.v0 > 0.1 and law.width < 10 * directions:
+        notes.append(
+            f"The width {law.width} is not large beside the {directions} directions of the samples, as the model "
+            "assumes: the initial kernel is uneven, and times and growth will differ."
+        )
+    return notes
+
+
+def _sources(law: Law, *, turned: float, step: float) -> tuple[Source, Source, Source]:
+    """Of the stages, of the end, and of the learning rates."""
+    along = Assumption.of("X X^T y is along y (the share of the loss that is not)", turned, exact=1e-12)
+    short = Assumption.of("steps are short (lr over the largest stable)", step)
+    return (
+        Source("two scalars for the whole training", ("feature/C17", "feature/C21"), (along, law.even, law.small)),
+        Source(
+            "the flow multiplies [W_1, v] by a Lorentz matrix, which the labels fix",
+            ("feature/C22", "feature/C24", "feature/C25", "feature/C26"),
+            (law.even, short),
+        ),
+        Source("kernels at initialization and at the end; no overshoot up to x = 1/2", ("feature/C23",), (law.even,)),
+    )
+
+
+def _conditions(law: Law, population: Population, lr: float, eps: float) -> Quantity:
+    """The paper's assumption as a table."""
+    found = feature.assumptions(
+        law.problem.samples,
+        population.dimension,
+        law.width,
+        population.covariance,
+        beta_bar=population.beta_bar,
+        sigma0=law.sigma0,
+        v0=law.v0,
+        lr=lr,
+        eps=eps,
+        noise2=population.noise2,
+    )
+    return Quantity(
+        "conditions",
+        tuple(Row(**condition._asdict()) for condition in found),
+        f"The paper's assumption, with the constant that each condition needs (eps = {eps:.3g})",
+        rows=len(found),
+        columns=(
+            Column(None, "", lambda row: escape(f"{row.id}: {row.text}"), prose=True),
+            Column("value", "value", spare=1),
+            Column(
+                None,
+                "must be",
+                lambda row: f"{row.sense} {'a constant' if row.limit is None else number(row.limit)}",
+                2,
+            ),
+            Column("holds", "holds", lambda holds: {None: "open", True: "yes", False: "no"}[holds]),
+        ),
+    )
+
+
+def _left(task: FeatureTask, end: EndState) -> float:
+    """The share of the loss that no linear function of the samples removes."""
+    inside = float(np.sum((np.asarray(task.inside) - np.asarray(end.fitted(task.root))) ** 2))
+    left = (inside + float(task.problem.unexplained)) / float(task.square)
+    return left if left > 1e-14 else 0.0
+
+
+def _distance(task: FeatureTask, end: EndState) -> float:
+    root = np.asarray(task.root)
+    target = observe.target_kernel(root @ root.T, task.inside, float(end.mean_square) / float(task.width))
+    return float(observe.kernel_distance(end.kernel(task.root), target))
+
+
+def _model(task: FeatureTask, x: float, richness: float, v0: float, sigma0: float) -> Curves:
+    """Loss, slope and growth of the kernel by the aligned model: map of descent, or the flow where steps are tiny.
+
+    Steps of the flow are those of descent to a share of x/2, below 1/2000.
+    """
+    start = feature.expected_amplitudes(v0, sigma0)
+    share = float(feature.kernel_growth(richness)) / richness  # 1/x of the largest step
+    rapidity = float(feature.total_rapidity(richness)) + 8 / share
+    if x * share >= 1e-3:
+        steps = np.arange(math.ceil(rapidity / math.log1p(x)) + 2.0)
+        path = feature.aligned_descent(start, x, task.vstar2, len(steps) - 1)
+    else:
+        theta = np.linspace(0, rapidity, 8001)
+        steps, path = theta / x, feature.aligned_flow(theta, start, task.vstar2)
+    return Curves(
+        step=steps,
+        loss=np.asarray(path.loss(task)) / float(task.start_loss),
+        slope=np.asarray(path.slope(start, v0)),
+        growth=np.asarray(path.kernel_growth(start)),
+    )

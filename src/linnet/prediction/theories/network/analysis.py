@@ -1,0 +1,131 @@
+"""What happens to a network, in the order in which it can be known: the end, the stable learning rates, the times."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from linnet.optim import SGD
+from linnet.prediction.reduced import ReducedRegression
+from linnet.prediction.theories.network.closed_form import ClosedFormTimes
+from linnet.prediction.theories.network.end import End, expected, reached, sharpness_bound
+from linnet.prediction.theories.network.followed_times import FollowedTimes
+from linnet.prediction.theories.network.following import (
+    EXACT,
+    feasible,
+    follow_descent,
+    follow_flow,
+    follow_optimizer,
+)
+from linnet.prediction.theories.network.initialization import Initialization
+from linnet.prediction.theories.network.modes import Layers, Modes, layer_grams
+from linnet.prediction.theories.network.objective import Flat, Objective, prefixes
+from linnet.prediction.theories.network.thresholds import is_plain, largest_lr
+from linnet.prediction.theories.network.verdict import (
+    NetworkOutcome,
+    Sharpness,
+    Verdict,
+    descent_verdict,
+    flattest,
+    momentum_verdict,
+    revised,
+)
+
+
+class Analysis(NamedTuple):
+    """A learning rate, the sharpness along training, the verdict, the times of all modes, and the end."""
+
+    lr: float
+    sharpness: Sharpness
+    verdict: Verdict
+    times: ClosedFormTimes | FollowedTimes
+    end: End
+
+    @property
+    def converges(self) -> bool:
+        """Whether it surely does."""
+        return self.verdict.outcome is NetworkOutcome.CONVERGES
+
+
+def analyze(
+    reduction: ReducedRegression,
+    objective: Objective,
+    layers: Layers,
+    modes: Modes,
+    initialization: Initialization,
+    lr: float | None,
+    optimizer: SGD,
+    minimum: Flat | None,
+    *,
+    follow: bool,
+) -> Analysis:
+    """By closed forms where they are exact; otherwise training is followed if that takes seconds at most.
+
+    `minimum` is where training with weight decay ends. Without `follow` closed forms alone are used, unless there is
+    weight decay.
+    """
+    if minimum is not None:
+        end = reached(objective, modes, minimum)
+        # with one or two layers of enough neurons all minima are alike
+        depth, hidden = initialization.depth, initialization.hidden
+        alike = depth == 1 or (depth == 2 and min(hidden) >= min(reduction.limit.shape))
+        start = objective.sharpness(objective.start)
+        sharpness = Sharpness(start, end.sharpness, end.sharpness if alike else np.nan)
+        return _followed(objective, modes, sharpness, end, lr, optimizer, follow=True)
+    follow = follow and feasible(objective)
+    exact = initialization.aligned and bool(modes.alone.all())
+    end = expected(reduction, objective, layers, modes, initialization)
+    if follow and not exact:
+        flow = follow_flow(objective, modes)
+        end = reached(objective, modes, flow.end) if flow.arrived else end
+    if follow:
+        start = objective.sharpness(objective.start)
+    else:
+        start = sharpness_bound(reduction, objective, layer_grams(layers), prefixes(layers)[-1])
+    sharpness = Sharpness(start, end.sharpness, flattest(modes, initialization.depth, end.sharpness))
+    if not is_plain(optimizer):
+        return _followed(objective, modes, sharpness, end, lr, optimizer, follow=follow)
+    rate = sharpness.choose(lr, optimizer)
+    verdict = descent_verdict(reduction, modes, initialization, sharpness, rate)
+    largest = np.maximum(end.kernel, modes.kernel)
+    closed = ClosedFormTimes(modes, initialization, end.growth(modes), largest, rate, reduction)
+    times: ClosedFormTimes | FollowedTimes = closed
+    converges = verdict.outcome is NetworkOutcome.CONVERGES
+    if follow and not (exact and converges and None not in closed.errors):
+        solution = follow_descent(objective, modes, rate, converges)
+        if solution.arrived:
+            end = reached(objective, modes, solution.end)
+            sharpness = sharpness._replace(end=end.sharpness)
+        if not exact or converges or verdict.mix is not None:  # otherwise each mode was iterated by itself
+            verdict = revised(verdict, solution, rate, end.sharpness)
+        kept = solution if verdict.outcome is NetworkOutcome.CONVERGES else solution.exact_part()
+        times = FollowedTimes(modes, kept, rate)
+    return Analysis(rate, sharpness, verdict, times, end)
+
+
+def _followed(
+    objective: Objective,
+    modes: Modes,
+    sharpness: Sharpness,
+    end: End,
+    lr: float | None,
+    optimizer: SGD,
+    *,
+    follow: bool,
+) -> Analysis:
+    """With momentum: exact steps, then the flow that they follow once oscillations have died out. With weight decay
+    alone: descent on another loss, whose minimum is known.
+    """
+    rate = sharpness.choose(lr, optimizer)
+    if optimizer.momentum is not None:
+        stable = rate < largest_lr(optimizer, sharpness.end)
+        solution = follow_optimizer(objective, modes, rate, optimizer, stable, count=EXACT if follow else 0)
+    else:
+        stable = rate < largest_lr(optimizer, max(sharpness.start, sharpness.end))
+        solution = follow_descent(objective, modes, rate, stable)
+    if solution.arrived and not objective.decay:
+        end = reached(objective, modes, solution.end)
+        sharpness = sharpness._replace(end=end.sharpness)
+    verdict = momentum_verdict(modes, sharpness, rate, solution, optimizer)
+    if optimizer.momentum is None and verdict.outcome is not NetworkOutcome.CONVERGES:
+        solution = solution.exact_part()
+    return Analysis(rate, sharpness, verdict, FollowedTimes(modes, solution, rate), end)

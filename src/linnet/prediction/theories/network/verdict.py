@@ -1,0 +1,172 @@
+"""What a learning rate does to a network: where it converges, oscillates, or diverges."""
+
+import enum
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from linnet.optim import SGD
+from linnet.prediction.reduced import ReducedRegression
+from linnet.prediction.theories.network.following import Solution
+from linnet.prediction.theories.network.initialization import Initialization
+from linnet.prediction.theories.network.modes import ALONE, Modes
+from linnet.prediction.theories.network.thresholds import largest_lr, largest_monotone_lr
+from linnet.theory import mode_fate
+from linnet.theory import stability as edge
+from linnet.theory.mode_fate import Fate, Outcome
+
+_CHOSEN = 0.1  # of the largest stable learning rate
+
+
+class NetworkOutcome(enum.StrEnum):
+    """What a learning rate does to a network."""
+
+    CONVERGES = "converges"
+    SURVIVES = "converges if it survives its start"  # the initialization is too sharp for it
+    ELSEWHERE = "settles elsewhere or not at all"  # the end of the flow is too sharp, and flatter minima exist
+    CYCLE = "cycle"  # of the first mode that does not converge, as the next three
+    CHAOS = "chaos"
+    FLIPS = "flips"
+    TRAPPED = "trapped"
+    DIVERGES = "diverges"
+
+
+class Between(NamedTuple):
+    """The lowest and the highest value that a mode visits in the end."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome, an explanation, and the outcome of each mode; `mix` is the step from which modes mix visibly."""
+
+    outcome: NetworkOutcome
+    explanation: str
+    modes: list[Outcome]
+    between: list[Between | None]
+    mix: float | None = None
+
+    @classmethod
+    def alike(cls, outcome: NetworkOutcome, explanation: str, mode: Outcome, count: int) -> "Verdict":
+        """The same outcome for all modes."""
+        return cls(outcome, explanation, [mode] * count, [None] * count)
+
+
+class Sharpness(NamedTuple):
+    """The sharpness at initialization, where training ends, and at the flattest minimum there is."""
+
+    start: float
+    end: float
+    flattest: float
+
+    def choose(self, lr: float | None, optimizer: SGD) -> float:
+        """The learning rate, by default a tenth of what initialization and end allow."""
+        if lr is not None:
+            return float(lr)
+        return _CHOSEN * largest_lr(optimizer, max(self.start, self.end))
+
+
+def flattest(modes: Modes, depth: int, end: float) -> float:
+    """A lower bound of the sharpness of all minima, attained on white data; with one layer all are alike."""
+    return float(np.max(modes.curvature * edge.curvature(modes.value, depth))) if depth > 1 else end
+
+
+_CONVERGES, _UNKNOWN, _DIVERGES = Outcome(Fate.CONVERGES, 1), Outcome(Fate.UNKNOWN), Outcome(Fate.DIVERGES)
+
+
+def descent_verdict(
+    reduction: ReducedRegression, modes: Modes, initialization: Initialization, sharpness: Sharpness, lr: float
+) -> Verdict:
+    """Gradient descent with this learning rate, by its sharpness and by the maps of single modes."""
+    at_start, at_end, at_best = (lr * curvature for curvature in sharpness)
+    count, depth = modes.value.size, initialization.depth
+    if at_end < 2 and (at_start < 2 or depth == 1):
+        text = f"lr times the sharpness is {at_start:.3g} at the start and {at_end:.3g} in the end, both below 2"
+        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+    if at_end < 2:
+        text = f"the start is too sharp for it (lr times sharpness {at_start:.3g}, above 2): it jumps first"
+        return Verdict.alike(NetworkOutcome.SURVIVES, text, _CONVERGES, count)
+    if depth == 1:
+        text = f"lr times the curvature is {at_end:.3g}, above 2"
+        return Verdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count)
+    text = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} or more at the flattest end"
+    kappas = lr * modes.curvature * edge.curvature(modes.value, depth)
+    white = bool(np.all(reduction.scales >= (1 - ALONE) * reduction.scales[0]))
+    if white and initialization.aligned:
+        return _single_modes(reduction, modes, initialization, kappas, lr, text)
+    if at_best < 2:
+        text += ": descent has to find a flatter one"
+        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+    outcomes = edge.outcome(kappas, depth)
+    worst = NetworkOutcome(mode_fate.worst(outcomes).fate)
+    return Verdict(worst, f"as balanced layers would: {text}", outcomes, [None] * count)
+
+
+def _single_modes(
+    reduction: ReducedRegression,
+    modes: Modes,
+    initialization: Initialization,
+    kappas: Float[np.ndarray, " modes"],
+    lr: float,
+    text: str,
+) -> Verdict:
+    """Aligned layers on white data: each mode is a map of its layers' singular values."""
+    s, depth, alpha, kind = modes.value, initialization.depth, initialization.scale[0], initialization.kind
+    step = lr * float(reduction.scales[0] ** 2)
+    leave = mode_fate.escape_steps(s, alpha, depth, kind, step)
+    found, points = mode_fate.mode_fates(s, depth, kappas, alpha, kind, leave)
+    null = kind == "one-zero" and min(reduction.limit.shape) > s.size
+    cross = mode_fate.cross_fate(s, depth, step, points, found, leave, alpha, null)
+    mix = None if cross is None or cross.visible_after is None else cross.visible_after.double
+    if mix is not None:
+        text += f"; modes mix, visibly after about step {mix:,.0f}"
+    between = [None if one.low is None or one.high is None else Between(one.low, one.high) for one in found]
+    outcomes = [one.outcome for one in found]
+    return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix)
+
+
+def momentum_verdict(modes: Modes, sharpness: Sharpness, lr: float, solution: Solution, optimizer: SGD) -> Verdict:
+    """SGD with momentum or weight decay, by the steps that were made and the sharpness of initialization and end."""
+    count = modes.value.size
+    if solution.diverged:
+        return Verdict.alike(NetworkOutcome.DIVERGES, f"it diverges at step {solution.exact:,}", _DIVERGES, count)
+    if lr * solution.peak >= 2 and optimizer.momentum is None:
+        text = f"lr times the sharpness comes to {lr * solution.peak:.3g} during training, above 2"
+        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+    if solution.arrived:
+        text = f"it arrives after {solution.steps[-1]:,.0f} steps"
+        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+    share = lr / largest_lr(optimizer, sharpness.end)
+    if share >= 1:
+        text = f"lr is {share:.3g} of the largest stable one where the flow ends"
+        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+    top = max(sharpness.start, sharpness.end, solution.peak)
+    if lr < (largest_lr if optimizer.momentum is None else largest_monotone_lr)(optimizer, top):
+        text = f"lr is {share:.3g} of the largest stable one where it ends, and too small to overshoot"
+        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+    why = "the start is too sharp for it" if optimizer.momentum is None else "with momentum it may overshoot first"
+    text = f"lr is {share:.3g} of the largest stable one where the flow ends, but {why}"
+    return Verdict.alike(NetworkOutcome.SURVIVES, text, _UNKNOWN, count)
+
+
+def revised(verdict: Verdict, solution: Solution, lr: float, sharpness: float) -> Verdict:
+    """The verdict after descent was followed; `sharpness` is that of the predicted end."""
+    count, converges = len(verdict.modes), verdict.outcome is NetworkOutcome.CONVERGES
+    if solution.diverged:
+        text = f"descent diverges at step {solution.exact:,}"
+        if converges:
+            text += ", though start and end allow this learning rate"
+        elif verdict.mix is not None:
+            text += f", since modes mix, visibly after about step {verdict.mix:,.0f}"
+        return replace(Verdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count), mix=verdict.mix)
+    if solution.arrived and not converges:
+        text = f"descent arrives after {solution.exact:,} steps, though {verdict.explanation}"
+        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+    if converges and lr * max(solution.peak, sharpness) >= 2:
+        text = f"lr times the sharpness comes to {lr * max(solution.peak, sharpness):.3g} during training, above 2"
+        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+    return verdict

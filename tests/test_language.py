@@ -1,0 +1,103 @@
+"""The words of documentation, docstrings, messages, and public names: the field's own, in American spelling."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "linnet"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(PACKAGE.rglob("*.jinja")),
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+]
+NAMES = {  # parts of public names, with what stands for them
+    "motion": "optimizer, flow",
+    "look": "measurement",
+    "looks": "measurements",
+    "told": "predicted",
+    "said": "prediction",
+    "seen": "measured",
+    "sabotage": "negative_control",
+    "road": "pipeline",
+    "house": "package",
+    "room": "page, layer",
+    "bears": "stability_threshold",
+    "turned": "rotated",
+    "pace": "throughput, schedule",
+    "shadow": "second",
+    "dress": "theme",
+}
+CLASSES = {"Answer", "Chain", "Clock", "Course", "Frame", "Hypothesis", "Moment", "Motion", "Pace", "Path", "Plate"}
+CLASSES |= {"Sight", "Stand", "Way", "When"}
+PROSE = {
+    r"motions?": "optimizer, flow",
+    r"look(s|ed|ing)? at": "measure, read",
+    r"(is|are|was|were|be|been|being|and) told": "given, reported, predicted",
+    r"tells (what|how|where|when|which|whether|of)": "reports, predicts",
+    r"bears? (an?|no|the|more|less)": "is stable up to",
+    r"(a|the|no|same) roads?": "pipeline",
+    r"(this|several|the|other|few) rooms?": "package, page",
+    r"costs? nothing": "has no overhead",
+    r"sabotag\w*": "negative control",
+    r"step[- ]sizes?(?! (control|growth))": "learning rate",
+    r"shadows?": "second state",
+    # British spelling
+    r"optimis(e|ed|es|er|ers|ing|ation)": "optimize",
+    r"(re)?normalis(e|ed|es|ing|ation|ations)": "normalize",
+    r"initialis(e|ed|es|er|ers|ing|ation)": "initialize",
+    r"(regular|factor|linear|standard|general|diagonal)is(e|ed|es|ing|ation)": "-ize",
+    r"(minim|maxim|recogn|discret|summar|parametr)is(e|ed|es|ing|ation)": "-ize",
+    r"cent(re|red|res|ring)": "center",
+    r"(colour|behaviour|neighbour|favour)\w*": "-or",
+    r"grey": "gray",
+    r"(labell|modell)(ed|ing)": "labeled, modeled",
+    r"catalogue": "catalog",
+}
+RULE = re.compile(rf"(?<![\w`./=-])({'|'.join(PROSE)})(?![\w=(])", re.IGNORECASE)
+
+
+def _strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings and texts of a module: of f-strings their constant parts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def _names(tree: ast.Module, path: Path) -> Iterator[tuple[int, str]]:
+    """Public names: of the module, its functions, classes, and their arguments and fields."""
+    yield 1, path.stem
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.lineno, node.name
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield from ((one.lineno, one.arg) for one in [*node.args.args, *node.args.kwonlyargs])
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+            yield from ((part.lineno, part.target.id) for part in fields if isinstance(part.target, ast.Name))
+
+
+def _prose(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n")):
+        for found in RULE.finditer(line):
+            yield number, found[0]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_docstrings_messages_and_names(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [(line + number, word) for line, text in _strings(tree) for number, word in _prose(text)]
+    for line, name in _names(tree, path):
+        parts = set(name.lower().split("_"))
+        found += [(line, name)] if parts & set(NAMES) or name in CLASSES else []
+    assert not found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_pages(path):
+    assert not [(number + 1, word) for number, word in _prose(path.read_text(encoding="utf-8"))]
