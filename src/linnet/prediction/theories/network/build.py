@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+from rich.markup import escape
 
 from linnet import init
 from linnet._check import InputError
@@ -31,6 +32,8 @@ def predict(situation: Situation, problem: Given, *, follow: bool = True) -> Pre
     """The prediction for a situation, with its title and what was done to the samples."""
     regression, prepared = _regression(situation, problem)
     found = predicted(setup(situation, regression), follow=follow)
+    if situation.title:
+        found = replace(found, setting=f"{escape(situation.title)}\n{found.setting}")
     facts = Quantity("title", situation.title), Quantity("prepared", prepared)
     return found.including(*facts, notes=coerce.preparation_notes(prepared))
 

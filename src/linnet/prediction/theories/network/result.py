@@ -125,7 +125,8 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
     reachable = kept = int(np.sum(s > _ROUNDING * s[0]))
     initialization, layers = recognized(setup.layers, setup.hidden, u[:, :kept], vt[:kept].T)
     objective = Objective(reduction, layers, initialization.spare(layers, setup.compressed), decay)
-    if not np.any(objective.loss_gradient(objective.start)) and reduction.loss(prefixes(layers)[-1]) > floor:
+    flat = initialization.kind != "one-zero" and not np.any(objective.loss_gradient(objective.start))
+    if flat and reduction.loss(prefixes(layers)[-1]) > floor:
         raise InputError("network is not allowed: its gradient is zero there, and training never moves it.")
     minimum = regularized_minimum(objective, s[0]) if decay else None
     if minimum is not None:

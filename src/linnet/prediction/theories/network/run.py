@@ -115,8 +115,9 @@ class Training:
             Row(half_learned=_at(step, lr), between=between) for step, between in zip(moments, ranges, strict=True)
         )
         size, converged = float(np.linalg.norm(modes.value)), run.status == "converged"
+        batches = "" if self.setup.batch_size is None else f" on batches of {self.setup.batch_size}"
         return (
-            Quantity("status", run.status, "how the run ended"),
+            Quantity("status", run.status, f"how the run{batches} ended"),
             Quantity("steps", int(run.ended) if run.steps is not None else float(run.ended), "after"),
             Quantity("modes", rows),
             Quantity("fit", _at(self._down(clock, left, FIT), lr)),
