@@ -49,11 +49,11 @@ def bias(problem: Any, network: Any = None, *, gamma: float | None = None) -> Pr
     asked = coerce.regression(problem)
     if (network is None) == (gamma is None):
         raise InputError("network or gamma: give one of them, the initialization or its scale.")
-    width = None
+    width, slack = None, 1.0
     if network is not None:
         gamma, width = _recognized(network, asked.shape)
-    assert gamma is not None
-    gamma = _check.real("gamma", gamma, least=1e-100, most=1e100)
+        slack = 1 + 1e-9  # the weights are rounded
+    gamma = _check.real("gamma", gamma, least=1e-100 / slack, most=1e100 * slack)
     reduced = reduce_regression(asked)
     prediction = _prediction(_Flow.of(reduced, gamma)).including(
         Quantity("prepared", coerce.prepared(problem)),
