@@ -340,6 +340,12 @@ def test_large_imbalance_is_lazy(d_out, d_in, width, sign):
     assert errors[1] < errors[0] / 50
 
 
+def test_nothing_is_lazy_without_imbalance():
+    problem = ln.factorization(np.diag([2.0, 1.0]))
+    with pytest.raises(ln.InputError, match="lambda = 0"):
+        balance.lazy(1.0, ln.init.lambda_balanced(0, problem, 0.0, 2), problem.goal)
+
+
 def test_half_of_all_square_starts_end_at_a_saddle():
     ends = []
     for seed in range(8):

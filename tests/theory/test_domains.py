@@ -130,7 +130,7 @@ START = Other(
 RATES = convergence.Envelope(*(np.asarray(x) for x in (2.0, 1.0, 1.5, True)))
 PROBLEM = ln.problems.mean_field_regression(np.array([[1.0, 0.5, 0.0], [0.2, 2.0, 0.3]]), np.array([1.0, 0.4]), width=5)
 TASK = feature.task(PROBLEM)
-A_TASK, SIGMA = Other(TASK), Other(feature.covariance([(1.0, 3)]))
+A_TASK, SIGMA = Other(TASK), Other(feature.covariance([(1.0, 20)]))
 AMPLITUDES = Other(feature.Amplitudes(0.02, 0.03), ((0.0, 0.0), (-1.0, 1.0), (math.nan, 1.0), (1.0,)))
 GROWING = Other(feature.Amplitudes(0.02, 0.03), (*AMPLITUDES.wrong, (0.0, 1.0)))
 GROWN = Other(feature.Growth(*(np.asarray(x) for x in (1.5, 1.1, 0.5))), ((1.0, 2.0, 3.0),))
@@ -206,6 +206,7 @@ BALANCED = Other(
         (MATRIX, MATRIX.T),
     ),
 )
+LAZY = Other(ln.Weights((np.eye(2), 2 * np.eye(2))), (WEIGHTS, *BALANCED.wrong))
 NEURON = Other(ln.Weights((MATRIX[:1], MATRIX[:, :1])), (WEIGHTS, ln.Weights((MATRIX[:1, :1], MATRIX[:, :1])), MATRIX))
 GRAMS = balance.Grams(MATRIX, np.eye(2), np.eye(2))
 ZERO = nonnegative(1e-10, **ONE, below=1.0)
@@ -242,7 +243,7 @@ TABLE = {
     },
     "balance.lazy": {
         "time": TIME,
-        "start": BALANCED,
+        "start": LAZY,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE),
         "tol": ZERO,
@@ -500,6 +501,11 @@ TABLE = {
         "levels": LEVELS,
         **{name: nonnegative(0.5, **ONE) for name in ("c", "c0", "high", "low")},
     },
+    "mixed.misalignment_bound": {
+        "matrix": Tensor(MATRIX),
+        "target": Tensor(MATRIX, zero=False),
+        "rank": Count(1, 1, 2),
+    },
     "mixed.in_p2": {
         "misalignment": nonnegative(0.1, **ONE),
         "d": positive(10.0, **ONE),
@@ -681,7 +687,7 @@ TABLE = {
     },
     "optimizers.decayed_curvatures": DECAYED,
     "optimizers.decayed_sharpness": DECAYED,
-    "optimizers.decayed_imbalance": {"time": nonnegative(0.7), "imbalance": Num(0.3), "weight_decay": nonnegative(0.1)},
+    "optimizers.decayed_imbalance": {"time": TIME, "imbalance": Num(0.3), "weight_decay": nonnegative(0.1)},
     "optimizers.label_noise_rate": {"lr": positive(0.1), "noise": nonnegative(0.5), "curvature": nonnegative(2.0)},
     "optimizers.batch_variance": {"curvatures": Tensor(VALUES), "batch_size": Count(1, 1, 2), "replacement": NO},
     "optimizers.batch_stable_lr": {

@@ -497,8 +497,8 @@ def test_invariants_and_how_descent_changes_them(key):
 
 def test_assumptions_of_the_synthetic_experiment():
     sigma = feature.covariance(10_000)
-    assert sigma == feature.Covariance(1e4, 1.0, 100.0)
-    assert feature.covariance([(4.0, 1), (1.0, 9)]) == pytest.approx((13.0, 4.0, 5.0))
+    assert sigma == feature.Covariance(1e4, 1.0, 100.0, 10_000)
+    assert feature.covariance([(4.0, 1), (1.0, 9)]) == pytest.approx((13.0, 4.0, 5.0, 10))
     found = {
         c.id: c
         for c in feature.assumptions(
@@ -525,8 +525,11 @@ def test_assumptions_of_the_synthetic_experiment():
             10, 10_000, 64, sigma, beta_bar=100.0, sigma0=0.01, v0=0.1, lr=0.1, eps=eps, constants=constants
         )
         assert next(c for c in conditions if c.id == "c6").holds is holds
+    numbers = {"beta_bar": 1.0, "sigma0": 0.1, "v0": 0.1, "lr": 0.1, "eps": 0.1}
     with pytest.raises(ln.InputError, match="constants has 'c9'"):
-        feature.assumptions(10, 10, 10, sigma, beta_bar=1.0, sigma0=0.1, v0=0.1, lr=0.1, eps=0.1, constants={"c9": 1.0})
+        feature.assumptions(10, 10**4, 10, sigma, **numbers, constants={"c9": 1.0})
+    with pytest.raises(ln.InputError, match="dimension = 20 is not allowed: sigma has dimension 10000"):
+        feature.assumptions(10, 20, 10, sigma, **numbers)
 
 
 def test_times_failures_and_bounds():

@@ -470,3 +470,20 @@ def test_alignment_rate_counts_the_noise():
     assert mixed.recovery(levels, 2.0, -1.6, 100, 1.0).rate == mixed.alignment_rate(levels)
     with pytest.raises(ln.InputError, match="two levels must differ"):
         mixed.alignment_rate([1.0], variant="printed")
+
+
+def test_the_right_hand_side_of_lemma_a4():
+    rng = np.random.default_rng(4)
+    target, size = np.diag([3.0, 3.0, 2.0, 0.5, 0.0]), 1e-3
+    x = target + size * rng.normal(size=target.shape)
+    spectral, frobenius = (np.linalg.norm(x, order) + np.linalg.norm(target, order) for order in (2, None))
+    distance = np.linalg.norm(x - target, 2)
+    # two blocks of signal, (3, 3) and (2); the smaller gap of squares is 2^2 - 0.5^2
+    quotient = 2 * min(np.sqrt(3) * spectral, frobenius) / (2**2 - 0.5**2)
+    expected = 3 * distance / 2 + 2 * (3 / 2) * quotient**2 * distance**2
+    assert mixed.misalignment_bound(x, target, 3) == pytest.approx(expected, rel=1e-12)
+    turns = [np.linalg.qr(rng.normal(size=(5, 5)))[0] for _ in range(2)]
+    turned = [turns[0] @ m @ turns[1] for m in (x, target)]
+    assert mixed.misalignment_bound(*turned, 3) == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(ln.InputError, match="singular values 1 and 2 of target are equal"):
+        mixed.misalignment_bound(x, target, 1)

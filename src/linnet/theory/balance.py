@@ -236,9 +236,16 @@ def lazy(
     For lambda < 0 it is the projection on the row space of W_1, from the right. With w = d_out (w = d_in) P is the
     identity and both Gram matrices stand still up to 1/|lambda|; with fewer neurons the rest of Y is learned later, by
     a large Gram matrix that moves at order t whatever lambda is (`balance/C10`).
+
+    Raises:
+        InputError: if the layers are balanced with lambda = 0, where nothing is lazy.
+
     """
     t, kappa = _check.numbers("time", time, least=0), _check.number("scale", scale, above=0)
-    return evaluate(_lazy, t, *_layers(start, target), kappa, _lambda(start, tol))
+    layers, lam = _layers(start, target), _lambda(start, tol)
+    if not _check.traced(lam) and abs(lam) <= tol * measured_balance(*start.layers).size:
+        raise InputError("start has lambda = 0: this limit is for large |lambda|; use flow.")
+    return evaluate(_lazy, t, *layers, kappa, lam)
 
 
 def _lazy(xp: Any, times: Array, first: Array, second: Array, target: Array, scale: Array, lam: Array) -> Array:

@@ -874,11 +874,12 @@ def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array,
 
 
 class Covariance(NamedTuple):
-    """Trace, spectral and Frobenius norm of Sigma."""
+    """Trace, spectral and Frobenius norm of Sigma, and its dimension."""
 
     trace: float
     top: float
     frobenius: float
+    dimension: int
 
 
 def covariance(groups: Any) -> Covariance:
@@ -891,7 +892,9 @@ def covariance(groups: Any) -> Covariance:
         )
     values = np.array([_check.real("an eigenvalue in groups", v, above=0) for v, _ in pairs])
     counts = np.array([_check.integer("a multiplicity in groups", d, least=1) for _, d in pairs])
-    return Covariance(float(counts @ values), float(values.max()), float(np.sqrt(counts @ values**2)))
+    return Covariance(
+        float(counts @ values), float(values.max()), float(np.sqrt(counts @ values**2)), int(counts.sum())
+    )
 
 
 class Times(NamedTuple):
@@ -1003,6 +1006,8 @@ def assumptions(
     eta, target = _check.real("lr", lr, above=0), _check.real("eps", eps, above=0)
     noise = _check.real("noise2", noise2, least=0)
     trace = _covariance(sigma).trace
+    if sigma.dimension != d:
+        raise InputError(f"dimension = {d} is not allowed: sigma has dimension {sigma.dimension}.")
     if not isinstance(constants, dict | None):
         raise InputError(f"constants = {_check.show(constants)} is not allowed: constants must be a dict by condition.")
     given = {name: _check.real(f"constants[{name!r}]", x, above=0) for name, x in (constants or {}).items()}

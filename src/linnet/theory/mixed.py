@@ -11,6 +11,7 @@ manifold (`mixed/C4`), and from W_1 W_1^T - W_2^T W_2 = 2c I where the target's 
 """
 
 import enum
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ from linnet.theory._formula import (
 from linnet.theory._riccati import eigen
 from linnet.theory._times import leading
 
+_EQUAL = 1e-9  # of the largest: singular values so near to each other form one block
 _ARRAY = Domain(partial(_check.array, ndim=2))
 _LEVELS = vector(above=0)
 _CURVES = {"c": at_least(0), "kappa": above(0)}  # of modes
@@ -561,6 +563,27 @@ def in_p2(misalignment: float, d: float, constant: float, gamma: float) -> bool:
     """Region P2(C, gamma): x <= C d^{-gamma}."""
     x, size = _check.real("misalignment", misalignment, least=0), _check.real("d", d, above=0)
     return bool(x <= _check.real("constant", constant, least=0) * size ** -_check.real("gamma", gamma))
+
+
+def misalignment_bound(matrix: Any, target: Any, rank: int) -> float:
+    """The right-hand side of Lemma A.4, K D/s_K + m (s_1/s_K) (2 min(...)/gap)^2 D^2, D the spectral norm of X - S.
+
+    The lemma bounds by it the misalignment (`observe.misalignment`) of X = `matrix` with the first K = `rank` singular
+    vectors of S = `target`, of which m values differ: `mixed/E10` shows that it does not. The minimum is over sqrt(K)
+    (|X| + |S|) in spectral norms and |X| + |S| in Frobenius norms, the gap that between squares of neighboring values.
+    """
+    x = np.asarray(_check.array("matrix", matrix, ndim=2))
+    goal = np.asarray(_check.array("target", target, ndim=2, shape=x.shape))
+    k = _check.integer("rank", rank, least=1, most=min(x.shape))
+    s = np.append(np.linalg.svd(goal, compute_uv=False), 0.0)
+    last = np.flatnonzero(s[:k] - s[1 : k + 1] > _EQUAL * s[0])  # of each block of equal values
+    if k - 1 not in last:
+        raise InputError(f"rank = {k} is not allowed: the singular values {k} and {k + 1} of target are equal.")
+    gap = float(np.min(s[last] ** 2 - s[last + 1] ** 2))
+    norms = [np.linalg.norm(m, order) for order in (2, None) for m in (x, goal)]
+    spread = min(math.sqrt(k) * (norms[0] + norms[1]), norms[2] + norms[3])
+    distance = float(np.linalg.norm(x - goal, 2))
+    return float(k * distance / s[k - 1] + len(last) * s[0] / s[k - 1] * (2 * spread / gap * distance) ** 2)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ from linnet import _check
 from linnet._check import InputError, namespace
 from linnet.linalg import blocks_of_values
 from linnet.optim import update
-from linnet.theory._formula import FLAG, NUMBERS, Number, above, at_least, formula, integer, scan
+from linnet.theory._formula import FLAG, NUMBERS, TIMES, Number, above, at_least, formula, integer, scan
+from linnet.theory._times import leading
 
 _DENSE = 24  # dimensions up to which maps of covariances are matrices
 _MOMENTUM = {"momentum": at_least(0, below=1), "dampening": at_least(0, below=1)}
@@ -307,13 +308,14 @@ def _curvatures(goal: Any, decay: float, depth: int, scale: float, local: bool) 
 # Balance -------------------------------------------------------------------------------------------------------------
 
 
-@formula(time=at_least(0), imbalance=NUMBERS, weight_decay=at_least(0))
+@formula(time=TIMES, imbalance=NUMBERS, weight_decay=at_least(0))
 def decayed_imbalance(time: Number, imbalance: Number, weight_decay: Number) -> Float[Array, "..."]:
-    """D_l(t) = e^{-2 mu t} D_l(0), D_l = W_{l+1}^T W_{l+1} - W_l W_l^T, under flow with decay (`optimizers/C5`).
+    """D_l(t) = e^{-2 mu t} D_l(0), D_l = W_l W_l^T - W_{l+1}^T W_{l+1}, under flow with decay (`optimizers/C5`).
 
-    For any cost and depth; one entry, or a whole matrix at one time.
+    For any cost and depth. `imbalance` is one entry of D_l(0) or all of it (`Weights.imbalance`); the axes of `time`
+    come first in the result.
     """
-    return imbalance * namespace(time).exp(-2 * weight_decay * time)
+    return imbalance * namespace(time).exp(-2 * weight_decay * leading(time, imbalance, weight_decay))
 
 
 @formula(lr=above(0), noise=at_least(0), curvature=at_least(0))

@@ -107,7 +107,7 @@ def gaussian_features(
         _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
     drawn, (norm,) = samples_and_teacher(key, n, d, noise2=noise, teacher=teacher)
     law = _drawn(mean_field_regression(*drawn, width=width), width, v0, sigma0, seed)
-    population = Population(d, feature.covariance(d), float(norm), noise)
+    population = Population(feature.covariance(d), float(norm), noise)
     return predicted(law, population, "gaussian", lr=lr, eps=eps, seed=seed)
 
 
@@ -164,7 +164,7 @@ def _estimated(problem: Regression, mean: Any) -> tuple[Population, list[str]]:
     """The distribution estimated from the samples, with what makes the estimate or the prediction worse."""
     n, dimension = problem.samples, problem.shape[1]
     values = np.linalg.svd(np.asarray(problem.root), compute_uv=False) ** 2 / n
-    covariance = Covariance(float(np.sum(values)), float(values[0]), float(np.linalg.norm(values)))
+    covariance = Covariance(float(np.sum(values)), float(values[0]), float(np.linalg.norm(values)), dimension)
     notes = []
     if mean is not None and mean @ mean > 0.1 * covariance.trace:
         notes.append(
@@ -172,7 +172,7 @@ def _estimated(problem: Regression, mean: Any) -> tuple[Population, list[str]]:
         )
     if n < dimension:
         notes.append("With fewer samples than inputs the covariance is overestimated: c6 is really larger.")
-    return Population(dimension, covariance, math.sqrt(float(problem.square) / n)), notes
+    return Population(covariance, math.sqrt(float(problem.square) / n)), notes
 
 
 def _width(width: Any) -> int:

@@ -29,7 +29,6 @@ _DISTRIBUTIONS = {
 class Population(NamedTuple):
     """The distribution of the samples, as far as the paper's assumption needs it."""
 
-    dimension: int
     covariance: Covariance
     beta_bar: float
     noise2: float = 0.0
@@ -73,7 +72,7 @@ def predicted(
     values = {value.name: value.value for value in found}
     quantities = (
         Quantity("samples", law.problem.samples),
-        Quantity("inputs", population.dimension),
+        Quantity("inputs", population.covariance.dimension),
         Quantity("width", law.width),
         Quantity("v0", v),
         Quantity("sigma0", sigma),
@@ -125,7 +124,7 @@ def predicted(
 
 def _setting(law: Law, population: Population, distribution: str) -> str:
     return (
-        f"n = {law.problem.samples}, d = {population.dimension}, width {law.width}, v0 = {law.v0:g}, "
+        f"n = {law.problem.samples}, d = {population.covariance.dimension}, width {law.width}, v0 = {law.v0:g}, "
         f"sigma0 = {law.sigma0:g}, {_DISTRIBUTIONS[distribution]}; "
         f"v* = {math.sqrt(float(feature.task(law.problem).vstar2)):.4g}.\n"
     )
@@ -192,7 +191,7 @@ def _conditions(law: Law, population: Population, lr: float, eps: float) -> Quan
     """The paper's assumption as a table."""
     found = feature.assumptions(
         law.problem.samples,
-        population.dimension,
+        population.covariance.dimension,
         law.width,
         population.covariance,
         beta_bar=population.beta_bar,

@@ -56,6 +56,8 @@ class FollowedTimes(NamedTuple):
             return Time(step, step, not_before=float(self.lr * self.solution.steps[-1]))
         if step <= 0:
             return Time(time, step, 0.0)
+        if step > self.solution.left:
+            return Time(time, step, None)
         flow = self.solution.flow_error * max(step - self.solution.exact, 0.0) / step
         return Time(time, step, max(_READING, _BETWEEN / step) + flow)
 

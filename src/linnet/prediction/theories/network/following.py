@@ -43,6 +43,8 @@ class Solution(NamedTuple):
     - `arrived`: within 1e-6 of the end; `diverged`.
     - `peak`: the largest sharpness on the flow; `steepness`: the largest curvature along it, |H g|/|g|.
     - `flow_error`: the largest relative error of the flow's speed.
+    - `left`: the step at which it came within 1e-6 of the end at weights that are too sharp for the learning rate: when
+      it leaves from there depends on rounding. Infinite if it did not.
     """
 
     steps: Float[np.ndarray, " points"]
@@ -55,6 +57,7 @@ class Solution(NamedTuple):
     steepness: float = 0.0
     flow_error: float = 0.0
     before: Flat | None = None
+    left: float = math.inf
 
     def exact_part(self) -> "Solution":
         """The exact steps alone, where the flow does not stand for the steps."""
@@ -136,7 +139,7 @@ def _joined(first: Solution, then: Solution) -> Solution:
     """Exact steps, and the flow from their end on."""
     pairs = (first.steps, then.steps[1:]), (first.values, then.values[1:])
     steps, values = (np.concatenate(both) for both in pairs)
-    return then._replace(steps=steps, values=values, exact=first.exact)
+    return then._replace(steps=steps, values=values, exact=first.exact, left=first.left)
 
 
 def _measure(objective: Objective, modes: Modes) -> Measure:
@@ -182,22 +185,28 @@ def _stepped(
     count = min(count, int(_OPERATIONS / objective.operations))
     most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
     weights, before, values = objective.start, None, [measure(objective.start)]
-    near = _ARRIVED * values[0][-2]
+    near, asked = _ARRIVED * values[0][-2], 0
     rows = 1 if optimizer is None else 2  # with momentum it may pass its end
+    arrived, diverged, left = False, False, math.inf
     with np.errstate(over="ignore", invalid="ignore"):
-        while len(values) <= count and max(row[-2] for row in values[-rows:]) > near:
+        while len(values) <= count:
+            if len(values) > asked and max(row[-2] for row in values[-rows:]) <= near:
+                # a minimum that is too sharp for this learning rate is left again
+                arrived, asked = lr < largest_lr(optimizer or SGD(), objective.sharpness(weights)), len(values) + OFTEN
+                if arrived:
+                    break
+                left = min(left, len(values) - 1.0)
             before = weights
             if optimizer is None:
                 weights = weights - lr * objective.gradient(weights)
             else:
                 weights, buffer = sgd_step(weights, buffer, objective.loss_gradient(weights), lr, **how)
             values.append(measure(weights))
-            if not np.max(np.abs(weights)) <= most:
+            diverged = not np.max(np.abs(weights)) <= most
+            if diverged:
                 break
-    diverged = not np.max(np.abs(weights)) <= most
-    arrived = all(row[-2] <= near for row in values[-rows:])
     steps = np.arange(float(len(values)))
-    return Solution(steps, np.array(values), weights, len(values) - 1, arrived, diverged, before=before)
+    return Solution(steps, np.array(values), weights, len(values) - 1, arrived, diverged, before=before, left=left)
 
 
 def _integrated(
