@@ -37,6 +37,13 @@ def transposed_product(a: Float[Array, "k m"], b: Float[Array, "k n"]) -> Float[
     return jax.lax.optimization_barrier(a.T) @ b
 
 
+def norm(xp: Any, vector: Float[Any, " d"]) -> Any:
+    """The Euclidean norm, whose squares may leave the range of numbers."""
+    largest = xp.max(xp.abs(vector), initial=0.0)
+    unit = xp.where(largest > 0, largest, 1.0)
+    return unit * xp.linalg.norm(vector / unit)
+
+
 def below_and_above(
     layers: Sequence[_T], bottom: _T, top: _T, times: Callable[[_T, _T], _T] = operator.matmul
 ) -> tuple[list[_T], list[_T]]:

@@ -9,10 +9,11 @@ both say the same.
 import inspect
 import math
 import pkgutil
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import jax
@@ -993,3 +994,49 @@ def test_many_steps_of_a_loop_are_compiled():
 
     assert power(1.0, 256) == power(1.0, 257) == 1
     assert kinds == [np, jnp]
+
+
+# a difference that is zero but for rounding; a search over times whose errors are of no scale that anything else has
+ROUNDING = {"mixed.lazy_optimum", "mixed.early_stopping"}
+SIZES = (1.0, 1e-150, 1e150)
+
+
+def of_sizes(row):
+    """The arguments of a formula with up to two of its numbers scaled."""
+    scaled = [name for name, kind in row.items() if isinstance(kind, Num | Tensor)]
+    good = {name: kind.good for name, kind in row.items()}
+    for few in combinations(scaled, min(2, len(scaled))):
+        for sizes in product(SIZES, repeat=len(few)):
+            yield good | {name: size * np.asarray(good[name], float) for name, size in zip(few, sizes, strict=True)}
+
+
+def test_numbers_of_any_size_are_refused_or_right():
+    compared, wrong = set(), {}
+    for name, row in TABLE.items():
+        call = the_call(name)
+        if name in ROUNDING or not hasattr(call, "raw"):
+            continue
+        for given in of_sizes(row):
+            longer = {key: np.longdouble(x) if isinstance(x, float | np.ndarray) else x for key, x in given.items()}
+            with np.errstate(all="ignore"), suppress(ln.InputError, TypeError, ValueError):
+                # what NumPy cannot do in more digits is left out: linear algebra
+                known, exact = (jax.tree.leaves(x) for x in (call(**given), call.raw(**longer)))
+                for one, two in zip(map(np.asarray, known), map(np.longdouble, exact), strict=True):
+                    sure = (np.abs(two) < 1e300) & (np.abs(two) > 1e-300) & ~np.isnan(one)
+                    compared.add(name)
+                    if np.any(np.abs(one - two)[sure] > 1e-6 * np.abs(two)[sure]):
+                        wrong[name] = given
+    assert wrong == {}
+    assert len(compared) > 40
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e160])
+def test_the_potential_of_any_size(size):
+    """It is homogeneous: psi(k A, k gamma) = k^1.5 psi(A, gamma)."""
+    a, gamma = np.array([1.0, 2.0]), 1e-3
+    one, other = (
+        [np.asarray(f(k * a, k * gamma)) for f in (theory.spectral.potential_gradient, theory.spectral.potential)]
+        for k in (1.0, size)
+    )
+    np.testing.assert_allclose(other[0] / np.sqrt(size), one[0], rtol=1e-14)
+    np.testing.assert_allclose(other[1], size**1.5 * one[1], rtol=1e-13)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError, namespace
-from linnet.linalg import RANK_TOLERANCE, top_of_products
+from linnet.linalg import RANK_TOLERANCE, norm, top_of_products
 from linnet.maps import crossing
 from linnet.theory import mixed
 from linnet.theory._formula import (
@@ -251,17 +251,21 @@ def potential(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, ""]:
     With k = |A|^2 / m it is (2/3) k (m + sqrt(2 gamma m) - gamma) / (sqrt m + sqrt(2 gamma)), where nothing cancels.
     """
     xp = namespace(matrix)
-    b = xp.linalg.norm(matrix)
-    m = _m(xp, b, gamma)
-    k = b * (b / m)
-    return 2 / 3 * k * (m + xp.sqrt(2 * gamma * m) - gamma) / (xp.sqrt(m) + xp.sqrt(2 * gamma))
+    return _potential(xp, norm(xp, matrix), gamma)
 
 
 @formula(matrix=vector(), gamma=_GAMMA)
 def potential_gradient(matrix: Float[Values, " d"], gamma: Number) -> Float[Array, " d"]:
     """A / sqrt(m); along the flow its derivative is sqrt(m) G."""
     xp = namespace(matrix)
-    return matrix / xp.sqrt(_m(xp, xp.linalg.norm(matrix), gamma))
+    return matrix / xp.sqrt(_m(xp, norm(xp, matrix), gamma))
+
+
+def _potential(xp: Any, b: Any, gamma: Any, over: Any = 1.0) -> Any:
+    """The potential at |A| = b divided by `over`, in an order in which no product leaves the range of numbers."""
+    m = _m(xp, b, gamma)
+    root, twice = xp.sqrt(m), xp.sqrt(2 * gamma)
+    return 2 / 3 * (b / over) * (b / m) * ((m + twice * root - gamma) / (root + twice))
 
 
 class Rate(NamedTuple):
@@ -275,8 +279,9 @@ class Rate(NamedTuple):
 def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
     """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted, t > 0 (`spectral/C12`)."""
     xp = namespace(time)
-    printed = potential.raw(limit, gamma) / (xp.sqrt(2 * gamma) * time)
-    return Rate(printed, xp.minimum(printed / 2, xp.sum(limit**2) / (8 * gamma * time)))
+    b = norm(xp, limit)
+    printed = _potential(xp, b, gamma, time) / xp.sqrt(2 * gamma)
+    return Rate(printed, xp.minimum(printed / 2, b / gamma * (b / time) / 8))
 
 
 # Descent -------------------------------------------------------------------------------------------------------------
@@ -371,13 +376,13 @@ def stationarity(
     W_1 has full rank, w >= d_in.
     """
     xp = namespace(first)
-    c1, norm = first.T @ first, xp.linalg.norm
+    c1, size = first.T @ first, xp.linalg.norm
     b = xp.linalg.solve(c1, (second @ first).T).T
     outside = b - b @ xp.linalg.pinv(inputs) @ inputs
     return Stationarity(
-        norm(first - 2 * gamma * xp.linalg.solve(c1, first.T).T - second.T @ b) / norm(first),
-        norm(second - b @ first.T) / norm(first),
-        norm(outside) / xp.maximum(norm(b), 1e-300),
+        size(first - 2 * gamma * xp.linalg.solve(c1, first.T).T - second.T @ b) / size(first),
+        size(second - b @ first.T) / size(first),
+        size(outside) / xp.maximum(size(b), 1e-300),
     )
 
 
