@@ -204,16 +204,16 @@ class Fig2(Experiment):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         spec, parts = self.spec(), 1 + self.euler
         sweep.run(spec, folder / "data.zarr", lambda done, total: progress(done, parts * total), workers=workers)
-        data = xarray.open_zarr(folder / "data.zarr").load()
+        data = sweep.load(folder / "data.zarr")
         if self.euler:
             kept = {name: spec.store[name] for name in ("test", "distance", "largest_distance")}
             closure = sweep.Call.model_validate({"kind": "Mixed", "c": "c"})
             second = spec.model_copy(update={"second": closure, "store": kept})
             later: Progress = lambda done, total: progress(total + done, parts * total)  # noqa: E731
             sweep.run(second, folder / "data-euler.zarr", later, workers=workers)
-            with xarray.open_zarr(folder / "data-euler.zarr") as other:
-                for name in ("distance", "largest_distance"):
-                    data[f"{name}_euler"] = other[name].load()
+            other = sweep.load(folder / "data-euler.zarr")
+            for name in ("distance", "largest_distance"):
+                data[f"{name}_euler"] = other[name]
         return data
 
     def problem_facts(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sweeps: a grid of runs into one labeled store, resumable after a kill at any moment."""
 
 from linnet.sweep.cluster import connect
-from linnet.sweep.exchange import Merged, export, merge
+from linnet.sweep.exchange import Merged, export, load, merge
 from linnet.sweep.spec import Call, Sweep, parse, read
 from linnet.sweep.sweep import Checked, Damage, Expected, Throughput, check, expect, run
 
@@ -17,6 +17,7 @@ __all__ = [
     "connect",
     "expect",
     "export",
+    "load",
     "merge",
     "parse",
     "read",

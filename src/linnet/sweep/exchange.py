@@ -1,7 +1,7 @@
 """What becomes of stores: files for other programs, and two stores of one grid that become one."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from linnet._files import hushed, placed
 from linnet.sweep.place import Place, located
 from linnet.sweep.store import Block, Store
 from linnet.sweep.sweep import place, ranges
+
+if TYPE_CHECKING:
+    import xarray
 
 SUFFIXES = (".nc", ".parquet")
 
@@ -111,7 +114,7 @@ def export(out: Path | str, file: Path) -> int:
     numbers = sum(array.size for array in store.arrays.values())
     _check.fits("export", str(out), 2 * numbers, f"{numbers:,} numbers")
     with hushed(), placed(file) as partial:
-        data = _data(store)
+        data = load(out)
         if file.suffix == ".nc":
             data.to_netcdf(partial, engine="scipy")
         else:
@@ -126,10 +129,11 @@ def _needs_pyarrow(file: Path) -> None:
         raise InputError(f"{str(file)!r} cannot be written: it needs pyarrow (pip install pyarrow).") from None
 
 
-def _data(store: Store) -> Any:
+def load(out: Path | str) -> "xarray.Dataset":
+    """What a store holds, in memory; unfinished runs have status 0."""
     import xarray
 
-    return xarray.open_zarr(store.place.zarr(), chunks=None).load()
+    return xarray.open_zarr(located(out).zarr(), chunks=None, zarr_format=2).load()
 
 
 def _table(data: Any, axes: tuple[str, ...]) -> Any:

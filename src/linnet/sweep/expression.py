@@ -88,6 +88,8 @@ def evaluate(text: str, name: Callable[[str], Any], functions: Mapping[str, Call
 
     try:
         return visit(_parsed(text))
+    except RecursionError:
+        raise InputError(f"{text[:40]!r}... has no value: it is nested too deeply.") from None
     except (ArithmeticError, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise

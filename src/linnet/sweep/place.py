@@ -15,14 +15,13 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from zarr.storage import FsspecStore
-
 from linnet._check import InputError
 from linnet._files import locked, placed, refusal, writing
+from linnet._stores import DamagedChunkError, FolderStore, RemoteStore
 
 SCHEMES = ("file", "memory", "s3", "gs")
 LEASE = ".lease"  # inside the store, since a key may be good for nothing else
@@ -105,11 +104,11 @@ class Folder(Place):
     def exists(self) -> bool:
         return self.path.exists()
 
-    def zarr(self) -> Path:
-        return self.path
+    def zarr(self) -> FolderStore:
+        return FolderStore(self.path)
 
     def names(self) -> set[str]:
-        return {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if path.is_file()}
+        return _inside(path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if path.is_file())
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -157,6 +156,11 @@ class Folder(Place):
             leftover.unlink(missing_ok=True)
 
 
+def _inside(names: Iterable[str]) -> set[str]:
+    """The names that lie below the store: a key of an object store may be any text, and is copied to a file."""
+    return {name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts}
+
+
 class Remote(Place):
     """A prefix of an object store. Keys and addresses come from the environment, as fsspec and its parts read them."""
 
@@ -185,7 +189,7 @@ class Remote(Place):
     def names(self) -> set[str]:
         with self._served("read"):
             try:
-                return {name.removeprefix(f"{self.root}/") for name in self.files.find(self.root)}
+                return _inside(name.removeprefix(f"{self.root}/") for name in self.files.find(self.root))
             except FileNotFoundError:
                 return set()
 
@@ -284,12 +288,14 @@ class Remote(Place):
             raise _sentence(self.text, done, error) from None
 
 
-class _Served(FsspecStore):
+class _Served(RemoteStore):
     """What zarr reads and writes by; what the object store refuses is one sentence, and not a damaged chunk."""
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         try:
             return await super().get(key, prototype, byte_range)
+        except (InputError, DamagedChunkError):
+            raise
         except Exception as error:
             raise _sentence(self._url(), "read", error) from None
 

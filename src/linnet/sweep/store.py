@@ -41,7 +41,7 @@ class Store:
         self.place = located(out)
         try:
             with zarr.config.set({"array.write_empty_chunks": True}):
-                self.group = zarr.open_group(self.place.zarr(), mode="r+")
+                self.group = zarr.open_group(self.place.zarr(), mode="r+", zarr_format=2)
                 self.arrays: dict[str, zarr.Array[Any]] = dict(self.group.arrays())
             dims = {name: list(array.attrs["_ARRAY_DIMENSIONS"]) for name, array in self.arrays.items()}  # type: ignore[arg-type]
             self.attributes: dict[str, Any] = dict(self.group.attrs)

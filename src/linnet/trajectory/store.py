@@ -12,6 +12,7 @@ qualified name of a class, "fields": {...}}; what JSON cannot hold is {"unknown"
 checksum and none is left out because it is empty, so that `load` finds what was changed or lost.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -33,6 +34,7 @@ from linnet.outcome import Checkpoint
 from linnet.trajectory.trajectory import Label, Trajectory
 
 _FORMAT = 2
+_REMEMBERING = ("optax", "linnet.optim", "linnet.observe")
 
 
 @hushed()
@@ -96,6 +98,8 @@ def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
     """
     import zarr
 
+    from linnet._stores import FolderStore
+
     if not Path(path).exists():
         raise InputError(f"path = {str(path)!r} is not allowed: there is nothing.")
     if not _is_run(Path(path)):
@@ -105,7 +109,7 @@ def load(path: str | os.PathLike[str], *, like: Any = None) -> Trajectory:
     _gather(like, examples)
     known |= {name: type(found[0]) for name, found in examples.items()}
     try:
-        root: Any = zarr.open_group(path, mode="r", zarr_format=2)
+        root: Any = zarr.open_group(FolderStore(Path(path)), mode="r", zarr_format=2)
         about = json.loads(root.attrs["linnet"])
         if about["format"] != _FORMAT:
             raise InputError(f"{str(path)!r} has format {about['format']}: this version of Linnet reads {_FORMAT}.")
@@ -141,7 +145,8 @@ def _parts(run: Trajectory) -> dict[str, Any]:
 
 def _is_run(path: Path) -> bool:
     try:
-        return "linnet" in json.loads((path / ".zattrs").read_text(encoding="utf-8"))
+        about = path / ".zattrs"
+        return about.is_file() and "linnet" in json.loads(about.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
 
@@ -203,8 +208,9 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
         items = [_restored(value, group, known, examples) for value in inner]
         return tuple(items) if kind == "tuple" else items
     name = tree["type"]
-    if name.startswith(("optax.", "linnet.")):
-        known = known | _remembered(name)
+    for package in _REMEMBERING:
+        if name.startswith(f"{package}."):
+            known = known | _remembered(package, name)
     if name not in known:
         raise InputError(f"the file holds a {name}: give load(path, like=...) an object that has one.")
     fields = {}
@@ -221,16 +227,25 @@ def _restored(tree: Any, group: Any, known: dict[str, type], examples: dict[str,
     if issubclass(cls, tuple):
         return cls(**fields)
     made = object.__new__(cls)  # as JAX does: what was saved has been checked when it was made
-    earlier = {field.name: field.default for field in dataclasses.fields(cls) if field.name not in fields}
+    declared = {field.name: field.default for field in dataclasses.fields(cls)}
+    if not declared.keys() >= fields.keys():
+        raise InputError(
+            f"the file gives a {name} fields that it does not have: {', '.join(fields.keys() - declared.keys())}."
+        )
+    earlier = {field: default for field, default in declared.items() if field not in fields}
     for field, value in (earlier | fields).items():
         object.__setattr__(made, field, value)
     return made
 
 
-def _remembered(name: str) -> dict[str, type]:
-    """One of the named tuples that optax and observables remember in; nothing else of a module."""
+def _remembered(package: str, name: str) -> dict[str, type]:
+    """One of the named tuples that optimizers, optax's transformations, and observables remember in; nothing else of a
+    module, and no module is imported because a file names it.
+    """
     module, _, cls = name.rpartition(".")
-    found = getattr(sys.modules.get(module) or importlib.import_module(module), cls, None)
+    with contextlib.suppress(ImportError):
+        importlib.import_module(package)
+    found = getattr(sys.modules.get(module), cls, None)
     return {name: found} if isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields") else {}
 
 

@@ -1,0 +1,258 @@
+"""Hostile stores and saved runs are refused or read as numbers, and nothing in them runs."""
+
+import json
+import os
+import pickle
+import shutil
+import sys
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+
+import linnet as ln
+from linnet import sweep
+from linnet.sweep.place import located
+from linnet.sweep.store import Store
+
+PROBLEM = ln.factorization(np.diag([2.0, 1.0]))
+
+
+CALLED = []
+
+
+def attack():
+    """What nobody who reads a file wants to happen."""
+    CALLED.append("attack")
+
+
+class Call:
+    """What a pickle may hold: a function that is called when it is read."""
+
+    def __reduce__(self):
+        return attack, ()
+
+
+@pytest.fixture
+def attacked(monkeypatch):
+    """The calls of the attack, which works where nothing prevents it: some versions of numcodecs unpickle anything."""
+    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    CALLED.clear()
+    pickle.loads(pickle.dumps(Call()))
+    assert CALLED.pop() == "attack"
+    return CALLED
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run in a folder."""
+    place = tmp_path_factory.mktemp("saved") / "run.zarr"
+    network = ln.init.gaussian(0, PROBLEM, 3, 0.01)
+    ln.simulate(PROBLEM, network, ln.optim.SGD(0.1, momentum=0.5), steps=4).save(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A store of a sweep."""
+    place = tmp_path_factory.mktemp("stored") / "store.zarr"
+    described = sweep.parse("""
+axes.lr = [0.1, 0.2]
+problem = { kind = "factorization", target = [[2.0, 0.0], [0.0, 1.0]] }
+init = { kind = "one_zero", depth = 2, alpha = 0.1 }
+optimizer = { kind = "SGD", lr = "lr" }
+run = { steps = 3 }
+store.loss = "loss at end"
+""")
+    sweep.run(described, place)
+    return place
+
+
+def changed(place, name, change):
+    """Changes what a store says of one of its arrays, everywhere where it says it."""
+    for path in (place / name / ".zarray", place / ".zmetadata"):
+        tree = json.loads(path.read_text())
+        (tree if path.name == ".zarray" else tree["metadata"][f"{name}/.zarray"]).update(change)
+        path.write_text(json.dumps(tree))
+
+
+def changed_tree(place, change):
+    """Changes the description of the states of a saved run."""
+    for path in (place / ".zattrs", place / ".zmetadata"):
+        tree = json.loads(path.read_text())
+        attributes = tree if path.name == ".zattrs" else tree["metadata"][".zattrs"]
+        about = json.loads(attributes["linnet"])
+        change(about)
+        attributes["linnet"] = json.dumps(about)
+        path.write_text(json.dumps(tree))
+
+
+def copied(place, tmp_path):
+    return shutil.copytree(place, tmp_path / "copy.zarr")
+
+
+PICKLED = {"dtype": "|O", "filters": [{"id": "pickle", "protocol": 5}], "compressor": None}
+HOSTILE = {
+    "numbers that are pickled": (PICKLED | {"dtype": "<f8"}, "codec 'pickle'"),
+    "objects": (PICKLED, "codec 'pickle'"),
+    "a codec that runs code": ({"compressor": {"id": "pickle", "protocol": 5}}, "codec 'pickle'"),
+    "a codec of a plugin": ({"filters": [{"id": "from.a.plugin"}]}, "codec 'from.a.plugin'"),
+    "objects of JSON": ({"dtype": "|O", "filters": [], "compressor": None}, r"type '\|O'"),
+    "records": ({"dtype": [["a", "<f8"]]}, "type"),
+    "no type": ({"dtype": "import os"}, "type 'import os'"),
+    "more than the memory": ({"shape": [2**60]}, "of memory"),
+    "many chunks": ({"dtype": "|i1", "shape": [2**28], "chunks": [1]}, "more than 10,000,000 chunks"),
+    "a chunk beyond the memory": ({"chunks": [2**60]}, "of memory"),
+    "a negative shape": ({"shape": [-1]}, "shape"),
+    "axes without end": ({"shape": [1] * 3}, "shape"),
+    "folders": ({"dimension_separator": "/"}, "folders"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_run_is_refused(name, saved, tmp_path, attacked):
+    place = copied(saved, tmp_path)
+    change, words = HOSTILE[name]
+    (place / "loss" / "0").write_bytes(pickle.dumps(np.array([Call()], dtype=object)))
+    changed(place, "loss", change)
+    with pytest.raises(ln.InputError, match=words):
+        ln.load(place)
+    assert not attacked
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_store_is_refused(name, stored, tmp_path, attacked):
+    place = copied(stored, tmp_path)
+    change, words = HOSTILE[name]
+    (place / "loss" / "0").write_bytes(pickle.dumps(np.array([Call()], dtype=object)))
+    changed(place, "loss", change)
+    for opened in (Store, sweep.load, lambda out: sweep.export(out, tmp_path / "s.nc")):
+        with pytest.raises(ln.InputError, match=words):
+            opened(place)
+    assert not attacked
+
+
+def test_the_codec_that_is_refused_runs_the_attack(attacked):
+    codec = numcodecs.get_codec({"id": "pickle"})
+    codec.decode(codec.encode(np.array([Call()], dtype=object)))
+    assert attacked
+
+
+def test_a_chunk_that_unpacks_to_more_than_its_array_is_damaged(saved, stored, tmp_path):
+    bombs = {
+        "blosc": numcodecs.Blosc(),
+        "zstd": numcodecs.Zstd(),
+    }
+    for number, (name, codec) in enumerate(bombs.items()):
+        data = bytes(codec.encode(np.zeros(2**22)))
+        assert len(data) < 2**21
+        run, store = (shutil.copytree(place, tmp_path / f"{place.stem}{number}.zarr") for place in (saved, stored))
+        for place in (run, store):
+            changed(place, "loss", {"compressor": codec.get_config()})
+            chunk = next(path for path in (place / "loss").iterdir() if not path.name.startswith("."))
+            chunk.write_bytes(data)
+        with pytest.raises(ln.InputError, match="is damaged: DamagedChunkError"):
+            ln.load(run)
+        assert [names for _, names in Store(store).damaged] == [["loss"]], name
+
+
+def test_a_frame_without_its_length_is_damaged():
+    from linnet._stores import _unpacked
+
+    for numbers in (3, 100, 10_000, 2**20):
+        data = np.zeros(numbers, dtype=np.int8)
+        for codec in (numcodecs.Zstd(), numcodecs.Blosc()):
+            assert _unpacked(codec.codec_id, bytes(codec.encode(data))[:32]) == numbers
+    assert _unpacked("zstd", bytes.fromhex("28b52ffd0058")) == np.inf  # a frame of unknown length
+    assert _unpacked("zstd", b"") == _unpacked("blosc", b"123") == np.inf
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
+def test_a_pipe_in_a_store_is_not_read(saved, stored, tmp_path):
+    run, store = (shutil.copytree(place, tmp_path / place.name) for place in (saved, stored))
+    for place in (run, store):
+        chunk = next(path for path in (place / "loss").iterdir() if not path.name.startswith("."))
+        chunk.unlink()
+        os.mkfifo(chunk)
+    with pytest.raises(ln.InputError, match=r"lost|damaged"):
+        ln.load(run)
+    assert [names for _, names in Store(store).damaged] == [["loss"]]
+    (run / ".zattrs").unlink()
+    os.mkfifo(run / ".zattrs")
+    with pytest.raises(ln.InputError, match="not a run"):
+        ln.load(run)
+
+
+def of(about, change):
+    """Changes the description of the final state."""
+    about["trees"]["final"].update(change)
+
+
+HOSTILE_TREES = {
+    "a module that is not loaded": (lambda about: of(about, {"type": "optax.contrib._nothing.State"}), "holds a optax"),
+    "a program": (lambda about: of(about, {"type": "linnet.__main__.main"}), "holds a linnet.__main__"),
+    "a function": (lambda about: of(about, {"type": "linnet.optim.sgd.np"}), "holds a linnet.optim"),
+    "another package": (lambda about: of(about, {"type": "antigravity.fly"}), "holds a antigravity"),
+    "a method": (lambda about: about["trees"]["final"]["fields"].update(vjp={"value": 1}), "does not have: vjp"),
+    "a class": (lambda about: about["trees"]["final"]["fields"].update(__class__={"value": 1}), "does not have"),
+    "another place": (lambda about: about["trees"].update(final={"array": "../../secret"}), "damaged"),
+    "a root": (lambda about: about["trees"].update(final={"array": "/etc/passwd"}), "damaged"),
+    "no tree": (lambda about: about["trees"].update(final=[]), "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_TREES)
+def test_a_hostile_description_is_refused(name, saved, tmp_path):
+    place = copied(saved, tmp_path)
+    change, words = HOSTILE_TREES[name]
+    changed_tree(place, change)
+    import optax  # noqa: F401  # which a memory of optax's is a reason to import
+
+    before = set(sys.modules)
+    with pytest.raises(ln.InputError, match=words):
+        ln.load(place)
+    new = {name for name in set(sys.modules) - before if name.startswith(("optax", "linnet", "antigravity"))}
+    assert not new
+
+
+def test_a_description_without_end_is_damaged(saved, tmp_path):
+    place = copied(saved, tmp_path)
+    for path in (place / ".zattrs", place / ".zmetadata"):
+        tree = json.loads(path.read_text())
+        attributes = tree if path.name == ".zattrs" else tree["metadata"][".zattrs"]
+        attributes["linnet"] = "[" * 100_000
+        path.write_text(json.dumps(tree))
+    with pytest.raises(ln.InputError, match="damaged"):
+        ln.load(place)
+
+
+def test_names_of_an_object_store_stay_inside(stored, tmp_path):
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    try:
+        for name in located(stored).names():
+            files.pipe_file(f"/hostile.zarr/{name}", (stored / name).read_bytes())
+        files.store["/hostile.zarr/loss/../../../outside/.zattrs"] = files.store["/hostile.zarr/.zattrs"]
+        names = located("memory://hostile.zarr").names()
+        assert names == located(stored).names()
+        merged = sweep.merge("memory://hostile.zarr", stored, tmp_path / "inner" / "merged.zarr")
+        assert merged.finished == 2
+        assert {path.name for path in tmp_path.iterdir()} == {"inner"}
+    finally:
+        files.store.clear()
+
+
+def test_ours_are_read_as_before(saved, stored):
+    assert ln.load(saved).values["loss"].shape == (5,)
+    assert np.isfinite(sweep.load(stored)["loss"].values).all()
+    assert zarr.open_group(saved, mode="r", zarr_format=2)["loss"].shape == (5,)
+
+
+@pytest.mark.parametrize("text", ["(" * 500 + "1" + ")" * 500, "-" * 5_000 + "1", "1" + "+1" * 20_000, "9" * 5_000])
+def test_arithmetic_without_end_is_one_sentence(text):
+    from linnet.sweep import expression
+
+    with pytest.raises(ln.InputError):
+        expression.evaluate(text, float, expression.FUNCTIONS)
