@@ -9,6 +9,7 @@ import inspect
 import json
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -110,18 +111,20 @@ def _text(value: Any) -> str:
         return str(name)
     code = value.__code__
     try:
-        tree = ast.parse(inspect.getsource(inspect.getmodule(value)))  # type: ignore[arg-type]
+        source = inspect.getsource(inspect.getmodule(value))  # type: ignore[arg-type]
     except (OSError, TypeError):
         return "a function"
-    names = list(code.co_varnames[: code.co_argcount])
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Lambda)
-        and node.lineno == code.co_firstlineno
-        and [argument.arg for argument in node.args.args] == names
-    ]
-    return ast.unparse(found[0]) if found else "a function"
+    return _lambdas(source).get((code.co_firstlineno, code.co_varnames[: code.co_argcount]), "a function")
+
+
+@lru_cache
+def _lambdas(source: str) -> dict[tuple[int, tuple[str, ...]], str]:
+    """The first lambda at each line with these arguments."""
+    found: dict[tuple[int, tuple[str, ...]], str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Lambda):
+            found.setdefault((node.lineno, tuple(argument.arg for argument in node.args.args)), ast.unparse(node))
+    return found
 
 
 def _experiment(kind: type[Experiment]) -> dict[str, Any]:
