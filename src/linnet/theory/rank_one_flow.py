@@ -66,7 +66,7 @@ def coordinates(strength: float, left: Any, right: Any, target: Any) -> tuple[Co
 # Radau nodes on [0, 1] (1 is one of them), weights, and the matrix of integrals from 0 to each node
 _ORDER = 16
 _RADAU = [0] * (_ORDER - 1) + [1, -1]  # P_15 - P_16 vanishes at them
-_X = legendre.legroots(_RADAU)
+_X = np.real(legendre.legroots(_RADAU))  # complex from NumPy 2.5 on
 _X -= legendre.legval(_X, _RADAU) / legendre.legval(_X, legendre.legder(_RADAU))
 _POLYNOMIALS = legendre.legvander(_X, _ORDER)
 NODES, WEIGHTS = (_X + 1) / 2, (_X + 1) / _POLYNOMIALS[:, -2] ** 2
