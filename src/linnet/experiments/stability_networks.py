@@ -41,7 +41,7 @@ def _seed(seed: int, draw: int) -> int:
 class Fig17(Experiment):
     """Loss, top singular values and sharpness of a network with relu on MNIST. All three oscillate at the edge, and
     "almost periodic" is true in part: there are two clocks. The weights flip at every step, so that singular values
-    and sharpness have a period of two; the loss has none, but breathes on a slow cycle as the flips grow and shrink.
+    and sharpness have a period of two; the loss has none, but oscillates slowly as the flips grow and shrink.
     """
 
     title = "Two clocks of a network at the edge, on MNIST"

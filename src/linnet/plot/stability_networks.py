@@ -19,7 +19,7 @@ def fig17(data: xarray.Dataset, lr: float, frequencies: Frequencies) -> Figure:
     frequency, layers, slow = frequencies
     step = run["step"].values
     loss.plot(step, run["loss"], color=THEORY, lw=0.8)
-    finish(loss, log="y", xlabel="step", ylabel=r"loss, mean of $|f - y|^2$", title="Loss: breathes")
+    finish(loss, log="y", xlabel="step", ylabel=r"loss, mean of $|f - y|^2$", title="Loss: slow oscillation")
     for color, layer in zip(LAYERS, run["layer"].values, strict=False):
         for i, row in enumerate(run["values"].sel(layer=layer).values.T):
             name = f"layer {layer}" if i == 0 else None
