@@ -76,11 +76,26 @@ def test_ranks_on_a_small_model(stsb, bert, tmp_path):
 def test_heads_on_a_small_model(stsb, bert, tmp_path):
     asked = small("fig21", bert, rates=(1e-5, 1e-2), rank=2, dropout=True)
     data = asked.run(tmp_path, lambda done, total: None, 1)
-    assert data["pearson"].shape == (2, 2, 9)
+    assert data["pearson"].shape == (3, 2, 9)
     begin = data["mean"].isel(check=0, lr=0).values
     assert begin[1] - begin[0] == pytest.approx(np.mean(_scores(stsb)), abs=0.8)  # the mean of 24 of them
+    assert begin[2] == begin[0]  # a head that trains starts as one that does not
+    loss = data["loss"].sel(lr=1e-2).isel(step=0)
+    assert float(loss.sel(head="trained")) == float(loss.sel(head="zero bias"))
+    assert abs(float((data["loss"].sel(head="trained") - data["loss"].sel(head="zero bias")).isel(lr=1, step=-1))) > 0.1
     assert len(asked.accept(data)) == 4  # those of a long run are not asked of a short one
     assert asked.draw(data).axes
+
+
+def test_adapters_may_start_as_in_the_public_code(stsb, bert, tmp_path):
+    """The first factor N(0, 1) and the last 0: the model is the pre-trained one, and no saddle is claimed."""
+    asked = small("fig20", bert, ranks=(4,), last_zero=True)
+    tuned = asked.fine_tuning().adapted(4, 0.0, False)
+    factors = {name: weight for name, weight in tuned.module.named_parameters() if "lora_" in name}
+    assert all(bool((weight == 0).all()) == ("lora_B" in name) for name, weight in factors.items())
+    first = np.concatenate([weight.detach().numpy().ravel() for name, weight in factors.items() if "lora_A" in name])
+    assert np.std(first) == pytest.approx(1, abs=4 / np.sqrt(2 * first.size))
+    assert not any("initialization" in name for name in asked.accept(asked.run(tmp_path, lambda *_: None, 1)))
 
 
 def test_what_must_hold_of_heads():
@@ -88,29 +103,40 @@ def test_what_must_hold_of_heads():
     asked = find(["stability/fig21"])[0]()
     rng = np.random.default_rng(0)
     scores = rng.uniform(0, 5, 200)
-    shape, checks = (2, len(asked.rates)), np.array([0, asked.steps])
-    mean = np.zeros((*shape, 2)) + np.array([0.86, scores.mean()])[:, None, None]
+    shape, checks = (3, len(asked.rates)), np.array([0, asked.steps])
+    mean = np.zeros((*shape, 2)) + np.array([0.86, scores.mean(), 0.0])[:, None, None]
     loss = scores.var() + (mean - scores.mean()) ** 2
-    loss[0, :, 0], loss[1, :, 1] = scores.var() + scores.mean() ** 2, 0.8
+    loss[0, :, 0], loss[1:, :, 1] = scores.var() + scores.mean() ** 2, 0.8
+    loss[0, 0, 1] = 0.9 * loss[0, 0, 0]  # the smallest learning rate has not escaped
     pearson = np.zeros((*shape, 2))
-    pearson[1, 1:, 1] = 0.7
+    pearson[1:, 1:, 1] = 0.7
     axes = ("head", "lr", "check")
     data = xarray.Dataset(
         {
             "loss": (("head", "lr", "step"), np.zeros((*shape, asked.steps))),
             "mean": (axes, mean),
-            "spread": (axes, np.zeros((*shape, 2)) + np.array([1e-4, 0.7])[:, None, None]),
+            "spread": (axes, np.zeros((*shape, 2)) + np.array([1e-4, 0.7, 0.7])[:, None, None]),
             "pearson": (axes, pearson),
             "development loss": (axes, loss),
             "scores": ("pair", scores),
         },
-        coords={"head": ["bias 0", "bias = mean score"], "lr": list(asked.rates), "check": checks},
+        coords={"head": list(asked.heads), "lr": list(asked.rates), "check": checks},
     )
     assert all(finding.holds for finding in asked.accept(data).values())
-    fall = "no bias: loss at the end / at initialization, largest lr"
-    other = asked.accept(data.isel(head=[1, 0]))
-    assert {name for name, finding in other.items() if finding.holds} == {fall, "no bias, lr 1e-05: |Pearson|"}
-    assert not asked.accept(data.isel(check=[1, 0]).assign_coords(check=checks))[fall].holds
+    heads = {"zero bias": "mean bias", "mean bias": "zero bias", "trained": "zero bias"}
+    other = asked.accept(data.sel(head=list(heads.values())).assign_coords(head=list(heads)))
+    kept = {name for name, finding in other.items() if finding.holds}
+    assert kept == {
+        "zero bias: loss at the end / at initialization, largest lr",
+        "zero bias, lr 1e-05: |Pearson|",
+        *(f"zero bias, lr {lr:g}: loss at the end / at initialization" for lr in asked.rates[1:]),
+    }
+    back = {
+        name for name, found in asked.accept(data.isel(check=[1, 0]).assign_coords(check=checks)).items() if found.holds
+    }
+    assert not any(
+        "loss at the end" in name for name in back - {"zero bias, lr 1e-05: loss at the end / at initialization"}
+    )
 
 
 def _scores(folder):
@@ -138,5 +164,7 @@ def test_parameters_that_are_refused():
         small("fig20", "x", batch=64)
     with pytest.raises(InputError, match="must ascend"):
         small("fig20", "x", ranks=(4, 1))
+    with pytest.raises(InputError, match="must differ"):
+        small("fig21", "x", heads=("trained", "trained"))
     with pytest.raises(InputError, match="must ascend"):
         small("fig21", "x", rates=(1e-3, 1e-4))

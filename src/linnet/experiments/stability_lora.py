@@ -1,21 +1,22 @@
 """Figures of low-rank adapters on a pre-trained BERT: ranks (20), learning rates and heads (21).
 
 The loss is the mean of (f - y)^2 over pairs of sentences with scores 0 to 5, the optimizer AdamW with (0.9, 0.999), eps
-1e-6 and no decay, and the head does not train, as in the public code that the paper follows.
+1e-6 and no decay, and the head does not train, as in the public code that the paper follows. That code starts the first
+factor of an adapter at N(0, 1) and the last at zero, the paper says both at 1e-3: `last_zero` chooses.
 """
 
 import importlib.util
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import xarray
 from pydantic import Field, model_validator
 
 from linnet import data as sets
-from linnet.claims import Finding, at_least, at_most, within
+from linnet.claims import Finding, at_least, at_most, near, within
 from linnet.experiments.experiment import Experiment, Progress
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _NEEDED = ("torch", "transformers", "peft")
 _EARLY = 16  # steps in which batch losses are those of a constant output
 _MANY = 60  # steps from which on a share of rises differs from a half
+_LONG = 400  # steps after which learning rates from 1e-4 on have escaped from the saddle
+
+Head = Literal["zero bias", "mean bias", "trained"]
 
 
 class Tuned(Experiment):
@@ -37,6 +41,9 @@ class Tuned(Experiment):
     longest: int = Field(default=128, ge=8, le=512, description="Tokens of a pair at most; longer ones are left out.")
     alpha: float = Field(
         default=1e-3, gt=0, le=1, description="Scale of both factors of every adapter at initialization."
+    )
+    last_zero: bool = Field(
+        default=False, description="Whether adapters start as in the public code: N(0, 1) and zero, alpha unused."
     )
     development: int = Field(default=1400, ge=8, le=1500, description="Pairs of the development set.")
     dropout: bool = Field(default=True, description="Whether dropout is on while training on batches.")
@@ -57,7 +64,7 @@ class Tuned(Experiment):
         """The model and the pairs."""
         from linnet.probe.tuning import FineTuning, Setting
 
-        names = ("model", "n", "batch", "longest", "alpha", "dropout", "development", "seed")
+        names = ("model", "n", "batch", "longest", "alpha", "last_zero", "dropout", "development", "seed")
         return FineTuning(Setting(**{name: getattr(self, name) for name in names}))
 
 
@@ -134,9 +141,11 @@ class Fig20(Tuned):
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         first = data.isel(record=0)
         saddle, adaptive = float(first["saddle"]), data["adaptive"] / data["threshold"]
-        found = {
-            "at initialization: sharpness / |dL/dW|": within(float(first["sharpness"]) / saddle, 0.995, 1.005),
-            "at initialization: lowest curvature / |dL/dW|": within(float(first["lowest"]) / saddle, -1.005, -0.995),
+        found = {}
+        if not self.last_zero:  # both factors near zero: a saddle
+            for words, name, sign in (("sharpness", "sharpness", 1), ("lowest curvature", "lowest", -1)):
+                found[f"at initialization: {words} / |dL/dW|"] = near(float(first[name]) / saddle, sign, 0.005)
+        found |= {
             "sharpness / (2/lr), largest": at_most(float(data["sharpness"].max()) * self.lr / 2, 0.1),
             "preconditioned sharpness / Adam's threshold, from the middle on": at_most(float(adaptive[-2:].max()), 0.1),
         }
@@ -169,14 +178,16 @@ def _first(value: Any) -> float:
 class Fig21(Tuned):
     """Learning rates and heads. Above, the head of the public code: random, frozen, without a bias. The loss falls from
     9 to 5 smoothly at every learning rate that has the time, an escape from the saddle of fresh adapters: all pairs get
-    one and the same output, and Pearson's correlation says nothing. Below, the same head with the mean score as its
-    bias: now a larger step has got further after as many steps, and correlates better.
+    one and the same output, and Pearson's correlation says nothing. After as many steps smaller learning rates have not
+    come as far, as the paper says. In the middle, the same head with the mean score as its bias, and below, a head that
+    trains too: now a larger learning rate has got further after as many steps, and correlates better.
     """
 
     place = "Figure 21, corrected"
     title = "A fall of the loss that is a collapse, and what a head's bias changes"
     quick = {
         "rates": (1e-5, 1e-3),
+        "heads": ("zero bias", "mean bias"),
         "steps": 32,
         "n": 64,
         "batch": 16,
@@ -184,10 +195,16 @@ class Fig21(Tuned):
         "development": 60,
         "dropout": False,
     }
-    minutes = {"quick": 1.0, "paper": 750.0}
+    minutes = {"quick": 1.0, "paper": 1100.0}
 
     rates: tuple[float, ...] = Field(
         default=(1e-5, 1e-4, 3e-4, 1e-3), min_length=2, max_length=4, description="Learning rates, ascending."
+    )
+    heads: tuple[Head, ...] = Field(
+        default=("zero bias", "mean bias", "trained"),
+        min_length=1,
+        max_length=3,
+        description="Of the head on the pooled output: frozen with bias 0 or with the mean score as bias, or trained.",
     )
     rank: int = Field(default=8, ge=1, le=256, description="Rank of all adapters.")
     steps: int = Field(default=400, ge=16, le=10**5, description="Steps.")
@@ -196,23 +213,29 @@ class Fig21(Tuned):
     def _ascend(self) -> Self:
         if list(self.rates) != sorted(set(self.rates)) or self.rates[0] <= 0 or self.rates[-1] > 1:
             raise ValueError(f"rates = {self.rates} must ascend, above 0 and up to 1")
+        if len(set(self.heads)) < len(self.heads):
+            raise ValueError(f"heads = {self.heads} must differ")
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        fine_tuning, heads = self.fine_tuning(), ("bias 0", "bias = mean score")
+        fine_tuning = self.fine_tuning()
         checks = np.unique(np.linspace(0, self.steps, 9).astype(int))
         losses, checked, done = [], [], 0
-        for head in heads:
+        for head in self.heads:
             for lr in self.rates:
-                report = _steps(progress, done, len(heads) * len(self.rates), self.steps)
-                bias = 0.0 if head == heads[0] else fine_tuning.mean
                 one = fine_tuning.fine_tune(
-                    report, steps=self.steps, rank=self.rank, lr=lr, bias=bias, evaluate_at=checks.tolist()
+                    _steps(progress, done, len(self.heads) * len(self.rates), self.steps),
+                    steps=self.steps,
+                    rank=self.rank,
+                    lr=lr,
+                    bias=fine_tuning.mean if head == "mean bias" else 0.0,
+                    train_head=head == "trained",
+                    evaluate_at=checks.tolist(),
                 )
                 losses.append(one.loss)
                 checked.append(one.scores)
                 done += 1
-        shape = (len(heads), len(self.rates))
+        shape = (len(self.heads), len(self.rates))
         curves = np.array(checked).reshape(*shape, len(checks), 4)
         names = ("pearson", "mean", "spread", "development loss")
         scores = np.array([score for _, score in fine_tuning.development])
@@ -222,31 +245,46 @@ class Fig21(Tuned):
                 **{name: (("head", "lr", "check"), curves[..., i]) for i, name in enumerate(names)},
                 "scores": ("pair", scores),
             },
-            coords={"head": list(heads), "lr": list(self.rates), "step": np.arange(self.steps), "check": checks},
+            coords={"head": list(self.heads), "lr": list(self.rates), "step": np.arange(self.steps), "check": checks},
         )
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        end, wanted = data.isel(check=-1), data["scores"].values
-        none, mean = (end.isel(head=i) for i in (0, 1))
-        top = none.isel(lr=-1)
-        constant = wanted.var() + (wanted.mean() - float(top["mean"])) ** 2
-        found = {
-            "no bias, largest lr: spread of the outputs / that of the scores": at_most(
-                float(top["spread"]) / wanted.std(), 1e-2
-            ),
-            "no bias, largest lr: loss / that of a constant": within(
-                float(top["development loss"]) / constant, 0.98, 1.02
-            ),
-            "no bias: loss at the end / at initialization, largest lr": at_most(
-                float(top["development loss"] / data["development loss"].isel(head=0, lr=-1, check=0)), 0.75
-            ),
-            "bias = mean score: Pearson of the largest lr minus that of the smallest": at_least(
-                float(mean["pearson"][-1] - mean["pearson"][0]), 0.2
-            ),
-        }
-        if self.steps >= 400:
+        end = data.isel(check=-1)
+        fall = end["development loss"] / data["development loss"].isel(check=0)
+        found: dict[str, Finding] = {}
+        if "zero bias" in self.heads:
+            wanted, top = data["scores"].values, end.sel(head="zero bias").isel(lr=-1)
+            constant = wanted.var() + (wanted.mean() - float(top["mean"])) ** 2
+            found |= {
+                "zero bias, largest lr: spread of the outputs / that of the scores": at_most(
+                    float(top["spread"]) / wanted.std(), 1e-2
+                ),
+                "zero bias, largest lr: loss / that of a constant": within(
+                    float(top["development loss"]) / constant, 0.98, 1.02
+                ),
+                "zero bias: loss at the end / at initialization, largest lr": at_most(
+                    float(fall.sel(head="zero bias").isel(lr=-1)), 0.75
+                ),
+            }
+        if "mean bias" in self.heads:
+            pearson = end["pearson"].sel(head="mean bias")
+            found["mean bias: Pearson of the largest lr minus that of the smallest"] = at_least(
+                float(pearson[-1] - pearson[0]), 0.2
+            )
+        if self.steps < _LONG:
+            return found
+        for head in self.heads:
             for lr in self.rates:
-                found[f"no bias, lr {lr:g}: |Pearson|"] = at_most(abs(float(none["pearson"].sel(lr=lr))), 0.3)
-                if lr >= 1e-4:
-                    found[f"bias = mean score, lr {lr:g}: Pearson"] = at_least(float(mean["pearson"].sel(lr=lr)), 0.6)
+                one, name = end.sel(head=head, lr=lr), f"{head}, lr {lr:g}"
+                pearson, left = float(one["pearson"]), float(fall.sel(head=head, lr=lr))
+                if head == "zero bias":
+                    found[f"{name}: |Pearson|"] = at_most(abs(pearson), 0.3)
+                    # the paper's sentence on the loss, at equal numbers of steps
+                    compared = at_most(left, 0.75) if lr >= 1e-4 else at_least(left, 0.8)
+                    found[f"{name}: loss at the end / at initialization"] = compared
+                elif head == "mean bias" and lr >= 1e-4:
+                    found[f"{name}: Pearson"] = at_least(pearson, 0.6)
+                elif head == "trained" and lr >= 3e-4:
+                    found[f"{name}: Pearson"] = at_least(pearson, 0.6)
+                    found[f"{name}: loss at the end / at initialization"] = at_most(left, 0.35)
         return found

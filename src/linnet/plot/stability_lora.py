@@ -45,7 +45,7 @@ def fig20(data: xarray.Dataset, lr: float) -> Figure:
 
 def fig21(data: xarray.Dataset) -> Figure:
     """A row for each head: loss, Pearson's correlation, and the outputs, one standard deviation either way."""
-    figure, grid = panels(13, 7.6, data.sizes["head"], 3, squeeze=False)
+    figure, grid = panels(13, 3.8 * data.sizes["head"], data.sizes["head"], 3, squeeze=False)
     check, mean, spread = data["check"].values, data["scores"].values.mean(), data["scores"].values.std()
     for (loss, pearson, outputs), head in zip(grid, data["head"].values, strict=True):
         for color, lr in zip(_COLORS, data["lr"].values, strict=False):

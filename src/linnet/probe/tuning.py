@@ -1,7 +1,8 @@
 """Fine-tuning a pre-trained BERT by low-rank adapters, on pairs of sentences with a score, measured by the probe.
 
-W = W_0 + B A on all matrices of attention and of the feed-forward layers, all entries of A and B alpha N(0, 1), trained
-by AdamW. A regression head N(0, 0.02^2) on the first token's pooled output does not train.
+W = W_0 + B A on all matrices of attention and of the feed-forward layers, trained by AdamW. Initially all entries of A
+and B are alpha N(0, 1), or those of A are N(0, 1) and B is zero. A regression head N(0, 0.02^2) on the first token's
+pooled output is frozen, or trained from there.
 """
 
 import copy
@@ -30,6 +31,7 @@ class Setting:
     batch: int
     longest: int  # tokens of a pair; longer ones are excluded
     alpha: float
+    last_zero: bool  # the first factor N(0, 1) and the last 0, in place of alpha N(0, 1) for both
     dropout: bool
     development: int
     seed: int
@@ -45,16 +47,16 @@ class Run(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """A model with adapters below a head that does not train."""
+    """A model with adapters below a linear head."""
 
     module: Any
     head: Any
-    bias: float
+    bias: Any
 
     @property
     def weights(self) -> list[Any]:
         """The trainable parameters."""
-        return [weight for weight in self.module.parameters() if weight.requires_grad]
+        return [weight for weight in (*self.module.parameters(), self.head, self.bias) if weight.requires_grad]
 
     def outputs(self, module: Any, batch: tuple[dict[str, Any], Any]) -> Any:
         """One output for each pair."""
@@ -107,7 +109,7 @@ class FineTuning:
         labels = torch.tensor([score for _, score in chosen])
         return {name: part.to(self.device) for name, part in encoded.items()}, labels.to(self.device)
 
-    def adapted(self, rank: int, bias: float) -> Any:
+    def adapted(self, rank: int, bias: float, train_head: bool) -> Any:
         """A copy of the model with fresh adapters, and a head."""
         peft = importlib.import_module("peft")
         torch.manual_seed(self.setting.seed)
@@ -117,8 +119,10 @@ class FineTuning:
         head = 0.02 * torch.randn(self.model.config.hidden_size, generator=draw)
         for name, weight in tuned.named_parameters():
             if "lora_" in name:
-                weight.data = (self.setting.alpha * torch.randn(weight.shape, generator=draw)).to(self.device)
-        return Regression(tuned, head.to(self.device), bias)
+                scale = float("lora_A" in name) if self.setting.last_zero else self.setting.alpha
+                weight.data = (scale * torch.randn(weight.shape, generator=draw)).to(self.device)
+        parts = (part.to(self.device).requires_grad_(train_head) for part in (head, torch.tensor(bias)))
+        return Regression(tuned, *parts)
 
     def fine_tune(
         self,
@@ -128,13 +132,14 @@ class FineTuning:
         rank: int,
         lr: float,
         bias: float = 0.0,
+        train_head: bool = False,
         fixed: bool = False,
         evaluate_at: Sequence[int] = (),
         measure_at: Sequence[int] = (),
     ) -> Run:
         """Steps of AdamW on shuffled batches, or on one fixed batch without dropout, where nothing is sampled."""
         setting = self.setting
-        tuned = self.adapted(rank, bias)
+        tuned = self.adapted(rank, bias, train_head)
         adam = torch.optim.AdamW(tuned.weights, lr=lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0)
         order = np.random.default_rng(setting.seed + 1)
         first = self.collated(self.train[: setting.batch])
