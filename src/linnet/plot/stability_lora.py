@@ -19,9 +19,9 @@ def fig20(data: xarray.Dataset, lr: float) -> Figure:
         batches.plot(step, one["loss"], color=color, lw=1, label=f"rank {rank}")
         fixed.plot(step, one["fixed"], color=color, lw=1.6, label=f"rank {rank}")
     title = "A new batch at each step"
-    finish(batches, title=title, xlabel="step", ylabel="loss of the batch", legend="lower left")
+    finish(batches, title=title, xlabel="step", ylabel="loss of the batch", legend="best")
     title, limits = "One fixed batch, no dropout", batches.get_ylim()
-    finish(fixed, title=title, xlabel="step", ylabel="loss", ylim=limits, legend="lower left")
+    finish(fixed, title=title, xlabel="step", ylabel="loss", ylim=limits, legend="best")
     places = np.arange(data.sizes["rank"])
     named = (("loss", SIGNAL, "new batches"), ("constant", QUIET, "a constant output"), ("fixed", TRAIN, "fixed batch"))
     for i, (name, color, word) in enumerate(named):
