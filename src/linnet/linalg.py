@@ -19,6 +19,22 @@ RANK_TOLERANCE = 1e-13  # singular values below this share of the largest are ro
 _DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 
+def triplets(matrix: Any) -> tuple[Any, Any, Any]:
+    """The singular triplets of a known matrix that are not zero, descending.
+
+    Without an SVD where the rows are s_i v_i^T already, as those of a regression's root.
+    """
+    sizes = np.linalg.norm(matrix, axis=1)
+    if np.all(np.diff(sizes) <= 0):
+        r = int(np.sum(sizes > RANK_TOLERANCE * sizes[0]))
+        rows = matrix[:r] / sizes[:r, None]
+        if np.allclose(rows @ rows.T, np.eye(r), rtol=0, atol=1e-13):
+            return np.eye(len(matrix), r), sizes[:r], rows
+    q, s, vt = np.linalg.svd(matrix, full_matrices=False)
+    r = int(np.sum(s > RANK_TOLERANCE * s[0]))
+    return q[:, :r], s[:r], vt[:r]
+
+
 @numpy_if_known
 def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
     """The matrix product; in a program without the cost of a library call when the matrices are small."""

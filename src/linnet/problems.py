@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key
 from linnet import _check
 from linnet._check import InputError, KeyLike, known, namespace, numpy_if_known
 from linnet._random import bartlett, gamma, keys, normal, sampler, split, with_spectrum
-from linnet.linalg import RANK_TOLERANCE, product, singular_values, transposed_product
+from linnet.linalg import RANK_TOLERANCE, product, singular_values, transposed_product, triplets
 
 KEPT_SAMPLES = 4096  # up to which a regression keeps its samples one by one: a kernel of more has no use as a matrix
 
@@ -309,7 +309,7 @@ class Regression(Problem):
         if namespace(self.root) is not np:
             inverse = jnp.linalg.pinv(self.root, rtol=RANK_TOLERANCE)
             return self.labels @ inverse.T / self.output_scale
-        q, s, vt = _triplets(self.root)
+        q, s, vt = triplets(self.root)
         return (self.labels @ q / s) @ vt / self.output_scale
 
     @property
@@ -903,22 +903,10 @@ def _range(root: Float[Array, "k d_in"]) -> tuple[Any, Any, Any]:
     """The singular triplets of the data that are not zero."""
     if _check.traced(root):
         raise InputError("the rank of the data decides shapes: project, whiten and optimum cannot be traced.")
-    found = _triplets(np.asarray(root))
+    found = triplets(np.asarray(root))
     if not found[1].size:
         raise InputError("inputs are all zero: there must be at least one non-zero input.")
     return found
-
-
-def _triplets(root: Any) -> tuple[Any, Any, Any]:
-    """The same, none of zero; without an SVD where the rows are s_i v_i^T already, as those of `_moments` are."""
-    sizes = np.linalg.norm(root, axis=1)
-    r = int(np.sum(sizes > RANK_TOLERANCE * sizes[0]))
-    rows = root[:r] / sizes[:r, None]
-    if np.all(np.diff(sizes) <= 0) and np.allclose(rows @ rows.T, np.eye(r), rtol=0, atol=1e-13):
-        return np.eye(len(root), r), sizes[:r], rows
-    q, s, vt = np.linalg.svd(root, full_matrices=False)
-    r = int(np.sum(s > RANK_TOLERANCE * s[0]))
-    return q[:, :r], s[:r], vt[:r]
 
 
 def _matrix_shape(problem: Problem, what: str) -> tuple[int, int]:

@@ -109,6 +109,28 @@ def test_a_factorization_is_predicted_as_the_regression_that_it_is():
     assert [mode.value for mode in one.modes] == pytest.approx([mode.value for mode in other.modes], rel=1e-12)
 
 
+def test_one_regression_is_decomposed_three_times_at_most(monkeypatch):
+    """By an SVD of anything as large as the inputs, the samples' own included; points of the landscape are others."""
+    x, y = samples(60, 20, 3, noise=0.1)
+    count, svd = [], np.linalg.svd
+
+    def counted(matrix, *arguments, **options):
+        count.append(max(matrix.shape[-2:]) >= 20)
+        return svd(matrix, *arguments, **options)
+
+    wide, zero = ln.init.gaussian(0, (3, 20), 30, 1e-3), ln.init.i_gamma(ln.regression(x, y), 0.1)
+    monkeypatch.setattr(np.linalg, "svd", counted)
+    for ask in (
+        lambda problem: ln.predict(problem, wide, ln.optim.SGD(1e-3)),
+        lambda problem: prediction.network(problem, wide),
+        lambda problem: prediction.bias(problem, zero),
+        lambda problem: prediction.Situation(network={"width": 30}).predict(problem),
+    ):
+        count.clear()
+        ask(ln.regression(x, y))
+        assert 1 <= sum(count) <= 3
+
+
 # What does not apply -------------------------------------------------------------------------------------------------
 
 

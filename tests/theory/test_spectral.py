@@ -319,7 +319,7 @@ def test_mean_of_the_commutators():
 @pytest.mark.parametrize("value", [1e-6, 0.3, 10.0])
 def test_the_earliest_time_is_its_integral(gamma, value):
     """The closed form against high precision, for theta' <= min(first + square gamma sinh(2 theta), top)."""
-    data = spectral._Data(np.diag([3.0, 1.0, 0.5]), np.array([[2.0, 0.3, 0.1], [0.0, 1.0, 0.4]]))
+    data = spectral.Limit(np.diag([3.0, 1.0, 0.5]), np.array([[2.0, 0.3, 0.1], [0.0, 1.0, 0.4]]))
     top, square = np.sqrt(2 * data.excess) * data.scales[0], data.scales[0] ** 2
     first = np.linalg.norm(data.limit * data.scales**2, 2)
     end = mp.asinh(mp.mpf(value) / gamma) / 2

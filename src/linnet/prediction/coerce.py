@@ -80,26 +80,30 @@ def preparation_notes(prepared: tuple[str, ...]) -> tuple[str, ...]:
 
 def anisotropy(problem: Regression) -> float:
     """How far inputs are from white: 1 minus the smallest over the largest eigenvalue of X^T X."""
-    scales = np.linalg.svd(np.asarray(problem.root), compute_uv=False)
-    smallest = float(scales[-1]) if len(scales) == problem.shape[1] else 0.0
-    return 1 - (smallest / float(scales[0])) ** 2
+    scales = problem.singular_values
+    return float(1 - (scales[-1] / scales[0]) ** 2) if len(scales) == problem.shape[1] else 1.0
+
+
+def curvature(problem: Regression) -> float:
+    """c of the loss c/2 |A - Z|^2 on white inputs, the mean over inputs where they are not."""
+    whole = float(np.sum(np.square(problem.root)))
+    return float(problem.scale) * float(problem.output_scale) ** 2 * whole / problem.shape[1]
 
 
 def white(problem: Regression) -> tuple[Regression, float]:
     """The regression itself if X^T X is a multiple of the identity, else its whitening; and how far it was from it."""
     d_in = problem.shape[1]
-    scales = np.linalg.svd(np.asarray(problem.root), compute_uv=False)
-    if len(scales) < d_in:
+    if len(problem.root) < d_in:
         raise InputError(
             f"problem cannot be whitened: {problem.samples} samples for {d_in} inputs; give at least as many samples "
             "as inputs, or fewer columns."
         )
-    rank = int(np.sum(scales > RANK_TOLERANCE * scales[0]))
+    rank = len(problem.singular_values)
     if rank < d_in:
         raise InputError(
             f"problem cannot be whitened: its {d_in} inputs have rank {rank}; leave out columns that depend on others."
         )
-    spread = float(1 - (scales[-1] / scales[0]) ** 2)
+    spread = anisotropy(problem)
     return (problem if spread <= 1e-9 else problem.whiten().problem), spread
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError, namespace
-from linnet.linalg import RANK_TOLERANCE, norm, top_of_products
+from linnet.linalg import norm, top_of_products, triplets
 from linnet.maps import crossing
 from linnet.theory import mixed
 from linnet.theory._formula import (
@@ -136,15 +136,7 @@ def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activatio
     decreases, and |G| <= |G(0)| + |X|^2 s. The other one comes from the loss (`loss_bound`; one output: `rate`).
     The estimates are good where the condition number of X is near 1, and a guide only, often too early, beyond 5.
     """
-    f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
-    data = _Data(inputs, limit)
-    s, exact = data.values, data.exact
-    least = np.array([_earliest(f * x, g, data) for x in s])
-    # |s_i - u_i^T A v_i|^2 <= 2 (L - L_inf) v_i^T (X^T X)^+ v_i
-    spread = np.sum((data.right / data.scales) ** 2, axis=1)
-    most = np.array([data.latest(level, g) for level in ((1 - f) * s) ** 2 / (2 * spread)])
-    time = np.asarray(hitting_time(f, s, g, np.sqrt(data.curvature)))
-    return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, data.curvature)
+    return Limit(inputs, limit).activation(share, gamma)
 
 
 class FitTime(NamedTuple):
@@ -157,37 +149,56 @@ class FitTime(NamedTuple):
 
 def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`, bounds included."""
-    f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
-    data = _Data(inputs, limit)
-    scale = np.sqrt(data.curvature)
-
-    def left(logarithm: float) -> float:
-        now = np.asarray(whitened(np.exp(logarithm), data.values, g, scale))
-        return float(np.sum((scale * (data.values - now)) ** 2) / 2 / (f * data.excess) - 1)
-
-    # in units of the fastest and of the slowest mode: before and after
-    fast = np.log(_SOON / (np.hypot(data.values, g) * data.curvature).max())
-    slow = np.log(-np.log(f) / (2 * g * data.curvature.min()))
-    time, most = float(np.exp(crossing(left, fast, slow, tolerance=1e-13))), data.latest(f * data.excess, g)
-    exact = bool(data.exact.all())
-    return FitTime(time if exact else min(time, most), exact, most)
+    return Limit(inputs, limit).fit_time(share, gamma)
 
 
-class _Data:
-    """The limit seen from the inputs: their singular values and, in the frame of their vectors, the limit's."""
+class Limit:
+    """The limit of the flow in the frame of the inputs' right singular vectors, with its singular triplets.
+
+    `activation`, `fit_time`, and `largest_lr` are the functions of these names, from one decomposition.
+    """
 
     def __init__(self, inputs: Any, limit: Any):
         x, a = _data(inputs, limit)
-        _, scales, frame = np.linalg.svd(x, full_matrices=False)
-        rank = int(np.sum(scales > RANK_TOLERANCE * scales[0]))
-        self.scales, self.limit = scales[:rank], a @ frame[:rank].T
-        _, values, right = np.linalg.svd(self.limit, full_matrices=False)
-        kept = values > RANK_TOLERANCE * values[0]
-        self.values, self.right = values[kept], right[kept]
+        _, self.scales, frame = triplets(x)
+        self.limit = a @ frame.T
+        self.left, self.values, self.right = triplets(self.limit)
         self.curvature = np.sum((self.right * self.scales) ** 2, axis=1)
         self.excess = float(np.sum((self.limit * self.scales) ** 2) / 2)
         if not self.excess > 0:
             raise InputError("X A_inf^T is zero: inputs and limit must leave something to learn.")
+
+    def activation(self, share: float, gamma: float) -> Activation:
+        """When each mode first reaches a share of its value."""
+        f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
+        s, exact = self.values, self.exact
+        least = np.array([_earliest(f * x, g, self) for x in s])
+        # |s_i - u_i^T A v_i|^2 <= 2 (L - L_inf) v_i^T (X^T X)^+ v_i
+        spread = np.sum((self.right / self.scales) ** 2, axis=1)
+        most = np.array([self.latest(level, g) for level in ((1 - f) * s) ** 2 / (2 * spread)])
+        time = np.asarray(hitting_time(f, s, g, np.sqrt(self.curvature)))
+        return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, self.curvature)
+
+    def fit_time(self, share: float, gamma: float) -> FitTime:
+        """When the excess loss has fallen to a share."""
+        f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
+        scale = np.sqrt(self.curvature)
+
+        def left(logarithm: float) -> float:
+            now = np.asarray(whitened(np.exp(logarithm), self.values, g, scale))
+            return float(np.sum((scale * (self.values - now)) ** 2) / 2 / (f * self.excess) - 1)
+
+        # in units of the fastest and of the slowest mode: before and after
+        fast = np.log(_SOON / (np.hypot(self.values, g) * self.curvature).max())
+        slow = np.log(-np.log(f) / (2 * g * self.curvature.min()))
+        time, most = float(np.exp(crossing(left, fast, slow, tolerance=1e-13))), self.latest(f * self.excess, g)
+        exact = bool(self.exact.all())
+        return FitTime(time if exact else min(time, most), exact, most)
+
+    def largest_lr(self, gamma: float) -> float:
+        """2 over the sharpness at the limit."""
+        x, gamma = np.diag(self.scales), _check.real("gamma", gamma, above=0)
+        return _largest_lr(x, self.left, self.values, self.right, gamma)
 
     @property
     def exact(self) -> np.ndarray:
@@ -203,7 +214,7 @@ class _Data:
         return float(min(by_curvature, float(rate(1.0, self.limit[0], gamma).sharp) / level))
 
 
-def _earliest(value: float, gamma: float, data: _Data) -> float:
+def _earliest(value: float, gamma: float, data: Limit) -> float:
     """Before this time no singular value of A reaches `value`: the integral of dtheta over the largest theta'.
 
     That of 1 / (a + b sinh(2 theta)) is artanh(w)/r, r = hypot(a, b), w = r tanh(theta) / (a + b tanh(theta)).
@@ -294,13 +305,15 @@ def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
     Exact for the linearization there; large steps select a flatter minimum, so descent may be stable a little above it.
     """
     x, a = _data(inputs, limit)
-    gamma = _check.real("gamma", gamma, above=0)
-    u, s, vt = np.linalg.svd(a, full_matrices=False)
+    return _largest_lr(x, *triplets(a), _check.real("gamma", gamma, above=0))
+
+
+def _largest_lr(x: np.ndarray, u: np.ndarray, s: np.ndarray, vt: np.ndarray, gamma: float) -> float:
     total = np.hypot(s, gamma) + gamma
     k = s * (s / total)  # hypot - gamma
-    first = 2 * gamma * np.eye(a.shape[1]) + (vt.T * k) @ vt
+    first = 2 * gamma * np.eye(x.shape[1]) + (vt.T * k) @ vt
     second = (u * k) @ u.T
-    return 2 / top_of_products([(x @ first @ x.T, np.eye(a.shape[0])), (x @ x.T, second)])
+    return 2 / top_of_products([(x @ first @ x.T, np.eye(len(u))), (x @ x.T, second)])
 
 
 # The variational problem ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from linnet._check import InputError
+from linnet.prediction import coerce
 from linnet.prediction.theories.gradient_flow import require
 from linnet.problems import Factorization, Regression
 from linnet.states import Modes, Weights
@@ -87,11 +88,8 @@ def small_alpha(s: Any, depth: int) -> float:
 def _target(topic: str, problem: Any) -> tuple[np.ndarray, float]:
     """A_star and the scale of |A - A_star|^2 / 2."""
     if isinstance(problem, Regression) and len(problem.shape) == 2:
-        root = np.linalg.svd(np.asarray(problem.root), compute_uv=False)
-        spread = float(1 - (root[-1] / root[0]) ** 2) if len(root) == problem.shape[1] else 1.0
-        require(topic, "white inputs: X^T X is a multiple of the identity", spread)
-        scale = float(problem.scale) * float(problem.output_scale) ** 2 * float(np.mean(root**2))
-        return np.asarray(problem.target), scale
+        require(topic, "white inputs: X^T X is a multiple of the identity", coerce.anisotropy(problem))
+        return np.asarray(problem.target), coerce.curvature(problem)
     require(topic, "a factorization, or a regression on white inputs", float(not isinstance(problem, Factorization)))
     return np.asarray(problem.target), float(problem.scale)
 

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -27,9 +27,6 @@ from linnet.problems import Factorization, Problem
 from linnet.states import Weights
 from linnet.states.weights import measured_balance
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
-
-if TYPE_CHECKING:
-    pass
 
 REVERSAL = "reversal"
 _BALANCED = 1e-10  # of the layers' squares
@@ -105,9 +102,6 @@ def balance(problem: Any, network: Any, optimizer: Any = None, *, switch: Any = 
     )
 
 
-for_triple = balance
-
-
 def _task(problem: Any) -> tuple[Float[np.ndarray, "d_out d_in"], float, float, float]:
     """The target, the curvature of the loss, the loss at the target, and how far inputs are from white."""
     if isinstance(problem, Factorization) and len(problem.shape) == 2 and not _check.traced(problem):
@@ -125,11 +119,9 @@ def _task(problem: Any) -> tuple[Float[np.ndarray, "d_out d_in"], float, float, 
             f"problem has inputs that are not white: the smallest eigenvalue of X^T X is {1 - spread:.3g} of the "
             "largest, and this closed form needs them equal; ask `predict network`, or whiten the inputs first.",
         )
-    stretch = float(asked.scale) * float(asked.output_scale) ** 2
     floor = float(asked.scale) * float(asked.unexplained) / 2
     floor = floor if floor > 1e-26 * float(asked.square) else 0.0  # rounding
-    scales = np.linalg.svd(np.asarray(asked.root), compute_uv=False)
-    return np.asarray(asked.target, dtype=np.float64), stretch * float(np.mean(scales**2)), floor, spread
+    return np.asarray(asked.target, dtype=np.float64), coerce.curvature(asked), floor, spread
 
 
 def _lambda(network: Any, shape: tuple[int, ...]) -> tuple[float, float]:

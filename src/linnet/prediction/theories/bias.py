@@ -110,13 +110,15 @@ class _Flow(NamedTuple):
 
     reduced: ReducedRegression
     gamma: float
+    limit: spectral.Limit
     times: spectral.Activation
     followed: FollowedFlow | None  # integrated, where no closed form holds
 
     @classmethod
     def of(cls, reduced: ReducedRegression, gamma: float) -> "_Flow":
-        times = spectral.activation(SHARE, np.diag(reduced.scales), reduced.limit, gamma)
-        return cls(reduced, gamma, times, None if times.exact.all() else follow(reduced, gamma))
+        limit = spectral.Limit(np.diag(reduced.scales), reduced.limit)
+        times = limit.activation(SHARE, gamma)
+        return cls(reduced, gamma, limit, times, None if times.exact.all() else follow(reduced, gamma, limit))
 
     def halves(self) -> list[Time]:
         """When each mode is half learned."""
@@ -128,7 +130,7 @@ class _Flow(NamedTuple):
 
     def fit(self) -> Time:
         """When the excess loss is down to a share."""
-        ends = spectral.fit_time(FIT, np.diag(self.reduced.scales), self.reduced.limit, self.gamma)
+        ends = self.limit.fit_time(FIT, self.gamma)
         if self.followed is not None:
             return self.followed.fit(float(ends.most))
         return _time(float(ends.time), bool(ends.exact), None, float(ends.most))
@@ -142,9 +144,8 @@ def _time(time: float, exact: bool, least: float | None, most: float) -> Time:
 
 
 def _prediction(flow: _Flow) -> Prediction:
-    reduced, gamma, count = flow.reduced, flow.gamma, flow.times.time.size  # what is left has no target
-    scales, limit = reduced.scales, reduced.limit
-    values = np.linalg.svd(limit, compute_uv=False)[:count]
+    reduced, gamma, values = flow.reduced, flow.gamma, flow.limit.values
+    scales, limit, count = reduced.scales, reduced.limit, values.size  # what is left has no target
     layers = spectral.layer_values(values, gamma, count)
     first, second = np.asarray(layers.first), np.asarray(layers.second)
     initial, unmoved = math.sqrt(2 * gamma), reduced.d_in - count
@@ -160,9 +161,9 @@ def _prediction(flow: _Flow) -> Prediction:
         )
         for i in range(count)
     )
-    lr = spectral.largest_lr(np.diag(scales), limit, gamma)
+    lr = flow.limit.largest_lr(gamma)
     steps = math.ceil(fit.time / lr) if fit.time / lr < 1e18 else math.inf
-    excess = float(np.sum((limit * scales) ** 2) / 2)
+    excess = flow.limit.excess
     layer = Row(
         initial=initial,  # all its singular values
         rank=int(np.sum(first >= GROWN * initial)),  # how many end at twice that or more
@@ -212,7 +213,7 @@ def _prediction(flow: _Flow) -> Prediction:
         notes=_notes(exact, known, layer),
         panels=panels,
         experiment=experiment(reduced, gamma, modes, fit, steps),
-        data={"reduced": reduced, "followed": flow.followed},
+        data={"reduced": reduced, "limit": flow.limit, "followed": flow.followed},
     )
 
 

@@ -63,13 +63,11 @@ class FollowedFlow(NamedTuple):
         return np.stack([np.interp(times, clock, mode) for mode in modes.T], axis=1)
 
 
-def follow(reduced: ReducedRegression, gamma: float) -> FollowedFlow | None:
+def follow(reduced: ReducedRegression, gamma: float, limit: spectral.Limit) -> FollowedFlow | None:
     """The flow of W_1 = sqrt(2 gamma) I, W_2 = 0 in the span of the samples; None where it would cost too much."""
     d_out, rank = reduced.limit.shape
     layers = [math.sqrt(2 * gamma) * np.eye(rank), np.zeros((d_out, rank))]
-    u, s, vt = np.linalg.svd(reduced.limit, full_matrices=False)
-    kept = int(np.sum(s > 1e-12 * s[0]))
-    modes = modes_of(reduced, layers, u[:, :kept], s[:kept], vt[:kept].T)
+    modes = modes_of(reduced, layers, limit.left, limit.values, limit.right.T)
     objective = Objective(reduced, layers, (False,))
     if not feasible(objective):
         return None
@@ -79,7 +77,7 @@ def follow(reduced: ReducedRegression, gamma: float) -> FollowedFlow | None:
 
 def predicted_curves(prediction: Prediction, times: Any = None) -> Curves:
     """Modes as their times are predicted (closed form, integrated, estimated), and W_1's values that follow."""
-    reduced, followed, gamma = prediction.data["reduced"], prediction.data["followed"], prediction.gamma
+    limit, followed, gamma = prediction.data["limit"], prediction.data["followed"], prediction.gamma
     halves = [mode.half_learned.time for mode in prediction.modes]
     if times is None:
         times = np.geomspace(min(halves) / 30, max(6 * max(halves), 1.5 * prediction.fit.time), 300)
@@ -87,8 +85,7 @@ def predicted_curves(prediction: Prediction, times: Any = None) -> Curves:
     if followed is not None:
         modes = followed.modes(clock)
     else:
-        curvature = spectral.activation(_HALF, np.diag(reduced.scales), reduced.limit, gamma).curvature
-        modes = np.asarray(spectral.whitened(clock, values, gamma, np.sqrt(curvature)))
+        modes = np.asarray(spectral.whitened(clock, values, gamma, np.sqrt(limit.curvature)))
     return Curves(clock, modes, np.sqrt(np.hypot(modes, gamma) + gamma))
 
 

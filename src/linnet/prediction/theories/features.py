@@ -18,7 +18,7 @@ from linnet.prediction import validation
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable
 from linnet.prediction.data import OwnSamples
 from linnet.prediction.prediction import Prediction
-from linnet.prediction.theories.features_prediction import Population, predicted, singular_values
+from linnet.prediction.theories.features_prediction import Population, predicted
 from linnet.prediction.theories.features_run import Law
 from linnet.prediction.validation import LARGEST, SMALLEST
 from linnet.problems import Regression, mean_field_regression, samples_and_teacher
@@ -163,7 +163,7 @@ def for_triple(problem: Any, network: Any, optimizer: Any) -> Prediction:
 def _estimated(problem: Regression, mean: Any) -> tuple[Population, list[str]]:
     """The distribution estimated from the samples, with what makes the estimate or the prediction worse."""
     n, dimension = problem.samples, problem.shape[1]
-    values = np.linalg.svd(np.asarray(problem.root), compute_uv=False) ** 2 / n
+    values = np.asarray(problem.singular_values) ** 2 / n
     covariance = Covariance(float(np.sum(values)), float(values[0]), float(np.linalg.norm(values)), dimension)
     notes = []
     if mean is not None and mean @ mean > 0.1 * covariance.trace:
@@ -191,7 +191,7 @@ def _drawn(problem: Regression, width: int, v0: Any, sigma0: Any, seed: Any) -> 
         width=width,
         v0=v,
         sigma0=sigma,
-        even=Assumption.of(_EVEN, math.sqrt(len(singular_values(task)) / width) * sigma / math.hypot(v, sigma)),
+        even=Assumption.of(_EVEN, math.sqrt(len(problem.singular_values) / width) * sigma / math.hypot(v, sigma)),
         small=Assumption.of(_SMALL, v * sigma / (float(task.vstar2) * math.sqrt(width / problem.samples))),
         network=lambda: readout(jax.random.key(key), problem, width, sigma0=sigma, v0=v),
     )

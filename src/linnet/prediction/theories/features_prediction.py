@@ -8,9 +8,9 @@ import numpy as np
 from rich.markup import escape
 
 from linnet import _check, observe
-from linnet.linalg import RANK_TOLERANCE
 from linnet.optim import SGD
 from linnet.prediction.assumption import Assumption, Source
+from linnet.prediction.coerce import preparation_notes
 from linnet.prediction.numbers import number
 from linnet.prediction.prediction import Column, Prediction, Quantity, Row
 from linnet.prediction.theories.features_run import ALIGNED, Curves, Law, end_quantities, experiment, panels, stages
@@ -34,12 +34,6 @@ class Population(NamedTuple):
     noise2: float = 0.0
 
 
-def singular_values(task: FeatureTask) -> np.ndarray:
-    """Those of the samples that are not zero."""
-    values = np.linalg.svd(np.asarray(task.root), compute_uv=False)
-    return values[values > RANK_TOLERANCE * values[0]]
-
-
 def predicted(
     law: Law,
     population: Population,
@@ -53,7 +47,7 @@ def predicted(
 ) -> Prediction:
     """The prediction for a problem and an initialization; `lr` and `eps` are chosen where they are None."""
     task, v, sigma = feature.task(law.problem), law.v0, law.sigma0
-    start_loss, spectrum = float(task.start_loss), singular_values(task)
+    start_loss, spectrum = float(task.start_loss), law.problem.singular_values
     eps = 0.01 * start_loss if eps is None else _check.real("eps", eps, least=SMALLEST, most=LARGEST)
     limits, end = feature.step_limits(task, v, sigma), feature.end_state(task, v, sigma)
     stable = min(float(limits.start), float(limits.end))
@@ -112,7 +106,12 @@ def predicted(
         ),
         setting=setting + _stages_sentence(values, stable, settles),
         quantities=quantities,
-        notes=(*_prepared(prepared), *notes, *_width_notes(law, len(spectrum)), *_gram(floor, condition, values)),
+        notes=(
+            *preparation_notes(tuple(prepared)),
+            *notes,
+            *_width_notes(law, len(spectrum)),
+            *_gram(floor, condition, values),
+        ),
         problem=law.problem,
         network=None if callable(law.network) else law.network,
         optimizer=SGD(rate),
@@ -128,11 +127,6 @@ def _setting(law: Law, population: Population, distribution: str) -> str:
         f"sigma0 = {law.sigma0:g}, {_DISTRIBUTIONS[distribution]}; "
         f"v* = {math.sqrt(float(feature.task(law.problem).vstar2)):.4g}.\n"
     )
-
-
-def _prepared(prepared: Sequence[str]) -> list[str]:
-    text = "; ".join(prepared)
-    return [f"{text[:1].upper()}{text[1:]}."] if text else []
 
 
 def _stages_sentence(values: dict[str, Any], stable: float, settles: bool) -> str:

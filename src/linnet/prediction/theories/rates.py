@@ -46,8 +46,9 @@ def rates(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
 
     """
     learning_rate("rates", optimizer)
-    white, spread = _white(problem)
-    c = float(white.scale) * float(white.output_scale) ** 2 * float(np.sum(np.square(white.root))) / white.shape[1]
+    white = coerce.regression(problem)
+    c, spread = coerce.curvature(white), coerce.anisotropy(white)
+    require("rates", "white inputs: X^T X is a multiple of the identity", spread)
     target = np.asarray(white.target)
     size, u, v, depth = _rank_one(network, white.shape)
     coordinates, frames = convergence.coordinates(size, u, v, target)
@@ -61,19 +62,6 @@ def rates(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
     experiment = _experiment(flow, white, network, optimizer, float(end.s) * goal)
     prediction = dataclasses.replace(prediction, experiment=experiment, optimizer=optimizer)
     return in_steps(prediction, optimizer) if isinstance(optimizer, SGD) else prediction
-
-
-for_triple = rates
-
-
-def _white(problem: Any) -> tuple[Regression, float]:
-    """The regression, and by how much its inputs are not white."""
-    asked = coerce.regression(problem)
-    scales = np.linalg.svd(np.asarray(asked.root), compute_uv=False)
-    full = len(scales) == asked.shape[1]
-    spread = float(1 - (scales[-1] / scales[0]) ** 2) if full else 1.0
-    require("rates", "white inputs: X^T X is a multiple of the identity", spread)
-    return asked, spread
 
 
 def _rank_one(

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -11,10 +11,6 @@ from jaxtyping import Float
 from linnet.maps.root import crossing
 from linnet.theory import convergence
 from linnet.theory.convergence import Coordinates
-
-if TYPE_CHECKING:
-    pass
-
 
 NEAR = 0.01  # learned: |A - Z_1| is this share of |Z_1|
 FAR = 1.5  # the far phase ends here at the latest, in sizes of the target: the sharper form of Theorem 20

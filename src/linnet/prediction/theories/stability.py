@@ -96,9 +96,6 @@ def stability(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
     )
 
 
-for_triple = stability
-
-
 def suggested_lr(problem: Any, network: Any, optimizer: SGD | None = None) -> tuple[float, str]:
     """A learning rate that shows what is beyond the edge of stability, and why this one.
 
