@@ -10,7 +10,7 @@ _GAP = 2  # between columns
 _PROSE = 16  # the least width of a column that may be broken into lines
 
 
-class Column(NamedTuple):
+class Heading(NamedTuple):
     """What stands above it, whether its numbers stand at the right or its prose may be broken into lines, and how
     easily it can be spared: columns with the largest number go first, those with 0 never.
     """
@@ -24,7 +24,7 @@ class Column(NamedTuple):
 class Fitted:
     """A table that fits the terminal. Where even the required columns are too wide, cells are wrapped."""
 
-    def __init__(self, *columns: Column, title: str | None = None, header: bool = True):
+    def __init__(self, *columns: Heading, title: str | None = None, header: bool = True):
         self.columns, self.title, self.header = columns, title, header
         self.rows: list[tuple[Text, ...]] = []
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 import linnet as ln
 from linnet import _check, _files, claims, prediction, report
-from linnet._table import Column, Fitted
+from linnet._table import Fitted, Heading
 from linnet.claims import papers
 from linnet.experiments import experiments
 from linnet.plot.style import canvas
@@ -350,7 +350,7 @@ def test_lists_on_tiny_terminals_leave_out_columns_and_never_digits(name, here):
 
 
 def test_columns_go_in_order():
-    table = Fitted(Column("id"), Column("a", 1, right=True), Column("b", 2), Column("words", 3, prose=True))
+    table = Fitted(Heading("id"), Heading("a", 1, right=True), Heading("b", 2), Heading("words", 3, prose=True))
     table.add("one", "1.2345678901234", "beta", "a long text that goes on and on and on")
     table.add("two")
     seen = {}

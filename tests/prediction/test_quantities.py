@@ -10,13 +10,13 @@ import pytest
 from linnet._check import InputError
 from linnet._files import dumps
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
-from linnet.prediction.prediction import Column, Curve, Experiment, Panel, Prediction, Quantity, Row, Time
+from linnet.prediction.prediction import Column, Curve, ExactRun, Panel, Prediction, Quantity, Row, Time
 
 FIRST, SECOND = Source("a formula", ("balance/C9",), (Assumption.of("white inputs", 0.0),)), Source("another formula")
 
 
 def experiment(level):
-    return Experiment(
+    return ExactRun(
         run=lambda progress: (progress and progress(1, 1), level)[1],
         read=lambda run: (
             Quantity("level", run),

@@ -10,7 +10,7 @@ import pytest
 import linnet as ln
 from linnet import claims, prediction
 from linnet._files import dumps
-from linnet.cli.models import Stability
+from linnet.cli.models import StabilityTopic
 from linnet.outcome import Status
 from linnet.prediction.assumption import Assumption, Source
 from linnet.prediction.prediction import Comparison, Prediction, Time
@@ -33,7 +33,7 @@ def asked():
         "bias": prediction.bias(white, ln.init.i_gamma(white, 0.1)),
         "landscape": prediction.landscape([2.0, 1.0], (1,)),
         "rates": prediction.rates(white, ln.init.rank_one(jax.random.key(0), white, 0.1, 3)),
-        "stability": Stability(spectrum=[2.0, 1.0], depth=2, lr=0.55).predict(),
+        "stability": StabilityTopic(spectrum=[2.0, 1.0], depth=2, lr=0.55).predict(),
         "features": prediction.features(x, x @ rng.normal(size=6), width=50, v0=0.1, sigma0=0.1),
         "layer": prediction.layer(ln.supervised(x[:, :2]), ln.networks.mlp(jax.random.key(0), x, (5, 2)), 1, steps=20),
     }

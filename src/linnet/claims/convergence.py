@@ -91,7 +91,7 @@ _rate, _bound = jax.jit(convergence.distance_rate), jax.jit(convergence.distance
 _parts, _envelope = jax.jit(convergence.parts), jax.jit(convergence.envelope, static_argnames="form")
 
 
-def _run(instances: _Instances, times: np.ndarray) -> convergence.Flow:
+def _run(instances: _Instances, times: np.ndarray) -> convergence.ModesFlow:
     """Flows of `_COUNT` instances at `_TIMES` times each."""
     assert times.shape == (_COUNT, _TIMES)
     start = Coordinates(*(jnp.asarray(x) for x in instances.start))
@@ -99,7 +99,7 @@ def _run(instances: _Instances, times: np.ndarray) -> convergence.Flow:
 
 
 @lru_cache
-def _flows(seed: int) -> tuple[_Instances, convergence.Flow]:
+def _flows(seed: int) -> tuple[_Instances, convergence.ModesFlow]:
     """From all directions, to t = 10 / (n z_1^e)."""
     instances = _instances(seed, _COUNT)
     times = instances.unit[:, None] * np.concatenate([np.geomspace(1e-3, 1, 30), np.linspace(1.3, 10, 30)])

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from linnet import _check, data
-from linnet._table import Column, Fitted
+from linnet._table import Fitted, Heading
 from linnet.cli.bar import bar
-from linnet.data import SETS, Status
+from linnet.data import SETS, SetStatus
 
 
 def listed(names: Sequence[str], *, quiet: bool) -> dict[str, Any]:
@@ -38,15 +38,15 @@ def _known(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(_check.choice("name", name, tuple(SETS)) for name in names))
 
 
-def _shown(found: Sequence[Status], quiet: bool) -> dict[str, Any]:
+def _shown(found: Sequence[SetStatus], quiet: bool) -> dict[str, Any]:
     console = Console(quiet=quiet, highlight=False)
     table = Fitted(
-        Column("set"),
-        Column("images", spare=3, right=True),
-        Column("MB", spare=2, right=True),
-        Column(""),
-        Column("where", spare=1),
-        Column("what it is", spare=4, prose=True),
+        Heading("set"),
+        Heading("images", spare=3, right=True),
+        Heading("MB", spare=2, right=True),
+        Heading(""),
+        Heading("where", spare=1),
+        Heading("what it is", spare=4, prose=True),
     )
     for one in found:
         count = f"{one.train:,}" + f" + {one.test:,}" * bool(one.test)

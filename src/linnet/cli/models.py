@@ -16,7 +16,6 @@ from linnet.cli import typed
 
 if TYPE_CHECKING:
     from linnet.prediction import OwnSamples, Prediction
-    from linnet.prediction import prediction as quantities
     from linnet.problems import Regression
 
 
@@ -87,7 +86,7 @@ class Topic(Part):
     argument: ClassVar[str | None] = None  # the field that is given without an option's name
 
     @abstractmethod
-    def predict(self) -> "Prediction | quantities.Prediction":
+    def predict(self) -> "Prediction":
         """The prediction for these inputs."""
 
     def given(self, *names: str) -> dict[str, Any]:
@@ -151,7 +150,7 @@ class OptimizerOptions(Topic):
         return self.given(*OptimizerOptions.model_fields)
 
 
-class Phase(Topic):
+class PhaseTopic(Topic):
     """Lazy or rich? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
 
     The setting is noisy low-rank recovery: A* + E with d x d entries of unit variance each, loss |A - A* - E|^2 / d^2.
@@ -173,7 +172,7 @@ class Phase(Topic):
         return prediction.phase(**self.model_dump())
 
 
-class Bias(RegressionOptions):
+class BiasTopic(RegressionOptions):
     """Which predictor does gradient flow find, by which layers, in which order and when? For your own regression.
 
     A two-layer network from W_1 = sqrt(2 gamma) Q, Q of orthonormal columns, and W_2 = 0. Its predictor is the one of
@@ -206,7 +205,7 @@ class Bias(RegressionOptions):
         return answer.including(Quantity("width", width), notes=[note])
 
 
-class Balance(Topic):
+class BalanceTopic(Topic):
     """Lazy or rich? What the imbalance of two layers decides: times, kernel, end, and a switch of the task afterwards.
 
     For two layers with W_2^T W_2 - W_1 W_1^T = lambda I on white inputs, in closed form, exact: when each mode is
@@ -235,7 +234,7 @@ class Balance(Topic):
         description="The task that follows: reversal (Y becomes -Y), or a file of its target, outputs x inputs.",
     )
 
-    def predict(self) -> "quantities.Prediction":
+    def predict(self) -> "Prediction":
         from linnet import init, prediction
         from linnet.prediction.prediction import Quantity, Row
 
@@ -252,7 +251,7 @@ class Balance(Topic):
         )
 
 
-class Landscape(RegressionOptions):
+class LandscapeTopic(RegressionOptions):
     """Where can training get stuck? The critical points of a deep linear network by the modes they have learned.
 
     The loss is 1/2 |X A^T - Y|^2 summed over samples. A set of modes stands for its balanced critical point and all
@@ -266,7 +265,7 @@ class Landscape(RegressionOptions):
     depth: int | None = Field(None, description="Layers of the network; default one more than the hidden ones.")
     most: int = Field(64, description="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
 
-    def predict(self) -> "quantities.Prediction":
+    def predict(self) -> "Prediction":
         from linnet import prediction
         from linnet.prediction import coerce
         from linnet.prediction.prediction import Quantity
@@ -296,7 +295,7 @@ class Landscape(RegressionOptions):
         return tuple(widths)
 
 
-class Rates(RegressionOptions):
+class RatesTopic(RegressionOptions):
     """How fast does a deep network learn, far from the target, from a small initialization, and in the end?
 
     For a balanced network of any widths with an initialization of rank one, on whitened data (others are whitened
@@ -304,7 +303,7 @@ class Rates(RegressionOptions):
     """
 
     measured = "exact flow"
-    run_help = Balance.run_help
+    run_help = BalanceTopic.run_help
 
     depth: int = Field(description="Layers of the network, 2 or more.")
     scale: float = Field(0.01, description="Size of the initial product over that of the target.")
@@ -336,7 +335,7 @@ class Rates(RegressionOptions):
         )
 
 
-class Stability(OptimizerOptions):
+class StabilityTopic(OptimizerOptions):
     """What does a learning rate do beyond the edge of stability? For a deep factorization, mode by mode.
 
     Which modes converge, which oscillate between which values, double their period, become chaotic or diverge; whether
@@ -408,7 +407,7 @@ class Stability(OptimizerOptions):
         return with_random_frames(found, seed)
 
 
-class Features(Topic):
+class FeaturesTopic(Topic):
     """Does a two-layer network learn features, in which stages and when? Before training, on Gaussian or your own data.
 
     f = (1/width) X W_1^T v with one output and loss |f - y|^2 / (2n), from W_1 ~ N(0, sigma0^2) and v = +-v0. Your own
@@ -439,7 +438,7 @@ class Features(Topic):
     )
     seed: int = Field(0, description="Seed of the data and the initialization.")
 
-    def predict(self) -> "quantities.Prediction":
+    def predict(self) -> "Prediction":
         from linnet import prediction
         from linnet._check import InputError
 
@@ -466,7 +465,7 @@ class Features(Topic):
             raise InputError(f"{name} = {value} is not allowed with {why}.")
 
 
-class Network(OptimizerOptions, FileOptions):
+class NetworkTopic(OptimizerOptions, FileOptions):
     """Your own network: which modes are lazy or rich, when each is learned, which learning rates are stable, when to
     stop.
 
@@ -477,7 +476,7 @@ class Network(OptimizerOptions, FileOptions):
     """
 
     measured = "exact descent"
-    run_help = Features.run_help
+    run_help = FeaturesTopic.run_help
     argument = "file"
 
     file: str | None = Field(None, description="A TOML file, or an example: edge, lazy, lora, own-data, small-start.")
@@ -524,6 +523,5 @@ class Network(OptimizerOptions, FileOptions):
         return situation.predict()
 
 
-TOPICS: dict[str, type[Topic]] = {
-    topic.__name__.lower(): topic for topic in (Phase, Bias, Balance, Landscape, Rates, Stability, Features, Network)
-}
+_ALL = (PhaseTopic, BiasTopic, BalanceTopic, LandscapeTopic, RatesTopic, StabilityTopic, FeaturesTopic, NetworkTopic)
+TOPICS: dict[str, type[Topic]] = {topic.__name__.removesuffix("Topic").lower(): topic for topic in _ALL}

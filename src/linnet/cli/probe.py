@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from linnet._files import placed
-from linnet._table import Column, Fitted
+from linnet._table import Fitted, Heading
 from linnet.cli.typed import picture
 from linnet.probe import dataset, read
 from linnet.probe.record import Record
@@ -44,13 +44,13 @@ def run(folder: Path, out: Path | None, report: Path | None, *, quiet: bool) -> 
 
 def _table(record: Record) -> Fitted:
     table = Fitted(
-        Column("step", right=True),
-        Column("loss on the batch", spare=3, right=True),
-        Column("sharpness", right=True),
-        Column("residual", spare=1, right=True),
-        Column("lowest", spare=2, right=True),
-        Column("of the edge", right=True),
-        Column("products", spare=4, right=True),
+        Heading("step", right=True),
+        Heading("loss on the batch", spare=3, right=True),
+        Heading("sharpness", right=True),
+        Heading("residual", spare=1, right=True),
+        Heading("lowest", spare=2, right=True),
+        Heading("of the edge", right=True),
+        Heading("products", spare=4, right=True),
     )
     measurements = record.measurements
     half = _ROWS // 2

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from linnet._files import duration
-from linnet._table import Column, Fitted
+from linnet._table import Fitted, Heading
 from linnet.cli.index import known
 
 _TOLD = {  # what a list says of each
@@ -48,10 +48,10 @@ def show_list(
     for paper in everything["papers"]:
         title = f"{paper['id']}: {paper['title']}"
         table = Fitted(
-            Column("id"),
-            Column("kind", spare=1),
-            Column("place", spare=2, prose=True),
-            Column("statement", spare=3, prose=True),
+            Heading("id"),
+            Heading("kind", spare=1),
+            Heading("place", spare=2, prose=True),
+            Heading("statement", spare=3, prose=True),
             title=title,
         )
         for c in _of(everything["claims"], paper):
@@ -136,7 +136,10 @@ def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
     if verdict is None:
         return
     table = Fitted(
-        Column(""), Column("measured"), Column("margin", spare=2, right=True), Column("case", spare=1, prose=True)
+        Heading(""),
+        Heading("measured"),
+        Heading("margin", spare=2, right=True),
+        Heading("case", spare=1, prose=True),
     )
     for f in verdict["findings"]:
         color = "green" if f["holds"] != f["printed"] else "bold red"
@@ -157,10 +160,10 @@ def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
     console.print(f"{escape(told['title'])}. {escape(told['caption'])}")
     console.print()
     table = Fitted(
-        Column("parameter"),
-        Column("paper", prose=True),
-        Column("quick", spare=1, prose=True),
-        Column("what it is", spare=2, prose=True),
+        Heading("parameter"),
+        Heading("paper", prose=True),
+        Heading("quick", spare=1, prose=True),
+        Heading("what it is", spare=2, prose=True),
     )
     for p in told["parameters"]:
         quick = "" if p["quick"] == p["paper"] else repr(p["quick"])

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from linnet import _check, report, reproduction
 from linnet._check import InputError
-from linnet._table import Column, Fitted
+from linnet._table import Fitted, Heading
 from linnet.claims import SIZES, Claim, Erratum, find
 from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
@@ -55,12 +55,12 @@ def run(
 
 def _table(entries: Sequence[Claim | Erratum], verdicts: Verdicts) -> Fitted:
     table = Fitted(
-        Column(""),
-        Column("id"),
-        Column("kind", spare=2),
-        Column("margin", spare=1, right=True),
-        Column("seconds", spare=4, right=True),
-        Column("statement", spare=3, prose=True),
+        Heading(""),
+        Heading("id"),
+        Heading("kind", spare=2),
+        Heading("margin", spare=1, right=True),
+        Heading("seconds", spare=4, right=True),
+        Heading("statement", spare=3, prose=True),
     )
     for entry, verdict in zip(entries, verdicts.claims, strict=True):
         word = "holds" if verdict.holds else "fails"

@@ -6,18 +6,18 @@ pairs of sentences (STS-B), read; and tables from users' files.
 
 from linnet.data.download import fetch
 from linnet.data.images import Images
-from linnet.data.sets import SETS, Published, Status, load, missing, status
+from linnet.data.sets import SETS, Published, SetStatus, load, missing, status
 from linnet.data.tables import LARGEST, SUFFIXES, Table, pair_of, read_array, read_pair, read_table, table_of
-from linnet.data.texts import Pairs, no_pairs, pairs
+from linnet.data.texts import SentencePairs, no_pairs, pairs
 
 __all__ = [
     "LARGEST",
     "SETS",
     "SUFFIXES",
     "Images",
-    "Pairs",
     "Published",
-    "Status",
+    "SentencePairs",
+    "SetStatus",
     "Table",
     "fetch",
     "load",

@@ -39,7 +39,7 @@ class Published(NamedTuple):
         return {name: md5 for part in self.contents.values() for name, md5 in part.items()}
 
 
-class Status(NamedTuple):
+class SetStatus(NamedTuple):
     """Where a set lies on this machine, and what is wrong with it: None if every file is the published one."""
 
     name: str
@@ -165,19 +165,19 @@ def missing(*names: str, part: str = "train", folder: str | Path | None = None) 
     return _absent(absent, part) if absent else None
 
 
-def status(name: str) -> Status:
+def status(name: str) -> SetStatus:
     """Where a set is and whether it is whole: all its files are read and compared with the published checksums."""
     known = SETS[_check.choice("name", name, tuple(SETS))]
     size = round(sum(file.size for file in known.downloads.values()) / 1e6)
     known_facts = (name, known.title, known.train, known.test, size)
     if name == "digits":
         lacks = missing(name)
-        return Status(*known_facts, None if lacks else "scikit-learn", lacks)
+        return SetStatus(*known_facts, None if lacks else "scikit-learn", lacks)
     found = next((place for place in places(name) if any(files.find(place, f) for f in known.files)), None)
     if found is None:
-        return Status(*known_facts, None, _absent([name], "train"))
+        return SetStatus(*known_facts, None, _absent([name], "train"))
     troubles = (_trouble(found, file, md5, name) for file, md5 in known.files.items())
-    return Status(*known_facts, str(found), next((words for words in troubles if words is not None), None))
+    return SetStatus(*known_facts, str(found), next((words for words in troubles if words is not None), None))
 
 
 def home() -> Path:

@@ -16,7 +16,7 @@ _SCORE, _FIRST, _SECOND = 4, 5, 6  # columns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pairs:
+class SentencePairs:
     """Pairs of sentences, and how alike each is: 0 to 5."""
 
     first: tuple[str, ...]
@@ -27,7 +27,7 @@ class Pairs:
         return len(self.first)
 
 
-def pairs(part: str = "train", *, folder: str | Path | None = None) -> Pairs:
+def pairs(part: str = "train", *, folder: str | Path | None = None) -> SentencePairs:
     """The pairs of STS-B to train on, or those of its development set.
 
     The published files, tab-separated and without quoting, are searched where sets of images are, in a folder stsb;
@@ -52,7 +52,7 @@ def pairs(part: str = "train", *, folder: str | Path | None = None) -> Pairs:
         raise files.damaged(path, "a line has no score and two sentences in columns 5 to 7") from None
     if not len(scores) or not (np.all(scores >= 0) and np.all(scores <= 5)):
         raise files.damaged(path, "it has no scores from 0 to 5")
-    return Pairs(first, second, scores)
+    return SentencePairs(first, second, scores)
 
 
 def no_pairs() -> str | None:

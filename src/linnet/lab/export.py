@@ -45,7 +45,7 @@ def write(page: Page, values: Values, path: Path) -> None:
         found["run"].animate(path)
 
 
-class Download(RequestHandler):
+class DownloadHandler(RequestHandler):
     """GET /download/PAGE.SUFFIX?STATE: the file that a page in this state would give."""
 
     async def get(self, name: str, end: str) -> None:

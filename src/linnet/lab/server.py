@@ -12,7 +12,7 @@ import panel as pn
 from tornado.web import RedirectHandler
 
 from linnet._check import InputError
-from linnet.lab.export import Download
+from linnet.lab.export import DownloadHandler
 from linnet.lab.page import Page
 from linnet.lab.pages import PAGES
 from linnet.lab.programs import programs
@@ -87,7 +87,7 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
         title={page.name: f"{page.title} · Linnet" for page in PAGES},
         extra_patterns=[
             (r"/", RedirectHandler, {"url": f"/{PAGES[0].name}", "permanent": False}),
-            (r"/download/([a-z]+)\.([a-z0-9]+)", Download),
+            (r"/download/([a-z]+)\.([a-z0-9]+)", DownloadHandler),
             *HANDLERS,
         ],
         start=False,

@@ -174,7 +174,7 @@ class _Named:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ExactRun:
     """How a prediction is compared with an exact run.
 
     - `run(progress)`: makes the run, by `simulate`, or computes what else is measured.
@@ -209,7 +209,7 @@ class Prediction(_Named):
     network: Any = None
     optimizer: Any = None
     panels: "Callable[[Prediction, Comparison | None], Sequence[Panel]] | None" = None
-    experiment: Experiment | None = None
+    experiment: ExactRun | None = None
     parts: tuple["Prediction", ...] = ()
     unmet: tuple[tuple[str, Assumption], ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)  # what panels and experiments need besides

@@ -11,7 +11,7 @@ from linnet import _check
 from linnet.problems import Regression
 
 
-class Fit(NamedTuple):
+class ReducedFit(NamedTuple):
     """The singular values and vectors of the labels inside the span of the inputs, and the best matrix of a rank."""
 
     left: Float[np.ndarray, "d_out k"]
@@ -82,9 +82,9 @@ class ReducedRegression:
         return Regression(root, labels, zero, one, one, samples, *parts)
 
     @cached_property
-    def fit(self) -> Fit:
+    def fit(self) -> ReducedFit:
         """The singular value decomposition of the labels that can be explained."""
-        return Fit(*np.linalg.svd(self.limit * self.scales, full_matrices=False))
+        return ReducedFit(*np.linalg.svd(self.limit * self.scales, full_matrices=False))
 
     def best(self, rank: int) -> tuple[Float[np.ndarray, "d_out rank"], float]:
         """The best matrix of a rank, and its loss (Eckart and Young)."""

@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 
-from linnet._table import Column as Shown
-from linnet._table import Fitted
+from linnet._table import Fitted, Heading
 from linnet.prediction.assumption import Assumption, Holds, Source
 from linnet.prediction.numbers import step
 from linnet.prediction.prediction import Column, Comparison, Prediction, Quantity, Time, plain_text
@@ -91,8 +90,8 @@ def _table(quantity: Quantity, measured: Quantity | None) -> list[RenderableType
         if column.measured and column.field is not None and found and column.field in found[0]:
             columns.append((column, True))
     table = Fitted(
-        Shown("", right=True),
-        *(Shown("measured" if run else c.title, c.spare, right=not c.prose, prose=c.prose) for c, run in columns),
+        Heading("", right=True),
+        *(Heading("measured" if run else c.title, c.spare, right=not c.prose, prose=c.prose) for c, run in columns),
     )
     for i, row in enumerate(rows[: quantity.rows]):
         cells = [_cell(column, (found[i] if i < len(found) else None) if run else row) for column, run in columns]
@@ -119,8 +118,8 @@ def _numbers(
     """Numbers and times, a line each."""
     if not quantities:
         return []
-    beside = (Shown("measured", 1, right=True),) if run else ()
-    table = Fitted(Shown("", prose=True), Shown(title, right=True), Shown("+-", 2, right=True), *beside)
+    beside = (Heading("measured", 1, right=True),) if run else ()
+    table = Fitted(Heading("", prose=True), Heading(title, right=True), Heading("+-", 2, right=True), *beside)
     for quantity in quantities:
         error = quantity.value.error if isinstance(quantity.value, Time) else quantity.error
         cells = [escape(quantity.description), shown(quantity.value, quantity.format, quantity.unit), percent(error)]

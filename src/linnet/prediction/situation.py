@@ -32,7 +32,7 @@ Dimension = Annotated[StrictInt, Field(ge=1, le=16_384)]
 Names = str | list[str]
 
 
-class Data(Part):
+class DataTable(Part):
     """Samples in a file, or whitened inputs and the singular values of the target."""
 
     file: str | None = None
@@ -46,7 +46,7 @@ class Data(Part):
     frozen: str | None = None
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> "Data":
+    def _one_of_them(self) -> "DataTable":
         if (self.file is None) == (self.spectrum is None):
             raise ValueError("data needs one of file and spectrum")
         if isinstance(self.inputs, int) and self.file is not None:
@@ -69,7 +69,7 @@ class Data(Part):
         return self
 
 
-class Layers(Part):
+class NetworkTable(Part):
     """How many layers, and hidden neurons in each (one number, or one a hidden layer); alpha of an adapter."""
 
     depth: int = Field(default=2, ge=1, le=100)
@@ -77,7 +77,7 @@ class Layers(Part):
     alpha: float | None = Field(default=None, ge=1e-10, le=1e10, allow_inf_nan=False)
 
     @model_validator(mode="after")
-    def _fits(self) -> "Layers":
+    def _fits(self) -> "NetworkTable":
         widths = self.width if isinstance(self.width, list) else [1 if self.width is None else self.width]
         if any(not 1 <= w <= _WIDEST for w in widths):
             shown = [w if abs(w) <= _WIDEST else f"{w:.3g}" if abs(w) < 10**300 else "huge" for w in widths]
@@ -102,7 +102,7 @@ class Layers(Part):
         return [default if self.width is None else self.width] * (self.depth - 1)
 
 
-class Init(Part):
+class InitTable(Part):
     """The initialization."""
 
     kind: InitKind = "gaussian"
@@ -110,7 +110,7 @@ class Init(Part):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
     @model_validator(mode="after")
-    def _sized(self) -> "Init":
+    def _sized(self) -> "InitTable":
         if self.kind in INITIALIZERS and self.scale is not None:
             raise ValueError(f"init.scale is not allowed with init.kind = {self.kind!r}: the name says the scales")
         scales = self.scale if isinstance(self.scale, list) else [] if self.scale is None else [self.scale]
@@ -156,7 +156,7 @@ class Init(Part):
         return tuple(scale)
 
 
-class Training(Part):
+class TrainingTable(Part):
     """The learning rate, momentum, weight decay, batches, and how many modes are signal."""
 
     lr: StrictInt | StrictFloat | str = "auto"
@@ -169,7 +169,7 @@ class Training(Part):
     signal: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _positive(self) -> "Training":
+    def _positive(self) -> "TrainingTable":
         if self.lr != "auto" and not (isinstance(self.lr, int | float) and 0 < self.lr <= 1e200):
             raise ValueError(f"training.lr = {self.lr!r} is not allowed: give a positive number, or auto")
         return self
@@ -196,10 +196,10 @@ class Situation(Part):
     """
 
     title: str = ""
-    data: Data | None = None
-    network: Layers = Layers()
-    init: Init = Init()
-    training: Training = Training()
+    data: DataTable | None = None
+    network: NetworkTable = NetworkTable()
+    init: InitTable = InitTable()
+    training: TrainingTable = TrainingTable()
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ DISPLAY = r"(?<![\\$])\$\$(.+?)\$\$"
 INLINE = r"(?<![\\$])\$(?![\s$])((?:\\.|[^$\\])*?(?:\\.|[^\s$\\]))\$(?![\d$])"
 
 
-class Formula(InlineProcessor):
+class FormulaPattern(InlineProcessor):
     """LaTeX between dollars as MathML."""
 
     def __init__(self, pattern: str, md: Markdown, display: str):
@@ -29,6 +29,6 @@ class Formulas(Extension):
     """Formulas in all pages, after code (190) and before escapes (180)."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
-        md.inlinePatterns.register(Formula(DISPLAY, md, "block"), "display_formula", 186)
-        md.inlinePatterns.register(Formula(INLINE, md, "inline"), "inline_formula", 185)
+        md.inlinePatterns.register(FormulaPattern(DISPLAY, md, "block"), "display_formula", 186)
+        md.inlinePatterns.register(FormulaPattern(INLINE, md, "inline"), "inline_formula", 185)
         md.ESCAPED_CHARS.append("$")

@@ -26,7 +26,7 @@ _WIDEST = 15  # decades
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class DemonstrationSetting:
     """The network d -> width -> d, its initial variance, and the learning rate of the paper."""
 
     d: int
@@ -43,7 +43,7 @@ class Setting:
 class Demonstration:
     """A run, and where its test error was smallest."""
 
-    setting: Setting
+    setting: DemonstrationSetting
     lr: float
     run: Trajectory
     best_step: int
@@ -65,7 +65,7 @@ class Demonstration:
         film(self.plot(), path, progress=progress)
 
 
-def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int) -> Setting:
+def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int) -> DemonstrationSetting:
     """A network of d^gamma_w neurons whose weights have variance d^gamma_sigma2, on a noisy d x d matrix."""
     d = _check.integer("d", d, least=2, most=5000)
     steps = _check.integer("steps", steps, least=1)
@@ -74,7 +74,7 @@ def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: in
     if gamma_w * math.log10(d) > _WIDEST:
         raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e{_WIDEST}.")
     width = float(round(d**gamma_w))
-    return Setting(
+    return DemonstrationSetting(
         d=d,
         rank=_check.integer("rank", rank, least=1, most=d, reason="the smaller dimension"),
         width=width,
@@ -86,7 +86,7 @@ def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: in
     )
 
 
-def demonstrate(chosen: Setting, progress: Callable[[int, int], None] | None = None) -> Demonstration:
+def demonstrate(chosen: DemonstrationSetting, progress: Callable[[int, int], None] | None = None) -> Demonstration:
     """Trains it exactly, in compressed width, and records all singular values at each step."""
     key = jax.random.key(chosen.seed)
     problem = low_rank_recovery(key, chosen.d, chosen.rank)

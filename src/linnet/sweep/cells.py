@@ -65,7 +65,7 @@ STOPS = ("loss_below", "change_below")
 _PACKAGES = (problems, init, optim, states)  # where a `kind` is looked up
 
 
-class Quantity(NamedTuple):
+class StoredQuantity(NamedTuple):
     """What is stored: an observable at every record (`where` empty), at the end, or where another is lowest/highest."""
 
     name: str
@@ -73,7 +73,7 @@ class Quantity(NamedTuple):
     where: str
 
     @classmethod
-    def parse(cls, name: str, text: str) -> "Quantity":
+    def parse(cls, name: str, text: str) -> "StoredQuantity":
         """Reads "stable_rank at lowest test_error", "loss at end" or "loss"."""
         what, _, where = (part.strip() for part in text.partition(" at "))
         if what not in ("step", "time"):
@@ -172,7 +172,7 @@ class Builder:
 
     def __init__(self, spec: Any):
         self.spec = spec
-        self.quantities = tuple(Quantity.parse(name, text) for name, text in spec.store.items())
+        self.quantities = tuple(StoredQuantity.parse(name, text) for name, text in spec.store.items())
         self._problems: dict[Any, Problem] = {}
         self._spectra: dict[int, tuple[Any, np.ndarray]] = {}
         self._draws = Memory()
@@ -373,7 +373,7 @@ def _file(field: str, value: Mapping[str, Any]) -> np.ndarray:
 class Runner:
     """Runs cells of one signature together and returns what is stored of each."""
 
-    def __init__(self, spec: Any, quantities: Sequence[Quantity]):
+    def __init__(self, spec: Any, quantities: Sequence[StoredQuantity]):
         self.spec, self.quantities = spec, quantities
         extremes = [q for q in quantities if q.where not in ("", "end")]
         # what the records contain needs no stored state

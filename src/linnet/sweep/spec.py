@@ -67,7 +67,7 @@ AnyAxis = Annotated[
 ]
 
 
-class Run(Part):
+class RunTable(Part):
     """The length of a run, when it is recorded, and when it stops."""
 
     steps: int | str | None = None
@@ -77,7 +77,7 @@ class Run(Part):
     divergence_limit: float = Field(default=1e9, gt=1)
 
     @model_validator(mode="after")
-    def _one_horizon(self) -> "Run":
+    def _one_horizon(self) -> "RunTable":
         if (self.steps is None) == (self.time is None):
             raise ValueError("give either steps (descent, noise) or time (flows)")
         return self
@@ -96,7 +96,7 @@ class Sweep(Part):
     init: Call | None = None
     second: Call | None = None
     optimizer: Call | None = None
-    run: Run
+    run: RunTable
     store: dict[str, str] = Field(min_length=1)
     batch: int | None = Field(default=None, ge=1)
     chunks: Literal["runs", "records"] = "runs"

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from linnet._check import InputError
 from linnet._files import hushed, writing
 from linnet.outcome import Status
-from linnet.sweep.cells import Quantity
+from linnet.sweep.cells import StoredQuantity
 from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep
 
@@ -104,7 +104,7 @@ class Store:
         cls,
         out: Path | str | Place,
         spec: Sweep,
-        quantities: Sequence[Quantity],
+        quantities: Sequence[StoredQuantity],
         shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
         chunks: tuple[int, ...],
         clock: np.ndarray | None = None,
@@ -191,7 +191,7 @@ class Store:
 def _build(
     building: Path,
     spec: Sweep,
-    quantities: Sequence[Quantity],
+    quantities: Sequence[StoredQuantity],
     shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
     chunks: tuple[int, ...],
     clock: np.ndarray | None,
@@ -238,7 +238,7 @@ def _build(
     zarr.consolidate_metadata(building, zarr_format=2)
 
 
-def _dims(quantity: Quantity, inner: tuple[int, ...]) -> list[str]:
+def _dims(quantity: StoredQuantity, inner: tuple[int, ...]) -> list[str]:
     named = list(quantity.dims)
     return named if len(named) == len(inner) else [f"{quantity.name}_{i}" for i in range(len(inner))]
 

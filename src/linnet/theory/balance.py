@@ -256,7 +256,7 @@ def _lazy(xp: Any, times: Array, first: Array, second: Array, target: Array, sca
     return a0 - xp.expm1(-scale * xp.abs(lam) * leading(times, gap)) * inside
 
 
-class End(NamedTuple):
+class FlowEnd(NamedTuple):
     """Where a flow ends, and how many of the modes that the width has room for never came."""
 
     at: Grams
@@ -268,7 +268,7 @@ class End(NamedTuple):
         return self.missing > 0
 
 
-def end(start: Weights, target: Any, scale: float = 1.0, *, weight_decay: float = 0.0, tol: float = 1e-10) -> End:
+def end(start: Weights, target: Any, scale: float = 1.0, *, weight_decay: float = 0.0, tol: float = 1e-10) -> FlowEnd:
     """The limit of `flow`: sum of 2 f_i o_i o_i^T over the eigenvectors of F - mu/scale, mu = `weight_decay`, that the
     start can reach.
 
@@ -296,7 +296,7 @@ def end(start: Weights, target: Any, scale: float = 1.0, *, weight_decay: float 
     room = values[growing][: p.shape[1]]
     missing = len(room) - sum(x >= room[-1] - near for x in reached) if len(room) else 0
     blocks = total[d_in:, :d_in], total[:d_in, :d_in], total[d_in:, d_in:]
-    return End(Grams(*(jnp.asarray(x) for x in blocks)), missing)
+    return FlowEnd(Grams(*(jnp.asarray(x) for x in blocks)), missing)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ from linnet.theory._riccati import composed, eigen, few, steps
 from linnet.theory._times import leading
 from linnet.theory.rank_one_flow import NODES, WEIGHTS, known, one_start, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
-from linnet.theory.rank_one_flow import Flow as Flow
 from linnet.theory.rank_one_flow import Frames as Frames
+from linnet.theory.rank_one_flow import ModesFlow as ModesFlow
 from linnet.theory.rank_one_flow import RankOneFlow as RankOneFlow
 from linnet.theory.rank_one_flow import aligned as aligned
 from linnet.theory.rank_one_flow import coordinates as coordinates

@@ -30,8 +30,8 @@ __all__ = [
     "CrossState",
     "Fate",
     "ModeFate",
+    "ModePair",
     "Outcome",
-    "Pair",
     "Visible",
     "cross_fate",
     "escape_steps",
@@ -240,7 +240,7 @@ class CrossState(enum.StrEnum):
     NO_ORBIT = "no orbit"
 
 
-class Pair(NamedTuple):
+class ModePair(NamedTuple):
     """Two modes, counted from 1; `second` is None for the directions that the target lacks."""
 
     first: int
@@ -265,7 +265,7 @@ class Cross(NamedTuple):
     state: CrossState
     minimum_lr: float
     orbit_lr: float
-    pair: Pair | None
+    pair: ModePair | None
     growth: float | None
     visible_after: Visible | None
 
@@ -313,7 +313,7 @@ def cross_fate(
     rows, columns = np.triu_indices(len(goals), 1)
     fastest = int(np.argmax(rates))
     rate, column = float(rates[fastest]), int(columns[fastest])
-    pair = Pair(int(rows[fastest]) + 1, column + 1 if column < len(s) else None)
+    pair = ModePair(int(rows[fastest]) + 1, column + 1 if column < len(s) else None)
     if rate <= (1e-9 if period else 5e-3):
         return Cross(CrossState.STABLE, minimum_lr, orbit_lr, pair, rate, None)
     begin = float(escape[min(column, len(s) - 1)])

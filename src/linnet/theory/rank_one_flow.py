@@ -82,7 +82,7 @@ _ROUGH = 1e-12  # last coefficients of a panel that is short enough; what is int
 _LOST = 1e305  # 1/s beyond which s counts as zero
 
 
-class Flow(NamedTuple):
+class ModesFlow(NamedTuple):
     """Coordinates at each time, and the clock theta, d theta = n s^{1-2/L} dt."""
 
     at: Coordinates
@@ -198,7 +198,7 @@ def _unit(xp: Any, s: Array, z: Array) -> Array:
     return xp.where(xp.max(z) > 0, xp.max(z), s)
 
 
-def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> Flow:
+def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth: Array, samples: Array) -> ModesFlow:
     unit = _unit(xp, s, z)
     speed = samples * unit ** (2 - 2 / depth)
     plane = _plane(xp, a, b, z / unit)
@@ -243,13 +243,13 @@ def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth:
     theta, w = (x[back].reshape(times.shape) for x in (seen.theta, seen.w))
     grown = xp.exp(plane.lag * theta[..., None] - plane.log_norm(xp, theta)[..., None])
     up, down = (a + b) / 2 * grown[..., : a.shape[0]], (a - b) / 2 * grown[..., a.shape[0] :]
-    return Flow(Coordinates(unit / w, up + down, up - down, xp.broadcast_to(z, up.shape)), theta / unit)
+    return ModesFlow(Coordinates(unit / w, up + down, up - down, xp.broadcast_to(z, up.shape)), theta / unit)
 
 
 _FEW = 64  # times that are marched to without a compiler
 
 
-def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Flow:
+def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> ModesFlow:
     """The whole gradient flow from a balanced rank-one start in closed form, in singular coordinates.
 
     In the clock theta the directions follow a linear flow that knows nothing of depth, a_i +- b_i growing as
@@ -276,7 +276,7 @@ def rank_one(
     return evaluate(_turned_back, flow, start, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
 
 
-def _turned_back(xp: Any, flow: Flow, start: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
+def _turned_back(xp: Any, flow: ModesFlow, start: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
     """What has changed is turned back: the start itself would not survive both turns to the last digit."""
     d_out, d_in = frames.left.shape[0], frames.right.shape[0]
     u = u + (flow.at.a - start.a)[..., :d_out] @ frames.left.T

@@ -16,7 +16,7 @@ from linnet.prediction.numbers import number, plural
 from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction, Quantity
 from linnet.prediction.theories.balance_solution import (
     NEAR,
-    Solution,
+    BalancedFlow,
     solve,
     triplets_of,
     weights_of,
@@ -162,7 +162,7 @@ def _other(switch: Any, shape: tuple[int, ...]) -> Float[np.ndarray, "d_out d_in
 
 
 def _switched(
-    solution: Solution, target: Float[np.ndarray, "d_out d_in"], assumptions: tuple[Assumption, ...], optimizer: Any
+    solution: BalancedFlow, target: Float[np.ndarray, "d_out d_in"], assumptions: tuple[Assumption, ...], optimizer: Any
 ) -> Prediction:
     """What is predicted of the task that follows, from where the first one ended."""
     to = REVERSAL if np.array_equal(solution.target, -target) else "another target"
@@ -185,7 +185,7 @@ def _switched(
     return with_steps(found, optimizer, quantities, topic="switch", headline=headline, notes=notes)
 
 
-def _explanation(solution: Solution, to: str) -> str:
+def _explanation(solution: BalancedFlow, to: str) -> str:
     """Why the new task is learned, or not."""
     if not solution.missing:
         if to == REVERSAL:
@@ -204,7 +204,7 @@ def _explanation(solution: Solution, to: str) -> str:
 # Words ---------------------------------------------------------------------------------------------------------------
 
 
-def _headline(solution: Solution, regime: Regime, change: float) -> str:
+def _headline(solution: BalancedFlow, regime: Regime, change: float) -> str:
     lam, top = solution.lam, solution.triplets.values[0]
     beside = "lambda = 0" if lam == 0 else f"lambda = {lam:.4g}, 2 s_1 / |lambda| = {2 * top / abs(lam):.3g}"
     return (
@@ -213,13 +213,13 @@ def _headline(solution: Solution, regime: Regime, change: float) -> str:
     )
 
 
-def _unknown(solution: Solution) -> list[str]:
+def _unknown(solution: BalancedFlow) -> list[str]:
     if not np.any(np.isnan([*solution.times.half, *solution.times.near])):
         return []
     return ["? comes later than the flow was evaluated; an aligned initialization has formulas for every time."]
 
 
-def _end(solution: Solution, found: Prediction) -> list[str]:
+def _end(solution: BalancedFlow, found: Prediction) -> list[str]:
     """Where the flow ends, and when rounding leaves a saddle."""
     (d_out, d_in), missing, width = solution.target.shape, solution.missing, solution.initial.widths[1]
     if missing:
@@ -233,7 +233,7 @@ def _end(solution: Solution, found: Prediction) -> list[str]:
     return ["It ends at the target."]
 
 
-def _leaves(solution: Solution) -> str:
+def _leaves(solution: BalancedFlow) -> str:
     """When rounding, 1e-16 of a neuron, has grown into a mode that is missing."""
     value = float(solution.triplets.values[np.argmax(np.isinf(solution.times.near))])
     late = 36 / (solution.curvature * value)

@@ -33,7 +33,7 @@ class Triplets(NamedTuple):
     right: Float[np.ndarray, "d_in k"]
 
 
-class Curves(NamedTuple):
+class BalanceCurves(NamedTuple):
     """At some times: u_i^T A v_i, the loss above its end, and |Theta - Theta_0| / |Theta_0|."""
 
     modes: Float[np.ndarray, "times k"]
@@ -50,7 +50,7 @@ class Slopes(NamedTuple):
     fall: Float[np.ndarray, " times"]
 
 
-class Times(NamedTuple):
+class LearningTimes(NamedTuple):
     """When each mode is half learned and learned, and the excess loss fitted: infinite if never, NaN if unknown."""
 
     half: Float[np.ndarray, " k"]
@@ -59,7 +59,7 @@ class Times(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class BalancedFlow:
     """The flow of balanced layers on a target, from `first` to `last`; the loss is curvature/2 |A - Y|^2.
 
     `aligned`: the triplets diagonalize the initialization, so that every mode moves by itself and has its own formula.
@@ -109,23 +109,23 @@ class Solution:
         """c/2 |A - Y|^2."""
         return self.curvature / 2 * np.sum((np.asarray(matrix) - self.target) ** 2, axis=(-2, -1))
 
-    def curves(self, times: Any = None) -> Curves:
+    def curves(self, times: Any = None) -> BalanceCurves:
         """In closed form, by modes or by the whole flow: at these times, by default those of `clock`."""
         clock, (u, s, v) = np.asarray(self.clock if times is None else times, dtype=float), self.triplets
         end = float(self.loss(self.last.matrix))
         if not self.aligned:
             found = self._flow(clock)
             modes = np.einsum("ok,toi,ik->tk", u, found.matrix, v)
-            return Curves(modes, self.loss(found.matrix) - end, kernel_change(self.first, found))
+            return BalanceCurves(modes, self.loss(found.matrix) - end, kernel_change(self.first, found))
         moved = np.asarray(balance.mode(clock, self.begin, s, self.lam, self.curvature))
         modes = np.where(self.carried, moved, self.begin)
         grown = _grown(self.begin, modes, self.lam)
         change = np.sum(grown**2, axis=-1) * sum(self.target.shape) + 2 * np.sum(grown, axis=-1) ** 2
         excess = self.curvature / 2 * np.sum((modes - s) ** 2 - (self.goal - s) ** 2, axis=-1)
-        return Curves(modes, excess, _over(np.sqrt(change), self.first))
+        return BalanceCurves(modes, excess, _over(np.sqrt(change), self.first))
 
     @cached_property
-    def times(self) -> Times:
+    def times(self) -> LearningTimes:
         """When modes are learned and the loss is fitted."""
         s, begin, goal = self.triplets.values, self.begin, self.goal
         comes = np.abs(goal - s) < NEAR * s
@@ -138,7 +138,7 @@ class Solution:
             np.asarray(mixed.mode_time(begin, end, s, abs(self.lam) / 2, self.curvature)) for end in (HALF * s, ends)
         ]
         half, near = (np.where(np.isnan(known), side, known) for known, side in zip((half, near), sides, strict=True))
-        return Times(half, near, self._fitted(self.unit * 2.0**_FIRST))
+        return LearningTimes(half, near, self._fitted(self.unit * 2.0**_FIRST))
 
     @property
     def whole(self) -> float:
@@ -165,7 +165,7 @@ class Solution:
 
     def _by_flow(
         self, half: Float[np.ndarray, " k"], near: Float[np.ndarray, " k"], comes: Bool[np.ndarray, " k"]
-    ) -> Times:
+    ) -> LearningTimes:
         """The times of the whole flow: from eight samples while its time doubles, and roots between two of them."""
         s, whole = self.triplets.values, self.whole
         clock = self.unit * np.concatenate([[0.0], 2.0 ** np.arange(_FIRST, 0, 1 / _OCTAVE)])
@@ -192,7 +192,7 @@ class Solution:
         found = roots(lambda times, i: [x[np.arange(len(i)), i] for x in rising(self._slopes(times))], low, high)
         half, near = half.copy(), near.copy()
         half[begins], near[ends] = found[: len(begins)], found[len(begins) : -1]
-        return Times(half, near, float(found[-1]) if whole else 0.0)
+        return LearningTimes(half, near, float(found[-1]) if whole else 0.0)
 
     def _flow(self, times: Float[np.ndarray, " n"]) -> Grams:
         """The whole flow, eight times a call: where it is compiled, once is enough."""
@@ -215,7 +215,7 @@ class Solution:
 
 def solve(
     initial: Weights, target: Float[np.ndarray, "d_out d_in"], curvature: float, lam: float, triplets: Triplets
-) -> Solution:
+) -> BalancedFlow:
     """The flow of balanced layers on this target, by its singular triplets.
 
     Raises:
@@ -239,7 +239,7 @@ def solve(
         found = balance.end(initial, target, curvature)
         triplets = _rotated(triplets, np.asarray(found.at.matrix))
         last, missing = in_numpy(found.at), int(found.missing)
-        return Solution(initial, target, curvature, lam, triplets, aligned, carried, first, last, missing)
+        return BalancedFlow(initial, target, curvature, lam, triplets, aligned, carried, first, last, missing)
     there = s > RANK_TOLERANCE * s[0]
     comes = carried & there & ((lam != 0) | (a > 0))
     goal = np.where(comes, s, np.where(carried, 0.0, a))
@@ -247,7 +247,7 @@ def solve(
     moved = (u * goal) @ v.T, first.input_gram + (v * grown) @ v.T, first.output_gram + (u * grown) @ u.T
     room = min(initial.widths[1], int(np.sum(there)))
     missing = max(0, room - int(np.sum(comes & (s >= s[room - 1] * (1 - 1e-9)))))
-    return Solution(initial, target, curvature, lam, triplets, aligned, carried, first, in_numpy(moved), missing)
+    return BalancedFlow(initial, target, curvature, lam, triplets, aligned, carried, first, in_numpy(moved), missing)
 
 
 def in_numpy(parts: Iterable[Any]) -> Grams:
@@ -291,7 +291,7 @@ def along(triplets: Triplets, matrix: Any) -> Float[np.ndarray, " k"]:
     return np.asarray(np.sum(triplets.left * (np.asarray(matrix) @ triplets.right), axis=0))
 
 
-def kernels(solution: Solution, at: Grams) -> Float[np.ndarray, " k"]:
+def kernels(solution: BalancedFlow, at: Grams) -> Float[np.ndarray, " k"]:
     """The tangent kernel of each mode, u_i^T C2 u_i + v_i^T C1 v_i."""
     return _quadratic(solution.triplets.left, at.output_gram) + _quadratic(solution.triplets.right, at.input_gram)
 
@@ -308,7 +308,7 @@ def _over(change: Any, first: Grams) -> Any:
     return change / size if size > 0 else change
 
 
-def sharpness(solution: Solution) -> float:
+def sharpness(solution: BalancedFlow) -> float:
     """The largest eigenvalue of the loss's Hessian in the end.
 
     c (|C1| + |C2|) where all is learned. A mode g that is not joins its input and its output by a neuron of value a:

@@ -12,11 +12,11 @@ from linnet.linalg import RANK_TOLERANCE
 from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, Source
-from linnet.prediction.prediction import Column, Experiment, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.prediction import Column, ExactRun, Prediction, Progress, Quantity, Row, Time
 from linnet.prediction.theories.balance_solution import (
     HALF,
     NEAR,
-    Solution,
+    BalancedFlow,
     in_numpy,
     kernel_change,
     kernels,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def learning(
-    solution: Solution, problem: Any, optimizer: Any, assumptions: tuple[Assumption, ...], floor: float = 0.0
+    solution: BalancedFlow, problem: Any, optimizer: Any, assumptions: tuple[Assumption, ...], floor: float = 0.0
 ) -> Prediction:
     """What is predicted of one task; `floor` is the loss at its target."""
     s, (half, near, fit) = solution.triplets.values, solution.times
@@ -106,7 +106,7 @@ def with_steps(prediction: Prediction, optimizer: Any, quantities: tuple[Quantit
     return in_steps(prediction, optimizer) if isinstance(optimizer, SGD) else prediction
 
 
-def _kernels(solution: Solution, count: int) -> tuple[Float[np.ndarray, " k"], list[Regime]]:
+def _kernels(solution: BalancedFlow, count: int) -> tuple[Float[np.ndarray, " k"], list[Regime]]:
     """How much each mode's kernel grows, and the regimes of the nonzero modes by how much it changes on the way."""
     both = np.stack([kernels(solution, solution.first), kernels(solution, solution.last)])
     before, after = np.where(both > RANK_TOLERANCE * np.max(both), both, 0.0)  # less is rounding
@@ -154,7 +154,7 @@ def _sources(by_modes: bool, assumptions: tuple[Assumption, ...]) -> tuple[Sourc
 # Measured ------------------------------------------------------------------------------------------------------------
 
 
-def _experiment(solution: Solution, count: int, problem: Any, optimizer: Any) -> Experiment:
+def _experiment(solution: BalancedFlow, count: int, problem: Any, optimizer: Any) -> ExactRun:
     """The layers' own training, by an adaptive solver or in steps, recorded at the times of the closed form."""
 
     def run(progress: Progress | None) -> "Trajectory":
@@ -183,11 +183,11 @@ def _experiment(solution: Solution, count: int, problem: Any, optimizer: Any) ->
             Quantity("largest_gap_in_kernel", off, "kernel's change: largest gap over its largest", format=".1e"),
         )
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 def measured_curves(
-    solution: Solution, run: "Trajectory"
+    solution: BalancedFlow, run: "Trajectory"
 ) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, "times k"], Float[np.ndarray, " times"]]:
     """Times, modes u_i^T A v_i, and |Theta - Theta_0| / |Theta_0| of a run."""
     grams, (u, _, v) = in_numpy(run[name] for name in ("matrix", "input_gram", "output_gram")), solution.triplets

@@ -12,7 +12,7 @@ from linnet.curves import crossing
 from linnet.init import i_gamma
 from linnet.optim import loss_below
 from linnet.outcome import Status
-from linnet.prediction.prediction import Comparison, Curve, Experiment, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
 from linnet.prediction.reduced import ReducedRegression
 from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.following import feasible, follow_flow
@@ -35,7 +35,7 @@ _ERROR = 1e-4  # of a time that is read off the integrated flow; its steps are a
 _CURVES, _BARS = 8, 24
 
 
-class Curves(NamedTuple):
+class BiasCurves(NamedTuple):
     """In flow time: the modes u_i^T A v_i of the predictor, and the singular values of W_1."""
 
     time: Float[np.ndarray, " records"]
@@ -75,7 +75,7 @@ def follow(reduced: ReducedRegression, gamma: float, limit: spectral.Limit) -> F
     return FollowedFlow(FollowedTimes(modes, solution, 1.0)) if solution.arrived else None
 
 
-def predicted_curves(prediction: Prediction, times: Any = None) -> Curves:
+def predicted_curves(prediction: Prediction, times: Any = None) -> BiasCurves:
     """Modes as their times are predicted (closed form, integrated, estimated), and W_1's values that follow."""
     limit, followed, gamma = prediction.data["limit"], prediction.data["followed"], prediction.gamma
     halves = [mode.half_learned.time for mode in prediction.modes]
@@ -86,7 +86,7 @@ def predicted_curves(prediction: Prediction, times: Any = None) -> Curves:
         modes = followed.modes(clock)
     else:
         modes = np.asarray(spectral.whitened(clock, values, gamma, np.sqrt(limit.curvature)))
-    return Curves(clock, modes, np.sqrt(np.hypot(modes, gamma) + gamma))
+    return BiasCurves(clock, modes, np.sqrt(np.hypot(modes, gamma) + gamma))
 
 
 # Measured ------------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def predicted_curves(prediction: Prediction, times: Any = None) -> Curves:
 
 def experiment(
     reduced: ReducedRegression, gamma: float, modes: tuple[Row, ...], fit: Time, steps_to_fit: float
-) -> Experiment:
+) -> ExactRun:
     """The exact flow of both layers in the span of the samples, until the excess loss has vanished.
 
     It is made twice: to find its end, then with records spaced for it; progress is called after each of them.
@@ -164,7 +164,7 @@ def experiment(
         slow = f"left before its end: inputs of condition number {condition:.3g} are slow, standardize the columns"
         return (*found, Quantity("caution", slow, "caution"))
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 def _halves(run: "Trajectory", values: Float[np.ndarray, " modes"]) -> list[Time]:
@@ -184,15 +184,15 @@ def _layer_errors(run: "Trajectory", gamma: float, modes: tuple[Row, ...]) -> tu
     return float(gap), float(np.max(np.abs(second[: len(modes)] / lower - 1)))
 
 
-def measured_curves(prediction: Prediction, run: "Trajectory") -> Curves:
+def measured_curves(prediction: Prediction, run: "Trajectory") -> BiasCurves:
     """Modes and the singular values of W_1 in a run of `measure`; W_1's follow from A where it was run without it."""
     count, gamma = len(prediction.modes), prediction.gamma
     clock, modes = np.asarray(run.times), np.asarray(run["modes"])[:, :count]
     if "first" in run.values:
-        return Curves(clock, modes, np.asarray(run["first"]))
+        return BiasCurves(clock, modes, np.asarray(run["first"]))
     wide = prediction.data["reduced"].scales.size
     values = np.asarray(run["values"])[:, :count]
-    return Curves(clock, modes, np.array([spectral.layer_values(s, gamma, wide).first for s in values]))
+    return BiasCurves(clock, modes, np.array([spectral.layer_values(s, gamma, wide).first for s in values]))
 
 
 def shown_time(time: Time) -> str:

@@ -13,7 +13,15 @@ from linnet.prediction.assumption import Assumption, Source
 from linnet.prediction.coerce import preparation_notes
 from linnet.prediction.numbers import number
 from linnet.prediction.prediction import Column, Prediction, Quantity, Row
-from linnet.prediction.theories.features_run import ALIGNED, Curves, Law, end_quantities, experiment, panels, stages
+from linnet.prediction.theories.features_run import (
+    ALIGNED,
+    FeatureCurves,
+    Law,
+    end_quantities,
+    experiment,
+    panels,
+    stages,
+)
 from linnet.prediction.validation import LARGEST, SMALLEST
 from linnet.theory import feature
 from linnet.theory.feature import Covariance, EndState, FeatureTask
@@ -42,7 +50,7 @@ def predicted(
     lr: Any,
     eps: Any = None,
     seed: int | None = None,
-    prepared: Sequence[str] = (),
+    prepared: tuple[str, ...] = (),
     notes: Sequence[str] = (),
 ) -> Prediction:
     """The prediction for a problem and an initialization; `lr` and `eps` are chosen where they are None."""
@@ -51,6 +59,7 @@ def predicted(
     eps = 0.01 * start_loss if eps is None else _check.real("eps", eps, least=SMALLEST, most=LARGEST)
     limits, end = feature.step_limits(task, v, sigma), feature.end_state(task, v, sigma)
     stable = min(float(limits.start), float(limits.end))
+    smooth = min(float(limits.monotone), stable)
     rate = 0.1 * stable if lr is None else _check.real("lr", lr, least=SMALLEST, most=LARGEST)
     richness = float(feature.richness(task.vstar2, v, sigma))
     grown = float(feature.total_growth(task, v, sigma))
@@ -64,6 +73,7 @@ def predicted(
     setting = _setting(law, population, distribution) + f"lr = {rate:.4g}{chosen}, dimensionless step x = {x:.4g}.\n"
     condition = float(spectrum[0] / spectrum[-1])
     values = {value.name: value.value for value in found}
+    about = *_width_notes(law, len(spectrum)), *_gram(floor, condition, values)
     quantities = (
         Quantity("samples", law.problem.samples),
         Quantity("inputs", population.covariance.dimension),
@@ -72,7 +82,7 @@ def predicted(
         Quantity("sigma0", sigma),
         *(() if seed is None else (Quantity("seed", seed),)),
         Quantity("distribution", distribution),
-        Quantity("prepared", tuple(prepared)),
+        Quantity("prepared", prepared),
         Quantity("gamma", float(task.gamma)),  # |X^T y|^2
         Quantity("condition", condition),  # of the inputs
         Quantity("v_star", math.sqrt(float(task.vstar2))),  # where v saturates
@@ -89,12 +99,7 @@ def predicted(
         Quantity("kernel_growth_isotropic", float(feature.kernel_growth(richness))),  # if X X^T were c times identity
         *end_quantities(float(end.mean_square), float(np.asarray(end.values)[0]), _distance(task, end), source=ends),
         Quantity("late_factor", late, "factor of the residual in a late step", source=ends),
-        Quantity(
-            "largest_lr_without_overshoot",
-            min(float(limits.monotone), stable),
-            "largest lr without overshoot",
-            source=stable_lrs,
-        ),
+        Quantity("largest_lr_without_overshoot", smooth, "largest lr without overshoot", source=stable_lrs),
         Quantity("largest_stable_lr", stable, "largest stable lr", source=stable_lrs),
         Quantity("loss", Row(initial=start_loss, final=left * start_loss)),
         _conditions(law, population, rate, eps),
@@ -106,12 +111,7 @@ def predicted(
         ),
         setting=setting + _stages_sentence(values, stable, settles),
         quantities=quantities,
-        notes=(
-            *preparation_notes(tuple(prepared)),
-            *notes,
-            *_width_notes(law, len(spectrum)),
-            *_gram(floor, condition, values),
-        ),
+        notes=(*preparation_notes(prepared), *notes, *about),
         problem=law.problem,
         network=None if callable(law.network) else law.network,
         optimizer=SGD(rate),
@@ -227,7 +227,7 @@ def _distance(task: FeatureTask, end: EndState) -> float:
     return float(observe.kernel_distance(end.kernel(task.root), target))
 
 
-def _model(task: FeatureTask, x: float, richness: float, v0: float, sigma0: float) -> Curves:
+def _model(task: FeatureTask, x: float, richness: float, v0: float, sigma0: float) -> FeatureCurves:
     """Loss, slope and growth of the kernel by the aligned model: map of descent, or the flow where steps are tiny.
 
     Steps of the flow are those of descent to a share of x/2, below 1/2000.
@@ -241,7 +241,7 @@ def _model(task: FeatureTask, x: float, richness: float, v0: float, sigma0: floa
     else:
         theta = np.linspace(0, rapidity, 8001)
         steps, path = theta / x, feature.aligned_flow(theta, start, task.vstar2)
-    return Curves(
+    return FeatureCurves(
         step=steps,
         loss=np.asarray(path.loss(task)) / float(task.start_loss),
         slope=np.asarray(path.slope(start, v0)),

@@ -14,7 +14,7 @@ from linnet.curves import crossing
 from linnet.optim import SGD
 from linnet.outcome import Status
 from linnet.prediction.assumption import Assumption, Source
-from linnet.prediction.prediction import Comparison, Curve, Experiment, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
 from linnet.problems import Regression
 from linnet.record import linear
 from linnet.simulation import simulate
@@ -43,7 +43,7 @@ class Law:
     network: Weights | Callable[[], Weights]
 
 
-class Curves(NamedTuple):
+class FeatureCurves(NamedTuple):
     """Loss over that of an output of zero, slope, and y^T Theta y over its initial value, at steps of descent."""
 
     step: Num[np.ndarray, " records"]
@@ -53,7 +53,7 @@ class Curves(NamedTuple):
 
 
 def stages(
-    curves: Curves | None,
+    curves: FeatureCurves | None,
     lr: float,
     *,
     rounded: bool = False,
@@ -101,8 +101,8 @@ def end_quantities(
 
 
 def experiment(
-    law: Law, lr: float, *, start_loss: float, stable: float, late: float, curves: Curves | None
-) -> Experiment:
+    law: Law, lr: float, *, start_loss: float, stable: float, late: float, curves: FeatureCurves | None
+) -> ExactRun:
     """Exact gradient descent at the full width, in compressed coordinates.
 
     It lasts until the model has settled and the residual has shrunk to a thousandth after it (`late` is its factor).
@@ -136,16 +136,16 @@ def experiment(
             Quantity("steps", int(seen.step[-1]), "steps"),
         )
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
-def measured_curves(run: Trajectory, start_loss: float) -> Curves:
+def measured_curves(run: Trajectory, start_loss: float) -> FeatureCurves:
     """What a run with the observables `loss`, `slope`, and `label_kernel` recorded."""
     step, loss, slope, label = (np.asarray(x) for x in (run.steps, run["loss"], run["slope"], run["label_kernel"]))
-    return Curves(step=step, loss=loss / start_loss, slope=slope, growth=label / label[0])
+    return FeatureCurves(step=step, loss=loss / start_loss, slope=slope, growth=label / label[0])
 
 
-def _steps(curves: Curves | None, lr: float, stable: float, late: float) -> int:
+def _steps(curves: FeatureCurves | None, lr: float, stable: float, late: float) -> int:
     if curves is None:
         return 200
     factor = min(max(late, 0.0), 1 - 1e-12)
@@ -171,7 +171,7 @@ def _end(final: Any, law: Law) -> tuple[Quantity, ...]:
 
 def panels(prediction: Prediction, comparison: Comparison | None) -> list[Panel]:
     """Loss, slope, and growth of the kernel by the two-scalar model, with the exact descent if there is one."""
-    model: Curves | None = prediction.data["curves"]
+    model: FeatureCurves | None = prediction.data["curves"]
     run = None if comparison is None else measured_curves(comparison.run, prediction.loss.initial)
     if model is None and run is None:
         raise InputError(

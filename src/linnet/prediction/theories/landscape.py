@@ -19,7 +19,7 @@ from linnet.prediction.prediction import (
     Column,
     Comparison,
     Curve,
-    Experiment,
+    ExactRun,
     Panel,
     Prediction,
     Progress,
@@ -200,7 +200,7 @@ class Built(tuple[Row, ...]):
         return f"whole Hessians of {plural(len(self), 'point')} built as weights"
 
 
-def _experiment(problem: Factorization | Regression, hidden: Sequence[int], points: Sequence[Row]) -> Experiment:
+def _experiment(problem: Factorization | Regression, hidden: Sequence[int], points: Sequence[Row]) -> ExactRun:
     """Every balanced point built as weights, with the eigenvalues of its whole Hessian."""
 
     def run(progress: Progress | None) -> Built:
@@ -229,7 +229,7 @@ def _experiment(problem: Factorization | Regression, hidden: Sequence[int], poin
             Quantity("largest_gap_in_eigenvalue", max(gaps), text, format=".1e"),
         )
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 def _measured(problem: Factorization | Regression, state: Weights, kept: tuple[int, ...]) -> Row:

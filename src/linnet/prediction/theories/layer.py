@@ -36,7 +36,7 @@ from linnet.optim import SGD
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
 from linnet.prediction.numbers import plural
 from linnet.prediction.prediction import Prediction, Quantity, Row, Time
-from linnet.prediction.theories.layer_run import Curves, experiment, over, panels, record_points
+from linnet.prediction.theories.layer_run import LayerCurves, experiment, over, panels, record_points
 from linnet.prediction.theories.layer_shown import columns, headline, loss, sources
 from linnet.problems import Problem
 from linnet.simulation import simulate
@@ -308,7 +308,7 @@ class _End(NamedTuple):
     outputs: Float[np.ndarray, "d_out n"] | None
 
 
-def _linear_run(moving: Network, problem: Problem, lr: float, steps: int) -> tuple[Curves, _End]:
+def _linear_run(moving: Network, problem: Problem, lr: float, steps: int) -> tuple[LayerCurves, _End]:
     """Descent of the linear network, and the network itself at the same weights."""
     observables: dict[str, Any] = {"loss": observe.loss, "there": _there}
     linear = moving.linearized()
@@ -316,12 +316,12 @@ def _linear_run(moving: Network, problem: Problem, lr: float, steps: int) -> tup
     loss, there = (np.asarray(run[name], dtype=float) for name in observables)
     if run.status == "diverged":
         loss = np.append(loss[:-1], math.inf)
-        return Curves(np.asarray(run.steps), loss, there), _End(math.nan, math.nan, math.nan, math.nan, None)
+        return LayerCurves(np.asarray(run.steps), loss, there), _End(math.nan, math.nan, math.nan, math.nan, None)
     final: Any = run.final
     ended = eqx.tree_at(lambda s: s.parameters, moving, final.parameters[0])
     off, bent, cost, kernel, outputs = _compared(moving, ended, final, problem)
     end = _End(float(off), float(bent), float(cost), float(kernel), np.asarray(outputs))
-    return Curves(np.asarray(run.steps), loss, there), end
+    return LayerCurves(np.asarray(run.steps), loss, there), end
 
 
 def _there(state: Any, problem: Problem) -> Float[Array, ""]:

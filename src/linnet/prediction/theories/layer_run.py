@@ -14,7 +14,7 @@ from linnet.prediction.prediction import (
     Column,
     Comparison,
     Curve,
-    Experiment,
+    ExactRun,
     Panel,
     Prediction,
     Progress,
@@ -32,7 +32,7 @@ _RIGHT = 0.1  # of the loss's fall: a prediction is right while its error is bel
 _ROUNDINGS = 100  # units of rounding of the loss that do not count
 
 
-class Curves(NamedTuple):
+class LayerCurves(NamedTuple):
     """Recorded steps, the loss of linear theory there, and that of the network itself at the same weights."""
 
     steps: Int[np.ndarray, " records"]
@@ -66,10 +66,10 @@ def experiment(
     layer: int | None,
     lr: float,
     steps: int,
-    curves: Curves,
+    curves: LayerCurves,
     linear_outputs: Float[np.ndarray, "d_out n"] | None,
     curvature: Callable[[Network, Problem], float],
-) -> Experiment:
+) -> ExactRun:
     """Descent of the network itself, the layer alone and then all weights; `curvature` is the layer's at the end."""
     networks = [network] if layer is None else [network.alone(layer), network]
 
@@ -126,11 +126,11 @@ def experiment(
             ),
         )
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 def _errors(
-    curves: Curves, steps: Int[np.ndarray, " records"], loss: Float[np.ndarray, " records"], rounding: float
+    curves: LayerCurves, steps: Int[np.ndarray, " records"], loss: Float[np.ndarray, " records"], rounding: float
 ) -> tuple[Int[np.ndarray, " both"], Float[np.ndarray, " both"]]:
     """The steps that both have recorded, and |C_lin - C| over the larger fall of the loss there."""
     both, ours, theirs = np.intersect1d(curves.steps, steps, return_indices=True)
@@ -145,7 +145,7 @@ def _errors(
 
 def panels(prediction: Prediction, comparison: Comparison | None) -> list[Panel]:
     """The loss against the step, with the runs if there are any, and curvature and share of every mode."""
-    curves: Curves = prediction.data["curves"]
+    curves: LayerCurves = prediction.data["curves"]
     name = "all weights" if prediction.layer is None else f"$W_{{{prediction.layer}}}$"
     losses = [
         Curve(f"linear theory of {name}", curves.steps, curves.loss, "measured", "theory"),

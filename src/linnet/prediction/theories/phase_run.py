@@ -18,7 +18,7 @@ from linnet.observe import Observable, ObservationContext
 from linnet.prediction.prediction import (
     Comparison,
     Curve,
-    Experiment,
+    ExactRun,
     Panel,
     Prediction,
     Progress,
@@ -83,7 +83,7 @@ def experiment(
     *,
     network: Weights | None = None,
     seed: int = 0,
-) -> Experiment:
+) -> ExactRun:
     """The exact run of the network, drawn with the seed where none was given, until well after the predicted stop."""
     d, rank, lr = prediction.d, prediction.rank, prediction.lr
     count = rank + (prediction.first_noise is not None)
@@ -128,7 +128,7 @@ def experiment(
             Quantity("test_error", float(test[best]), format=".4f"),
         )
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 @lru_cache  # the same observable for the same count, so that what was compiled for it is found again

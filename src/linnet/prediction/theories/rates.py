@@ -19,9 +19,9 @@ from linnet.observe import Observable, ObservationContext
 from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, Source
-from linnet.prediction.prediction import Comparison, Curve, Experiment, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
 from linnet.prediction.theories.gradient_flow import in_steps, learning_rate, require, run_for
-from linnet.prediction.theories.rates_solution import FAR, NEAR, SMALL, ClosedForm, Curves
+from linnet.prediction.theories.rates_solution import FAR, NEAR, SMALL, ClosedForm, RateCurves
 from linnet.problems import Regression
 from linnet.states import RankOne, State, Weights
 from linnet.theory import convergence
@@ -189,7 +189,7 @@ def _sources(spread: float, scale: float) -> tuple[Source, ...]:
 
 def _experiment(
     flow: ClosedForm, problem: Regression, network: Any, optimizer: Any, goal: Float[np.ndarray, "d_out d_in"]
-) -> Experiment:
+) -> ExactRun:
     """The layers' own training, recorded at the times of the closed form's curves."""
 
     def run(progress: Progress | None) -> "Trajectory":
@@ -231,7 +231,7 @@ def _experiment(
             ),
         )
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 def _sizes(context: ObservationContext) -> Float[Array, "2"]:
@@ -240,9 +240,9 @@ def _sizes(context: ObservationContext) -> Float[Array, "2"]:
     return jnp.stack([jnp.linalg.norm(matrix - context.prepared), jnp.linalg.norm(matrix)])
 
 
-def measured_curves(flow: ClosedForm, run: "Trajectory") -> Curves:
+def measured_curves(flow: ClosedForm, run: "Trajectory") -> RateCurves:
     """Distance and size in a run of `measure`."""
-    return Curves(np.asarray(run.times), *(np.asarray(run["sizes"]).T / flow.spectrum[0]))
+    return RateCurves(np.asarray(run.times), *(np.asarray(run["sizes"]).T / flow.spectrum[0]))
 
 
 # Figure --------------------------------------------------------------------------------------------------------------

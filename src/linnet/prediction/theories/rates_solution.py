@@ -19,7 +19,7 @@ _RECORDS = 400
 _TIMES = 32  # evaluated at once
 
 
-class Curves(NamedTuple):
+class RateCurves(NamedTuple):
     """In time: |A - Z_1| and |A|, both over |Z_1| (A's own end for Z_1 where several fits are equally good)."""
 
     time: Float[np.ndarray, " records"]
@@ -135,11 +135,11 @@ class ClosedForm:
         spaced = np.linspace(0, horizon, _RECORDS // 2), np.geomspace(min(early, horizon / 1e3), horizon, _RECORDS)
         return np.unique(np.concatenate(spaced))
 
-    def curves(self, times: Any = None) -> Curves:
+    def curves(self, times: Any = None) -> RateCurves:
         """Distance and size at these times."""
         clock = self.times() if times is None else np.asarray(times, dtype=float)
         place, z1 = self._at(clock), self.spectrum[0]
-        return Curves(clock, self.gap(place) / z1, np.asarray(place.s) / z1)
+        return RateCurves(clock, self.gap(place) / z1, np.asarray(place.s) / z1)
 
     def _at(self, times: Any) -> Coordinates:
         return convergence.modes(times, self.initial, self.depth, self.curvature).at

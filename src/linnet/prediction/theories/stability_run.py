@@ -15,7 +15,7 @@ from linnet import _check
 from linnet._random import with_spectrum
 from linnet.init import identity, one_zero, orthogonal
 from linnet.optim import SGD
-from linnet.prediction.prediction import Experiment, Prediction, Progress, Quantity, Row
+from linnet.prediction.prediction import ExactRun, Prediction, Progress, Quantity, Row
 from linnet.prediction.theories.aligned_modes import AlignedModes
 from linnet.problems import Factorization, regression
 from linnet.record import at
@@ -43,7 +43,7 @@ class Triple(NamedTuple):
 
 def experiment(
     modes: AlignedModes, problem: Any, network: Any, optimizer: SGD, rows: tuple[Row, ...], cross: Row | None
-) -> Experiment:
+) -> ExactRun:
     """Training of the network itself beside the maps of its modes."""
     key = None if optimizer.batches is None else jax.random.key(0)
     triple = Triple(problem, network, optimizer, key, modes.u, modes.v)
@@ -87,7 +87,7 @@ def _padded(modes: AlignedModes) -> Float[np.ndarray, " d"]:
 
 def _experiment(
     modes: AlignedModes, triple: Callable[[], Triple], optimizer: SGD, rows: tuple[Row, ...], cross: Row | None
-) -> Experiment:
+) -> ExactRun:
     wanted = _steps(modes, optimizer, rows, cross)
 
     def run(progress: Progress | None) -> "Trajectory":
@@ -103,7 +103,7 @@ def _experiment(
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
         return _read(modes, triple(), optimizer, run, wanted)
 
-    return Experiment(run, read)
+    return ExactRun(run, read)
 
 
 def _steps(modes: AlignedModes, optimizer: SGD, rows: tuple[Row, ...], cross: Row | None) -> float:

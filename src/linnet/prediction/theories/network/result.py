@@ -12,7 +12,7 @@ from linnet._check import InputError
 from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
-from linnet.prediction.prediction import Experiment, Prediction, Quantity, Row, Time
+from linnet.prediction.prediction import ExactRun, Prediction, Quantity, Row, Time
 from linnet.prediction.reduced import ReducedRegression, reduce_regression
 from linnet.prediction.theories.network import sources
 from linnet.prediction.theories.network.analysis import Analysis, analyze
@@ -23,7 +23,7 @@ from linnet.prediction.theories.network.modes import FIT, LEARNED, NOISE, SIGNAL
 from linnet.prediction.theories.network.objective import Objective, prefixes
 from linnet.prediction.theories.network.picture import panels
 from linnet.prediction.theories.network.regularized_minimum import regularized_minimum
-from linnet.prediction.theories.network.run import Training
+from linnet.prediction.theories.network.run import TrainingRun
 from linnet.prediction.theories.network.shown import COLUMNS, describe, headline, notes, setting
 from linnet.prediction.theories.network.thresholds import largest_lr, with_lr
 from linnet.states import Weights
@@ -167,7 +167,7 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
         "batch_size": setup.batch_size,
     }
     quantities = _quantities(setup, facts, initialization, layers, analysis, batches)
-    training = Training(setup, objective, analysis, quantities)
+    training = TrainingRun(setup, objective, analysis, quantities)
     if triple is None:
         triple = reduction.problem, Weights(layers, compressed=True), None
     optimizer = with_lr(how, analysis.lr) if triple[2] is None else triple[2]
@@ -181,7 +181,7 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
         network=triple[1],
         optimizer=optimizer,
         panels=panels,
-        experiment=Experiment(training.run, training.read),
+        experiment=ExactRun(training.run, training.read),
         data={"analysis": analysis, "training": training},
     )
 

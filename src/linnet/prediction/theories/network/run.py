@@ -32,7 +32,7 @@ _FADED = 15  # over decay times steps: layers are balanced, to all digits of the
 _REDUCED = "matrix in the coordinates of the samples"
 
 
-class Training:
+class TrainingRun:
     """The exact run of a setup, and how it is read."""
 
     def __init__(self, setup: "Setup", objective: Objective, analysis: Analysis, quantities: Mapping[str, Quantity]):
