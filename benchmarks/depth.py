@@ -1,4 +1,4 @@
-"""The whole flow of a balanced network of rank one in closed form: the price of depth.
+"""The whole flow of a balanced network of rank one in closed form: the compute cost of depth.
 
     PYTHONPATH=src python benchmarks/depth.py [--width 4] [--times 20] [--most 1000000]
 

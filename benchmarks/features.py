@@ -23,7 +23,7 @@ from timing import table, timed
 
 import linnet as ln
 
-LOOKS = ["loss", "slope", "target_distance"]
+OBSERVED = ["loss", "slope", "target_distance"]
 
 
 def with_torch(x: np.ndarray, y: np.ndarray, first: np.ndarray, v: np.ndarray, lr: float, steps: int) -> tuple:
@@ -73,7 +73,7 @@ def main() -> None:
         there = min(there, time.perf_counter() - now)
 
     def run(problem: ln.problems.Regression, start: ln.Weights) -> ln.Trajectory:
-        return ln.simulate(problem, start, ln.optim.SGD(lr), steps=steps, observe=LOOKS)
+        return ln.simulate(problem, start, ln.optim.SGD(lr), steps=steps, observe=OBSERVED)
 
     full = ln.Weights((first, v[None]))
 
@@ -86,7 +86,7 @@ def main() -> None:
     seen = full.project(projection.basis)
     small = seen.compress()
     found = run(projection.problem, small)
-    ours = np.stack([np.asarray(found[name]) for name in LOOKS], axis=1)
+    ours = np.stack([np.asarray(found[name]) for name in OBSERVED], axis=1)
     end = found.final.expand(seen).lift(projection.basis, full)
     gaps = {
         "loss": np.max(np.abs(ours - theirs)[:, 0]) / theirs[0, 0],

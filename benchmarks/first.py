@@ -50,8 +50,8 @@ def predicted(*arguments: str) -> dict[str, float]:
 
     from linnet import cli
 
-    for room in ("linnet.cli.app", "linnet.prediction"):
-        import_module(room)
+    for module in ("linnet.cli.app", "linnet.prediction"):
+        import_module(module)
     imports, spans = time.process_time(), []
 
     def heard(event: str, seconds: float, **_: Any) -> None:

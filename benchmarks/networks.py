@@ -112,12 +112,12 @@ def main() -> None:
     network = ln.networks.mlp(jax.random.key(0), x, (width, width, 10), deviation=deviation)
     problem = ln.supervised(y)
 
-    def run(looks: list[object], record: object = None) -> ln.Trajectory:
-        return ln.simulate(problem, network, ln.optim.SGD(lr), steps=steps, observe=looks, record=record)
+    def run(observed: list[object], record: object = None) -> ln.Trajectory:
+        return ln.simulate(problem, network, ln.optim.SGD(lr), steps=steps, observe=observed, record=record)
 
-    looks = ["loss", observe.path, observe.only(observe.curvature(), ln.record.pairs(EVERY))]
-    whole = timed(lambda: run(looks), repeats=2)
-    products = int(np.nansum(np.asarray(run(looks)["curvature_products"])))
+    observed = ["loss", observe.path, observe.only(observe.curvature(), ln.record.pairs(EVERY))]
+    whole = timed(lambda: run(observed), repeats=2)
+    products = int(np.nansum(np.asarray(run(observed)["curvature_products"])))
     step = timed(lambda: run(["loss"], ln.record.linear(2)), repeats=2).best / steps
     product = product_seconds(network, problem, 20)
     torch.backends.cuda.matmul.allow_tf32 = False

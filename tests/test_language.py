@@ -33,6 +33,7 @@ NAMES = {  # parts of public names, with what stands for them
     "shadow": "second",
     "dress": "theme",
 }
+VARIABLES = {"look", "looks", "told", "said", "pace", "road", "house", "shadow", "sabotage", "turned"}
 CLASSES = {"Answer", "Chain", "Clock", "Course", "Frame", "Hypothesis", "Moment", "Motion", "Pace", "Path", "Plate"}
 CLASSES |= {"Sight", "Stand", "Way", "When"}
 PROSE = {
@@ -95,6 +96,8 @@ def test_docstrings_messages_and_names(path):
     for line, name in _names(tree, path):
         parts = set(name.lower().split("_"))
         found += [(line, name)] if parts & set(NAMES) or name in CLASSES else []
+    variables = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    found += [(node.lineno, node.id) for node in variables if set(node.id.lower().split("_")) & VARIABLES]
     assert not found
 
 

@@ -29,7 +29,7 @@ class DamagedChunkError(ValueError):
 
 
 class _Guard:
-    """What a store has said of its arrays, by which its chunks are checked when they are read."""
+    """What a store states of its arrays, by which its chunks are checked when they are read."""
 
     def __init__(self, name: str):
         self.name = name

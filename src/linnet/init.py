@@ -312,8 +312,8 @@ def aligned(problem: Problem, values: Any, *, key: KeyLike | None = None) -> Wei
     k = weights.layers[0].shape[0]
     drawn = [haar(q, k, k) for q in keys(_check.key("key", key), "aligned", weights.depth - 1)]
     _, ((first, *middle, last), turns) = known(weights.layers, drawn)
-    turned = [up @ w @ down.T for down, up, w in zip(turns, turns[1:], middle, strict=False)]
-    return Weights((turns[0] @ first, *turned, last @ turns[-1].T))
+    rotated = [up @ w @ down.T for down, up, w in zip(turns, turns[1:], middle, strict=False)]
+    return Weights((turns[0] @ first, *rotated, last @ turns[-1].T))
 
 
 def mixed_manifold(matrix: Any, c: Any) -> Weights:

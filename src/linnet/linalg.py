@@ -169,10 +169,10 @@ def top_singular_values(
         basis, _, _, turn = now
         image = tall.T @ (tall @ basis)
         squares, mixed = jnp.linalg.eigh(basis.T @ image)
-        turned = image @ mixed
-        gap = jnp.linalg.norm(turned - (basis @ mixed) * squares, axis=0)
+        rotated = image @ mixed
+        gap = jnp.linalg.norm(rotated - (basis @ mixed) * squares, axis=0)
         far = jnp.any((gap > tol * squares + rounding * squares[-1])[-count:])
-        return jnp.linalg.qr(turned)[0], squares, far, turn + 1
+        return jnp.linalg.qr(rotated)[0], squares, far, turn + 1
 
     begin = (block, jnp.zeros(block.shape[1], block.dtype), jnp.ones((), bool), jnp.zeros((), jnp.int32))
     basis, squares, _, _ = jax.lax.while_loop(lambda now: now[2] & (now[3] < rounds), improve, begin)

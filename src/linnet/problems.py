@@ -353,7 +353,7 @@ class Regression(Problem):
         """The same training in the span of the samples: d_in becomes rank X, exactly (without the test problem)."""
         _matrix_shape(self, "a projection onto the samples")
         q, s, vt = _range(self.root)
-        return Projection(self._turned(q, np.diag(s)), vt)
+        return Projection(self._rotated(q, np.diag(s)), vt)
 
     @numpy_if_known
     def whiten(self) -> "Whitening":
@@ -365,15 +365,15 @@ class Regression(Problem):
             raise InputError(
                 f"X has rank {s.shape[0]} and d_in = {d_in}: whitening needs rank X = d_in; call project() first."
             )
-        return Whitening(self._turned(q, np.sqrt(n) * vt), np.sqrt(n) * (vt.T / s) @ vt)
+        return Whitening(self._rotated(q, np.sqrt(n) * vt), np.sqrt(n) * (vt.T / s) @ vt)
 
     @numpy_if_known
-    def _turned(self, q: Any, root: Any) -> "Regression":
+    def _rotated(self, q: Any, root: Any) -> "Regression":
         """The same labels on inputs Q q root; what of them is outside of that range is in it no more."""
         inside = self.labels @ q
         left = self.unexplained + ((self.labels - inside @ q.T) ** 2).sum()
-        turned = None if self.frame is None else self.frame @ q
-        return Regression(root, inside, left, self.scale, self.output_scale, self.samples, turned, self.outputs)
+        rotated = None if self.frame is None else self.frame @ q
+        return Regression(root, inside, left, self.scale, self.output_scale, self.samples, rotated, self.outputs)
 
 
 class Sampler(eqx.Module):
@@ -693,8 +693,8 @@ def gaussian_samples(key: KeyLike, samples: int, groups: Any, *, noise2: Any = 0
 
     `groups` is d for Sigma = I, or (eigenvalue, multiplicity) pairs for its distinct eigenvalues. With z_j the samples
     along the teacher's part in group j, X X^T = sum_j lambda_j (z_j z_j^T + Wishart_n(d_j - 1)) and X beta =
-    sum_j sqrt(lambda_j) b_j z_j: the price does not depend on d. `teacher` holds the norms b_j (one number for one
-    group); without it beta is standard normal. Only X X^T and y have the law of the full samples: enough for training
+    sum_j sqrt(lambda_j) b_j z_j: no cost depends on d. `teacher` holds the norms b_j (one number for one group);
+    without it beta is standard normal. Only X X^T and y have the law of the full samples: enough for training
     from a rotation-invariant start.
     """
     return samples_and_teacher(key, samples, groups, noise2=noise2, teacher=teacher)[0]

@@ -606,12 +606,12 @@ def derivative_of_the_right_alignment(size: str, power: float = 2.0) -> Iterator
     u, v, s = np.asarray(at.a), np.asarray(at.b), np.asarray(at.s)
     root = s ** (1 / depth)
     force = np.einsum("bi,bij->bj", root[:, None] * u, target - a) * (root ** (depth - 2))[:, None]  # velocity of x
-    turned = (force - np.sum(force * v, axis=1)[:, None] * v) / root[:, None]
+    rotated = (force - np.sum(force * v, axis=1)[:, None] * v) / root[:, None]
     pull = np.einsum("bij,bi->bj", target, u)
     formula = (pull - np.sum(pull * v, axis=1)[:, None] * v)[:, 0]
     scale = s ** (1 - 2 / depth) * np.asarray(at.z)[:, 0]
     for exponent, mark in ((power, False), (1.0, True)):
-        gap = np.max(np.abs(turned[:, 0] - s ** (1 - exponent / depth) * formula) / scale)
+        gap = np.max(np.abs(rotated[:, 0] - s ** (1 - exponent / depth) * formula) / scale)
         yield as_printed(at_most(gap, 1e-3)) if mark else at_most(gap, 1e-12, states=2000)
 
 

@@ -369,8 +369,8 @@ def _misalignment(d: int) -> float:
     def end(seed: Any) -> Any:
         problem = low_rank_recovery(jax.random.key(seed), d, len(levels), levels=levels)
         start = gaussian(jax.random.key(seed + 10), problem, round(d**2.25), d**-1.85)
-        optimizer, look = SGD(d / (50 * max(levels))), {"x": observe.misalignment(3)}
-        return simulate(problem, start, optimizer, steps=160, record=linear(2), observe=look)["x"][-1]
+        optimizer, observed = SGD(d / (50 * max(levels))), {"x": observe.misalignment(3)}
+        return simulate(problem, start, optimizer, steps=160, record=linear(2), observe=observed)["x"][-1]
 
     return float(jnp.mean(jax.jit(lambda seeds: jax.lax.map(end, seeds))(jnp.arange(4))))
 

@@ -236,8 +236,8 @@ def singular_values_follow_a_mirror_flow(
         for i in range(2, len(flow.times), 2):
             u, s, vt = np.linalg.svd(flow.a[i], full_matrices=False)
             rate = np.einsum("ij,ik,kj->j", u, _moved(flow, i), vt.T)
-            push = np.einsum("ij,ik,kj->j", u, flow.force(i), vt.T)
-            gap = np.max(np.abs(slope(s, flow.gamma) * rate - push))
+            pull = np.einsum("ij,ik,kj->j", u, flow.force(i), vt.T)
+            gap = np.max(np.abs(slope(s, flow.gamma) * rate - pull))
             yield at_most(gap / _size(flow.force(i)), 1e-8, gamma=flow.gamma, time=flow.times[i])
 
 
@@ -518,11 +518,11 @@ def label_noise_shrinks_small_singular_values(size: str, power: float = 2.0) -> 
     settings = np.array([[0.1, 1.0], [0.04, 0.4**0.5]])  # lr and delta^2 shrink by the same factor
     inputs = np.asarray(haar(jax.random.key(2), d, d))
     problem = regression(inputs, norm * inputs[:, 0])
-    look = {"s": observe.layer_singular_values(1)}
+    values = {"s": observe.layer_singular_values(1)}
 
     def one(lr: Any, delta: Any, steps: Any, key: Any) -> Any:
         optimizer = LabelNoiseSGD(lr, delta)
-        run = simulate(problem, i_gamma(problem, 0.5), optimizer, steps=steps, record=at([1]), observe=look, key=key)
+        run = simulate(problem, i_gamma(problem, 0.5), optimizer, steps=steps, record=at([1]), observe=values, key=key)
         return run["s"][-1]
 
     lr, delta = (np.repeat(column, runs) for column in settings.T)
@@ -550,8 +550,8 @@ def _exponents(d: int, size: str) -> tuple[np.ndarray, np.ndarray]:
         state = jax.lax.fori_loop(
             0, block, lambda i, s: optimizer.step(problem, s, None, prepared, jax.random.fold_in(key, i))[0], state
         )
-        turned, r = jnp.linalg.qr(jnp.concatenate([state.layers[0].T, state.layers[1]]))
-        return turned, jnp.log(jnp.abs(jnp.diagonal(r)))
+        basis, r = jnp.linalg.qr(jnp.concatenate([state.layers[0].T, state.layers[1]]))
+        return basis, jnp.log(jnp.abs(jnp.diagonal(r)))
 
     def path(key: Any) -> Any:
         logs = jax.lax.scan(stretch, jnp.eye(d + 1), jax.random.split(key, blocks))[1]
@@ -612,11 +612,11 @@ def potential_of_the_mirror_flow(
     for flow in _flows(size):
         i = 4
         u, s, vt = np.linalg.svd(flow.a[i], full_matrices=False)
-        rate, push = (np.einsum("ij,ik,kj->j", u, m, vt.T) for m in (_moved(flow, i), flow.force(i)))
-        unit = np.max(np.abs(push))
-        yield at_most(np.max(np.abs(slope(s, flow.gamma) * rate - push)) / unit, 1e-8, gamma=flow.gamma)
+        rate, pull = (np.einsum("ij,ik,kj->j", u, m, vt.T) for m in (_moved(flow, i), flow.force(i)))
+        unit = np.max(np.abs(pull))
+        yield at_most(np.max(np.abs(slope(s, flow.gamma) * rate - pull)) / unit, 1e-8, gamma=flow.gamma)
         yield as_printed(
-            at_most(np.max(np.abs(_printed_slope(s, flow.gamma) * rate - push)) / unit, 1e-3, gamma=flow.gamma)
+            at_most(np.max(np.abs(_printed_slope(s, flow.gamma) * rate - pull)) / unit, 1e-3, gamma=flow.gamma)
         )
 
 

@@ -537,13 +537,13 @@ def random_start(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Fin
     """
     target, kappa = _target((10.0, 6.0, 3.0)), 2.2
     found = stability.orbit(10.0, _DEPTH, factor * _lr(10.0, kappa))
-    look = jax.jit(lambda state: observe.subspace_distance(3)(state, target.problem))
+    measure = jax.jit(lambda state: observe.subspace_distance(3)(state, target.problem))
     for draw in range(seed, seed + (2 if size == "quick" else 8)):
         start = random_one_zero(jax.random.key(draw), target.problem, 0.01, _DEPTH)
         run = _descend(target, start, _lr(10.0, kappa), 12_000)
         ends = np.sort(run.sorted[-2:, 0])
         yield close(ends, [found.bottom, found.top], atol=1e-9, seed=draw, what="top singular value")
-        halfway, end = (float(np.max(look(Weights(list(run.layers[i]))))) for i in (-6, -1))
+        halfway, end = (float(np.max(measure(Weights(list(run.layers[i]))))) for i in (-6, -1))
         yield within(end, 1e-8, 0.05, seed=draw, what="subspace distance")
         yield close(halfway, end, rtol=1e-6, seed=draw, what="its change from step 6000 to 12000")
 
@@ -553,14 +553,14 @@ def flatter_from_smaller_starts(size: str, sign: float = 1.0) -> Iterator[Findin
     """The smaller alpha, the flatter the minimum that gradient flow reaches, for the whole network as for one mode."""
     s = np.array([3.0, 2.0, 0.5])
     problem = factorization(s)
-    look = jax.jit(lambda values: observe.aligned_sharpness(Modes(values), problem))
+    measure = jax.jit(lambda values: observe.aligned_sharpness(Modes(values), problem))
     for depth in (3,) if size == "quick" else (2, 3, 4, 5):
         sharpness = []
         for alpha in (0.01, 0.2, 0.5, 1.0):
             start = np.full((depth, 3), alpha)
             start[-1] = 0
             values = stability.flow_values(start, s)
-            sharpness.append(float(look(values)))
+            sharpness.append(float(measure(values)))
             psi = float(stability.flow_sharpness(alpha, 3.0, depth))
             yield close(sharpness[-1], psi, rtol=1e-10, depth=depth, alpha=alpha, what="Psi of mode 1")
         yield at_least(sign * np.min(np.diff(sharpness)), 0.0, depth=depth, what="increase with alpha")

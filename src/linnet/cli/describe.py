@@ -26,12 +26,12 @@ from linnet.experiments import find as find_experiments
 def index() -> Index:
     """All that is registered, as JSON keeps it."""
     entries, figures = registry(), experiments()
-    told = {
+    registered = {
         "group": GROUP,
         "papers": {s.name: {"title": s.title, "authors": s.authors} for s in subjects().values()},
         "entries": {name: _entry(e) for name, e in entries.items()} | {n: _experiment(e) for n, e in figures.items()},
     }
-    return Index(**json.loads(dumps(told)))
+    return Index(**json.loads(dumps(registered)))
 
 
 def judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict[str, Any]:
@@ -63,10 +63,10 @@ def lacking(name: str) -> str | None:
 
 
 def _entry(entry: Claim | Erratum) -> dict[str, Any]:
-    told: dict[str, Any] = {"place": entry.place, "kind": entry.kind, "statement": entry.statement}
+    facts: dict[str, Any] = {"place": entry.place, "kind": entry.kind, "statement": entry.statement}
     if isinstance(entry, Erratum):
-        told |= {name: getattr(entry, name) for name in ("grade", "printed", "corrected", "evidence")}
-    return told | {
+        facts |= {name: getattr(entry, name) for name in ("grade", "printed", "corrected", "evidence")}
+    return facts | {
         "expected": entry.expected,
         "computed": entry.check is not None,
         "hypotheses": list(entry.hypotheses),

@@ -44,25 +44,25 @@ def run(
                 _show(console, done, out)
     if done is None:
         report.write(out)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "out": str(out),
-        "experiments": [_told(results[experiment.id]) for experiment in work.experiments],
+        "experiments": [_facts(results[experiment.id]) for experiment in work.experiments],
         "failed": sum(not result.holds for result in results.values()),
         "skipped": [{"id": name, "reason": lacks} for name, lacks in work.lacking.items()],
         "claims": None,
     }
     verdicts = work.verdicts()
     if verdicts is not None:
-        told["claims"] = {"size": "quick", "checked": len(verdicts.claims), "failed": verdicts.failed}
+        facts["claims"] = {"size": "quick", "checked": len(verdicts.claims), "failed": verdicts.failed}
         for verdict in verdicts.claims:
             if not verdict.as_stated:
                 console.print(f"[bold red]{verdict.id}[/] is not as stated: {escape(verdict.detail)}")
         console.print(f"{len(verdicts.claims)} claims and errata verified, {verdicts.failed} not as stated.")
     left_out = f", {len(work.lacking)} left out" if work.lacking else ""
     console.print(
-        f"{len(results)} reproduced, {told['failed']} not as required{left_out}. Page: {out / 'index.html'}",
+        f"{len(results)} reproduced, {facts['failed']} not as required{left_out}. Page: {out / 'index.html'}",
     )
-    return told
+    return facts
 
 
 def exit_code(result: dict[str, Any], **_: Any) -> int:
@@ -70,7 +70,7 @@ def exit_code(result: dict[str, Any], **_: Any) -> int:
     return int(result["failed"] > 0 or (result["claims"] or {}).get("failed", 0) > 0)
 
 
-def _told(result: Result) -> dict[str, Any]:
+def _facts(result: Result) -> dict[str, Any]:
     return {
         "id": result.id,
         "size": result.size,

@@ -10,7 +10,7 @@ from linnet._files import duration
 from linnet._table import Fitted, Heading
 from linnet.cli.index import known
 
-_TOLD = {  # what a list says of each
+_LISTED = {  # fields that a list has of each
     "claims": ("kind", "place", "statement"),
     "errata": ("grade", "place", "printed", "corrected", "computed"),
     "experiments": ("place", "title", "minutes"),
@@ -30,14 +30,14 @@ def listing(wanted: Sequence[str] = (), sources: Sequence[str] = ()) -> dict[str
         if not asked or name in asked or name.split("/")[0] in asked
     }
     papers = {entry["paper"] for entry in chosen.values()}
-    told: dict[str, list[dict[str, Any]]] = {
+    facts: dict[str, list[dict[str, Any]]] = {
         "papers": [{"id": name, "title": paper["title"]} for name, paper in index.papers.items() if name in papers],
-        **{kind: [] for kind in _TOLD},
+        **{kind: [] for kind in _LISTED},
     }
     for entry in chosen.values():
         kind = {"experiment": "experiments", "erratum": "errata"}.get(entry["kind"], "claims")
-        told[kind].append({field: entry[field] for field in ("id", "paper", *_TOLD[kind])})
-    return told
+        facts[kind].append({field: entry[field] for field in ("id", "paper", *_LISTED[kind])})
+    return facts
 
 
 def show_list(
@@ -77,15 +77,15 @@ def show(
     if name not in index.entries:
         _refuse(name, index.entries)
     entry, paper = index.entries[name], name.split("/")[0]
-    told: dict[str, Any] = {"id": name, "paper": {"id": paper, **index.papers[paper]}, **entry}
+    facts: dict[str, Any] = {"id": name, "paper": {"id": paper, **index.papers[paper]}, **entry}
     console = Console(quiet=quiet, highlight=False)
     if entry["kind"] == "experiment":
-        told["missing"] = _lacking(name) if told.pop("demanding") else None
-        _print_experiment(console, told)
+        facts["missing"] = _lacking(name) if facts.pop("demanding") else None
+        _print_experiment(console, facts)
     else:
-        told |= _judged(name, size, settings, run=run and entry["computed"])
-        _print_entry(console, told)
-    return told
+        facts |= _judged(name, size, settings, run=run and entry["computed"])
+        _print_entry(console, facts)
+    return facts
 
 
 def _judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict[str, Any]:
@@ -108,30 +108,30 @@ def _refuse(name: str, there: Iterable[str]) -> NoReturn:
     raise unknown("id", name, there)
 
 
-def _head(console: Console, told: Mapping[str, Any], kind: str) -> None:
-    console.print(f"[bold]{told['id']}[/], {kind}: {escape(told['place'])}")
-    authors = f" ({told['paper']['authors']})" if told["paper"]["authors"] else ""
-    console.print(f"{escape(told['paper']['title'])}{escape(authors)}", style="dim")
+def _head(console: Console, facts: Mapping[str, Any], kind: str) -> None:
+    console.print(f"[bold]{facts['id']}[/], {kind}: {escape(facts['place'])}")
+    authors = f" ({facts['paper']['authors']})" if facts["paper"]["authors"] else ""
+    console.print(f"{escape(facts['paper']['title'])}{escape(authors)}", style="dim")
     console.print()
 
 
-def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
-    _head(console, told, told.get("grade", told["kind"]))
-    if "printed" in told:
+def _print_entry(console: Console, facts: Mapping[str, Any]) -> None:
+    _head(console, facts, facts.get("grade", facts["kind"]))
+    if "printed" in facts:
         for word in ("printed", "corrected", "evidence"):
-            console.print(f"{word.capitalize()}: {escape(told[word])}")
+            console.print(f"{word.capitalize()}: {escape(facts[word])}")
     else:
-        console.print(escape(told["statement"]))
-    for words in told["hypotheses"]:
+        console.print(escape(facts["statement"]))
+    for words in facts["hypotheses"]:
         console.print(f"Hypothesis: {escape(words)}.")
-    for name, value in told["parameters"].items():
+    for name, value in facts["parameters"].items():
         console.print(f"Parameter: {name} = {escape(repr(value))}.")
-    for part in told["negative_control"]:
+    for part in facts["negative_control"]:
         console.print(
             f"Negative control: {part['name']} = {escape(part['wrong'])} instead of {escape(part['right'])}.",
         )
-    verdict = told["verdict"]
-    if not told["computed"]:
+    verdict = facts["verdict"]
+    if not facts["computed"]:
         console.print("No computation decides it.")
     if verdict is None:
         return
@@ -150,14 +150,14 @@ def _print_entry(console: Console, told: Mapping[str, Any]) -> None:
     console.print(table)
     stated = "as stated" if verdict["as_stated"] else "[bold red]not as stated[/]"
     what = "holds" if verdict["holds"] else "fails"
-    if "printed" in told:
+    if "printed" in facts:
         what = "shown" if verdict["holds"] else "not shown"
     console.print(f"{what}, {stated}: {verdict['size']} size, {verdict['seconds']:.1f} s.")
 
 
-def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
-    _head(console, told, "experiment")
-    console.print(f"{escape(told['title'])}. {escape(told['caption'])}")
+def _print_experiment(console: Console, facts: Mapping[str, Any]) -> None:
+    _head(console, facts, "experiment")
+    console.print(f"{escape(facts['title'])}. {escape(facts['caption'])}")
     console.print()
     table = Fitted(
         Heading("parameter"),
@@ -165,11 +165,11 @@ def _print_experiment(console: Console, told: Mapping[str, Any]) -> None:
         Heading("quick", spare=1, prose=True),
         Heading("what it is", spare=2, prose=True),
     )
-    for p in told["parameters"]:
+    for p in facts["parameters"]:
         quick = "" if p["quick"] == p["paper"] else repr(p["quick"])
         table.add(p["name"], escape(repr(p["paper"])), escape(quick), escape(p["description"]))
     console.print(table)
-    minutes = ", ".join(f"{duration(60 * m)} at {size} size" for size, m in told["minutes"].items())
-    console.print(f"\nOn two cores about {minutes}. linnet reproduce {told['id']} makes it.")
-    if told["missing"]:
-        console.print(f"This machine lacks something: {escape(told['missing'])}")
+    minutes = ", ".join(f"{duration(60 * m)} at {size} size" for size, m in facts["minutes"].items())
+    console.print(f"\nOn two cores about {minutes}. linnet reproduce {facts['id']} makes it.")
+    if facts["missing"]:
+        console.print(f"This machine lacks something: {escape(facts['missing'])}")

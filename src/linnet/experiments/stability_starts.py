@@ -144,8 +144,8 @@ class Fig12(Rank5):
         off = 1 - jnp.eye(self.d)
 
         def deviation(state: Weights, _: Any) -> Array:
-            turned = [up.T @ w @ down for w, down, up in zip(state.layers, frames, frames[1:], strict=False)]
-            return jnp.max(jnp.abs(jnp.stack(turned) * off))
+            rotated = [up.T @ w @ down for w, down, up in zip(state.layers, frames, frames[1:], strict=False)]
+            return jnp.max(jnp.abs(jnp.stack(rotated) * off))
 
         steps = self.steps_needed(self.alpha)
         observed = {

@@ -168,9 +168,9 @@ def _lanczos(point: _Local, problem: Problem) -> float:
     hessian = LinearOperator((size, size), matvec=product, dtype=float)
     top = abs(float(eigsh(hessian, 1, which="LM", tol=1e-2, v0=start, return_eigenvectors=False)[0]))
     # seen from the top, so that the tolerance is relative to the largest eigenvalue and not to one near zero
-    turned = LinearOperator((size, size), matvec=lambda v: top * np.ravel(v) - product(v), dtype=float)
+    shifted = LinearOperator((size, size), matvec=lambda v: top * np.ravel(v) - product(v), dtype=float)
     try:
-        most = eigsh(turned, 1, which="LA", tol=1e-12, ncv=60, v0=start, maxiter=200, return_eigenvectors=False)[0]
+        most = eigsh(shifted, 1, which="LA", tol=1e-12, ncv=60, v0=start, maxiter=200, return_eigenvectors=False)[0]
     except ArpackNoConvergence:
         if size > DENSE_HESSIAN:
             raise InputError(

@@ -70,27 +70,27 @@ def read_regression(
     if samples is not None and _check.integer("samples", samples, least=1) > rows:
         raise InputError(f"samples = {samples} is not allowed: {x.table.origin} holds {rows} samples.")
     first, second = x.numbers()[:samples], y.numbers()[:samples]
-    names, told = x.names, [x.left_out] if x.left_out else []
+    names, done = x.names, [x.left_out] if x.left_out else []
     if frozen is not None:
         if standardize:
             raise InputError("standardize is not allowed with frozen: W_0 belongs to the inputs as they are.")
         second = second - first @ read_matrix("frozen", frozen, (second.shape[1], first.shape[1])).T
-        told.append("labels less what the frozen matrix gives")
+        done.append("labels less what the frozen matrix gives")
     if _check.flag("standardize", standardize):
         first, constant = _standardized(first)
         zero = ", ".join(x.table.column(x.columns[i]) for i in constant)
-        told.append("inputs standardized" + (f" (constant, so zero: {zero})" if zero else ""))
+        done.append("inputs standardized" + (f" (constant, so zero: {zero})" if zero else ""))
     if _check.flag("center", center):
         first, second = (part - part.mean(axis=0) for part in (first, second))
-        told.append("labels centered" if standardize else "inputs and labels centered")
+        done.append("labels centered" if standardize else "inputs and labels centered")
     if _check.flag("intercept", intercept):
         if center:
             raise InputError("intercept is not allowed with center: centered data leave none to learn.")
         first = np.column_stack([first, np.ones(len(first))])
         names = None if names is None else (*names, "intercept")
-        told.append("a column of ones appended to the inputs")
-    _usable(x.table, first, second, told)
-    return OwnSamples(first, second, names, y.names, _check.flag("average", average), tuple(told))
+        done.append("a column of ones appended to the inputs")
+    _usable(x.table, first, second, done)
+    return OwnSamples(first, second, names, y.names, _check.flag("average", average), tuple(done))
 
 
 class _Part(NamedTuple):
@@ -210,12 +210,12 @@ def _standardized(inputs: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "
     return inputs / np.where(constant, 1.0, inputs.std(axis=0)), [int(i) for i in np.flatnonzero(constant)]
 
 
-def _usable(table: Table, inputs: np.ndarray, labels: np.ndarray, told: list[str]) -> None:
+def _usable(table: Table, inputs: np.ndarray, labels: np.ndarray, done: list[str]) -> None:
     """Refuses what leaves nothing to learn, and units that squares do not survive."""
     for what, array in (("inputs", inputs), ("labels", labels)):
         largest = np.max(np.abs(array))
         if largest == 0:
-            after = f" once prepared ({'; '.join(told)})" if told else ""
+            after = f" once prepared ({'; '.join(done)})" if done else ""
             raise table.refused(f"its {what} are all zero{after}, so there is nothing to learn")
         if not SMALLEST < largest < LARGEST:
             why = f"its {what} reach {largest:.3g}: give them in units that keep them"

@@ -300,7 +300,7 @@ def read_situation(file: str | Path | None = None, **changes: Table) -> Situatio
         if fresh:
             old = tables.get(name, {})
             if name == "data" and {"file", "spectrum"} & set(fresh):
-                old = {}  # other data: what was said of the first does not hold
+                old = {}  # other data: what held for the first does not
             tables[name] = {**(old if isinstance(old, dict) else {}), **fresh}
     try:
         return Situation(**tables)

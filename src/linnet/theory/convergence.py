@@ -1,7 +1,7 @@
 """Balanced deep linear networks of bottleneck one on whitened data (Eftekhari): the whole flow, its rates and bounds.
 
 A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2, and e = 2 - 2/L. All is
-said in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = z_2 / z_1, f_1 = z_1 a_1 b_1,
+expressed in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = z_2 / z_1, f_1 = z_1 a_1 b_1,
 g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come first in what is returned.
 """
 

@@ -117,12 +117,12 @@ def _unit_mode(xp: Any, tau: Array, s0: Array, goal: Array, c: Array) -> Array:
     k0 = _ratio(xp, s0, c + root0)
     k = _ratio(xp, k0 * (near + (h + c) * q) + goal * gone, h + c + near * q + goal * k0 * gone)
     m0 = _ratio(xp, 2 * p0, p0 + c)  # 1 + k0, for starts far on the wrong side
-    turned = _ratio(
+    flipped = _ratio(
         xp,
         (c - minus) - (plus + c) * q + m0 * (near + (h + c) * q),
         c + minus + (goal + near) * q + m0 * goal * gone,
     )
-    k = xp.where((s0 < -c) & (goal > c), turned, k)
+    k = xp.where((s0 < -c) & (goal > c), flipped, k)
     small = _ratio(xp, 2 * c * k, (1 - k) * (1 + k))
 
     # c = 0: positive starts are in the p form; a negative one dies at zero, and a zero target is approached as 1/t
@@ -415,7 +415,7 @@ def recovery(
     T_star = [Delta/a_K + 2m/c(a) + m/(2 a_K)] d ln d / lr with m = max(1, 2 Delta) as printed, min(1, 2 Delta) as the
     proof derives it (`mixed/E20`). c(a) is `alignment_rate`, with the noise level. `leading_steps` is the truth for the
     weakest signal to leading order, Delta d ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`). All of it
-    is said of the rich phase alone, and Delta > 0.
+    is stated of the rich phase alone, and Delta > 0.
     """
     a = np.asarray(_levels(levels))
     _check.choice("variant", variant, VARIANTS)

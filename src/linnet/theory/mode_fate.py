@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 STARTS = ("one-zero", "orthogonal", "balanced")
-KEEP = 128  # points of an orbit that are looked at; periods up to half of them are seen
+KEEP = 128  # points of an orbit that are examined; periods up to half of them are found
 MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 VISIBLE = 0.01  # a cross component of this share of s_1 is seen
 _LONG = 8192  # points of which the lowest and the highest are returned
@@ -290,8 +290,8 @@ def cross_fate(
     points = np.asarray(_check.double("points", points, ndim=3))
     if points.shape[1:] != (2, len(s)) or len(points) < 2:
         raise InputError(f"points has shape {points.shape}: points must be 2 or more points x 2 x {len(s)} modes.")
-    told = isinstance(fates, Sequence) and all(isinstance(mode, ModeFate) for mode in fates)
-    if not told or len(fates) != len(s):
+    valid = isinstance(fates, Sequence) and all(isinstance(mode, ModeFate) for mode in fates)
+    if not valid or len(fates) != len(s):
         raise InputError(f"fates = {_check.show(fates)} is not allowed: fates must be a ModeFate for each mode.")
     if (len(s) < 2 and not null) or depth == 1:
         return None

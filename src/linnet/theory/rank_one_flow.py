@@ -1,6 +1,6 @@
 """The gradient flow of balanced deep networks of bottleneck one on whitened data, marched at Radau nodes.
 
-A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2. All is said in the
+A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2. All is expressed in the
 singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>. Rates and bounds of this flow are in `convergence`.
 """
 
@@ -163,13 +163,13 @@ def _panel(xp: Any, plane: _Plane, spot: _Spot, length: Array, depth: Array) -> 
     change = xp.linalg.solve(np.eye(_ORDER) + system * f, system @ (1 - f * spot.w))
     w = spot.w + change
     order = 1 - 2 / depth
-    pace = w**order
+    rate = w**order
 
     def rough(values: Array, before: Array) -> Array:
         return xp.max(xp.abs(_LAST @ (values - before))) / xp.min(values)
 
-    worst = xp.maximum(rough(w, spot.w), rough(pace, spot.w**order))
-    end = _Spot(spot.theta + length, w[-1], spot.t + length * (WEIGHTS @ pace), length)
+    worst = xp.maximum(rough(w, spot.w), rough(rate, spot.w**order))
+    end = _Spot(spot.theta + length, w[-1], spot.t + length * (WEIGHTS @ rate), length)
     return end, xp.where(xp.min(w) > 0, worst, np.inf)
 
 
@@ -252,9 +252,9 @@ _FEW = 64  # times that are marched to without a compiler
 def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> ModesFlow:
     """The whole gradient flow from a balanced rank-one start in closed form, in singular coordinates.
 
-    In the clock theta the directions follow a linear flow that knows nothing of depth, a_i +- b_i growing as
+    In the clock theta the directions follow a linear flow without the depth in it, a_i +- b_i growing as
     exp(+- z_i theta) under one norm nu, and 1/s = nu^{-L} (1/s_0 + L int nu^L). That is marched over panels of 16 Radau
-    nodes, each as long as its polynomials allow, and t(theta) is inverted by Newton. The price depends neither on the
+    nodes, each as long as its polynomials allow, and t(theta) is inverted by Newton. The cost depends neither on the
     width nor, but for log L panels at the start, on the depth: panels are as short as 1/(L f) only until the start is
     forgotten, and where s falls like exp(-L theta) they are no more than the logarithm of the smallest number allows.
     Nothing overflows or cancels, from s_0 = 1e-300 to 1e300. Batch starts, depths and samples with `jax.vmap`.

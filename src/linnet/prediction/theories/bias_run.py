@@ -169,8 +169,8 @@ def experiment(
 
 def _halves(run: "Trajectory", values: Float[np.ndarray, " modes"]) -> list[Time]:
     """When each mode was half learned; NaN if the run ended before."""
-    clock, seen = np.asarray(run.times), np.asarray(run["modes"])
-    return [Time(crossing(clock, seen[:, i] / value, _HALF), error=0.0) for i, value in enumerate(values)]
+    clock, measured = np.asarray(run.times), np.asarray(run["modes"])
+    return [Time(crossing(clock, measured[:, i] / value, _HALF), error=0.0) for i, value in enumerate(values)]
 
 
 def _layer_errors(run: "Trajectory", gamma: float, modes: tuple[Row, ...]) -> tuple[float, float]:
@@ -209,8 +209,8 @@ def panels(prediction: Prediction, comparison: Comparison | None) -> tuple[Panel
 
     modes, initial = prediction.modes[:_CURVES], prediction.first_layer.initial
     clock, curves, first = predicted_curves(prediction)
-    seen = None if comparison is None else measured_curves(prediction, comparison.run)
-    last = float(clock[-1] if seen is None else max(clock[-1], min(seen.time[-1], 3 * clock[-1])))
+    measured = None if comparison is None else measured_curves(prediction, comparison.run)
+    last = float(clock[-1] if measured is None else max(clock[-1], min(measured.time[-1], 3 * clock[-1])))
     halves = [mode.half_learned for mode in prediction.modes]
     known = all(half.error is not None for half in halves)
     kind = "theory, exact" if all(half.exact for half in halves) else "integrated" if known else "estimate"
@@ -225,12 +225,12 @@ def panels(prediction: Prediction, comparison: Comparison | None) -> tuple[Panel
         left.append(Curve("", half, np.zeros(1), "vertical", color, labeled=False))
         middle.append(Curve("", clock, first[:, i], "theory", color, labeled=False))
         middle.append(Curve("", half, np.zeros(1), "vertical", color, labeled=False))
-        if seen is not None:
-            share = seen.modes[1:, i] / mode.value
-            left.append(Curve("exact flow", seen.time[1:], share, "measured", "theory", labeled=one))
-    if seen is not None:
-        for values in seen.first_layer[1:, : len(modes) + 1].T:
-            middle.append(Curve("", seen.time[1:], values, "measured", "theory", labeled=False))
+        if measured is not None:
+            share = measured.modes[1:, i] / mode.value
+            left.append(Curve("exact flow", measured.time[1:], share, "measured", "theory", labeled=one))
+    if measured is not None:
+        for values in measured.first_layer[1:, : len(modes) + 1].T:
+            middle.append(Curve("", measured.time[1:], values, "measured", "theory", labeled=False))
     name = r"initially $\sqrt{2\gamma}$" + f" = {initial:.3g}"
     middle.append(Curve(name, np.zeros(1), np.array([initial]), "horizontal", "noise"))
     xlabel, xlim = "time of gradient flow", (float(clock[0]), last)

@@ -66,7 +66,7 @@ def predicted(
     regime, x, settles = Regime.of_growth(grown), float(task.step(rate)), rate < stable
     curves = _model(task, x, richness, v, sigma) if settles else None
     floor, left = float(task.floor) / start_loss, _left(task, end)
-    two_stages, ends, stable_lrs = _sources(law, turned=floor - left, step=rate / stable)
+    two_stages, ends, stable_lrs = _sources(law, apart=floor - left, step=rate / stable)
     found = stages(curves, rate, rounded=curves is not None and bool(curves.step[1] > 1), source=two_stages)
     late = float(feature.late_factor(task, rate, end))
     chosen = " (a tenth of the largest stable one)" * (lr is None)
@@ -166,9 +166,9 @@ def _width_notes(law: Law, directions: int) -> list[str]:
     return notes
 
 
-def _sources(law: Law, *, turned: float, step: float) -> tuple[Source, Source, Source]:
+def _sources(law: Law, *, apart: float, step: float) -> tuple[Source, Source, Source]:
     """Of the stages, of the end, and of the learning rates."""
-    along = Assumption.of("X X^T y is along y (the share of the loss that is not)", turned, exact=1e-12)
+    along = Assumption.of("X X^T y is along y (the share of the loss that is not)", apart, exact=1e-12)
     short = Assumption.of("steps are short (lr over the largest stable)", step)
     return (
         Source("two scalars for the whole training", ("feature/C17", "feature/C21"), (along, law.even, law.small)),

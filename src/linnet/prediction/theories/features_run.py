@@ -120,20 +120,20 @@ def experiment(
         )
 
     def read(run: Trajectory) -> tuple[Quantity, ...]:
-        seen, diverged = measured_curves(run, start_loss), run.status == Status.DIVERGED
-        found = {quantity.name: quantity for quantity in stages(seen, lr, error=0.0)}
+        measured, diverged = measured_curves(run, start_loss), run.status == Status.DIVERGED
+        found = {quantity.name: quantity for quantity in stages(measured, lr, error=0.0)}
         there, loss = None, np.asarray(run["loss"])
         if "target_distance" in run.values and found["t1"].value is not None:
-            there = float(np.interp(found["t1"].value.time / lr, seen.step, np.asarray(run["target_distance"])))
+            there = float(np.interp(found["t1"].value.time / lr, measured.step, np.asarray(run["target_distance"])))
         return (
             *found.values(),
-            Quantity("kernel_growth", None if diverged else float(seen.growth[-1])),
+            Quantity("kernel_growth", None if diverged else float(measured.growth[-1])),
             *(end_quantities(None, None, None) if diverged else _end(run.final, law)),
             Quantity("target_distance_at_t1", there, "distance from the target-aligned kernel at t1"),
             Quantity("loss", Row(initial=float(loss[0]), final=float(loss[-1]))),
             Quantity("loss_left", float(loss[-1]) / start_loss, "loss at the end over that of an output of zero"),
             Quantity("status", run.status),
-            Quantity("steps", int(seen.step[-1]), "steps"),
+            Quantity("steps", int(measured.step[-1]), "steps"),
         )
 
     return ExactRun(run, read)

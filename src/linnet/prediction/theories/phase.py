@@ -222,8 +222,8 @@ def _prediction(
     """The quantities; of the network `wide` and `small` are how far it is from what the theory assumes."""
     d, a, c, size = flow.d, flow.levels, flow.c, float(flow.d)
     lr = constant_lr(optimizer) if isinstance(optimizer, SGD) else None
-    values, _, seen = (np.asarray(x) for x in mixed.spiked_signals(a, size))
-    edge = 2 * math.sqrt(d - np.sum(seen))
+    values, _, detectable = (np.asarray(x) for x in mixed.spiked_signals(a, size))
+    edge = 2 * math.sqrt(d - np.sum(detectable))
     stop = mixed.early_stopping(a, size, c, start=flow.initial)
     noise = len(a) < d
     modes = _modes(flow, np.append(values, edge) if noise else values, lr)
@@ -273,7 +273,7 @@ def _prediction(
             Quantity("stop", _time(float(stop.time), lr), f"stop {at}", source=all_modes),
             Quantity("test_error", float(stop.error), "test error there", source=all_modes, format=".4f"),
         ),
-        notes=_notes(a[~seen], lr, largest),
+        notes=_notes(a[~detectable], lr, largest),
         optimizer=optimizer,
         panels=panels,
         data={"flow": flow},

@@ -86,8 +86,8 @@ def _rank_one(
     off = max(float(np.linalg.norm(b.T @ b - a @ a.T)) for a, b in pairwise(layers))
     require("rates", "a balanced initialization", off / max(top, 1e-300) ** 2)
     u, v = triplets[-1][0][:, 0], triplets[0][2][0]
-    turned = math.prod(float(low[0][:, 0] @ high[2][0]) for low, high in pairwise(triplets))
-    return top**network.depth, math.copysign(1.0, turned) * u, v, network.depth
+    rotation = math.prod(float(low[0][:, 0] @ high[2][0]) for low, high in pairwise(triplets))
+    return top**network.depth, math.copysign(1.0, rotation) * u, v, network.depth
 
 
 def _prediction(flow: ClosedForm, problem: Regression, network: State, spread: float) -> Prediction:
@@ -255,9 +255,9 @@ def _panels(prediction: Prediction, comparison: Comparison | None) -> tuple[Pane
     distances = [Curve("closed form", time, distance, "theory", color="signal")]
     sizes = [Curve("closed form", time, size, "theory", color="signal")]
     if comparison is not None:
-        seen = measured_curves(flow, comparison.run)
-        distances.append(Curve("exact run of the layers", seen.time, seen.distance, "measured", color="theory"))
-        sizes.append(Curve("exact run of the layers", seen.time, seen.size, "measured", color="theory"))
+        measured = measured_curves(flow, comparison.run)
+        distances.append(Curve("exact run of the layers", measured.time, measured.distance, "measured", color="theory"))
+        sizes.append(Curve("exact run of the layers", measured.time, measured.size, "measured", color="theory"))
     if flow.reaches and math.isfinite(flow.learned):
         law = distance[-1] * np.exp(prediction.near_rate * (time[-1] - time))
         late = (time >= 0.5 * flow.learned) & (law <= distance.max())

@@ -167,5 +167,5 @@ def _alone(modes: AlignedModes, optimizer: SGD, steps: np.ndarray) -> Float[np.n
 def _cross(inner: np.ndarray, taken: np.ndarray, first: float) -> Row:
     """The largest entry between modes, over s_1, and the first recorded step at which one is above 1 %."""
     off = np.max(np.abs(inner * (1 - np.eye(inner.shape[1]))), axis=(1, 2)) / first
-    seen = off > VISIBLE
-    return Row(largest=float(off.max()), visible_after=int(taken[np.argmax(seen)]) if seen.any() else None)
+    visible = off > VISIBLE
+    return Row(largest=float(off.max()), visible_after=int(taken[np.argmax(visible)]) if visible.any() else None)

@@ -64,16 +64,16 @@ def recognized(
 
 def _isometry(layer: np.ndarray, alpha: float) -> bool:
     """Whether W^T W = alpha^2 I."""
-    turned = layer / alpha
-    return bool(np.max(np.abs(turned.T @ turned - np.eye(layer.shape[1]))) <= _EQUAL)
+    scaled = layer / alpha
+    return bool(np.max(np.abs(scaled.T @ scaled - np.eye(layer.shape[1]))) <= _EQUAL)
 
 
 def _balanced(layers: Sequence[np.ndarray], alpha: float, u: np.ndarray, v: np.ndarray) -> bool:
     """Whether W_{l+1}^T W_{l+1} = W_l W_l^T, W_1^T W_1 = alpha^2 V V^T, and the product is alpha^L U V^T."""
-    turned = [w / alpha for w in layers]
+    scaled = [w / alpha for w in layers]
     product = v
-    for w in turned:
+    for w in scaled:
         product = w @ product
-    apart = [np.max(np.abs(above.T @ above - w @ w.T)) for w, above in pairwise(turned)]
-    first = np.max(np.abs(turned[0].T @ turned[0] - v @ v.T))
+    apart = [np.max(np.abs(above.T @ above - w @ w.T)) for w, above in pairwise(scaled)]
+    first = np.max(np.abs(scaled[0].T @ scaled[0] - v @ v.T))
     return bool(max(first, *apart, np.max(np.abs(product - u))) <= len(layers) * _EQUAL)

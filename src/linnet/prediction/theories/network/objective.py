@@ -81,14 +81,14 @@ class Objective:
         self, weights: Flat, direction: Float[np.ndarray, "*many weights"]
     ) -> Float[np.ndarray, "*many weights"]:
         """The Hessian times a direction, or a stack of them."""
-        layers, turns = self.layers(weights), self.layers(direction)
-        below, turned = prefixes(layers), [turns[0]]
-        for w, turn, product in zip(layers[1:], turns[1:], below, strict=False):
-            turned.append(turn @ product + w @ turned[-1])
-        cotangent, change, out = self.matrix_gradient(below[-1]), turned[-1] * self.gram, []
+        layers, directions = self.layers(weights), self.layers(direction)
+        below, moved = prefixes(layers), [directions[0]]
+        for w, step, product in zip(layers[1:], directions[1:], below, strict=False):
+            moved.append(step @ product + w @ moved[-1])
+        cotangent, change, out = self.matrix_gradient(below[-1]), moved[-1] * self.gram, []
         for layer in range(len(layers) - 1, 0, -1):
-            out.append(change @ below[layer - 1].T + cotangent @ turned[layer - 1].swapaxes(-1, -2))
-            change = turns[layer].swapaxes(-1, -2) @ cotangent + layers[layer].T @ change
+            out.append(change @ below[layer - 1].T + cotangent @ moved[layer - 1].swapaxes(-1, -2))
+            change = directions[layer].swapaxes(-1, -2) @ cotangent + layers[layer].T @ change
             cotangent = layers[layer].T @ cotangent
         parts = [part.reshape(*direction.shape[:-1], -1) for part in (change, *out[::-1])]
         return np.concatenate(parts, axis=-1) + self.decay * direction

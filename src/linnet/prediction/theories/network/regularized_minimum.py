@@ -28,7 +28,7 @@ def regularized_minimum(objective: Objective, goal: float) -> Flat:
     found = _followed(objective, goal) if feasible(objective) else None
     if found is None:
         raise InputError(
-            f"weight_decay = {objective.decay:g} is not allowed here: where a network of this size or pace ends with "
+            f"weight_decay = {objective.decay:g} is not allowed here: where a network of this size or speed ends with "
             "it is unknown; give fewer neurons or inputs, or more decay."
         )
     if not np.any(found):
