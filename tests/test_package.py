@@ -203,6 +203,22 @@ def test_packages_import_public_names_of_others():
                 assert not inside or parts[0] == package, f"{file} imports {name}, a module of another package"
 
 
+def test_what_a_package_exports_is_imported_from_it():
+    """Also in the packages that reach into modules of others; the probe loads no theory to read a record."""
+    exported = {}
+    for file in sorted(SOURCE.glob("*/__init__.py")):
+        found = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Assign)]
+        names = [node.value for node in found if ast.unparse(node.targets[0]) == "__all__"]
+        exported[file.parent.name] = set(ast.literal_eval(names[0])) if names else set()
+    for file in sorted(SOURCE.rglob("*.py")):
+        own = file.relative_to(SOURCE).parts[0]
+        for node in ast.walk(ast.parse(file.read_text())):
+            parts = (getattr(node, "module", None) or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            if len(parts) > 2 and parts[0] == "linnet" and own not in (parts[1], "probe"):
+                inside = {alias.name for alias in node.names} & exported[parts[1]]
+                assert not inside, f"{file} imports {inside} from {node.module}"
+
+
 def test_no_submodule_is_hidden_by_a_name_of_its_package():
     code = """
 import importlib, pkgutil, types, linnet

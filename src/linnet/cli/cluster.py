@@ -16,7 +16,8 @@ def client_of(where: str | None, console: Console) -> Iterator["Client | None"]:
     if where is None:
         yield None
         return
-    from linnet.sweep.cluster import connect, workers
+    from linnet.sweep import connect
+    from linnet.sweep.cluster import workers
 
     if where.endswith(".toml"):
         console.print("Waiting for the batch system to start a worker.")

@@ -188,8 +188,7 @@ class BiasTopic(RegressionOptions):
 
     def predict(self) -> "Prediction":
         from linnet import _check, init, prediction
-        from linnet.prediction import coerce
-        from linnet.prediction.prediction import Quantity
+        from linnet.prediction import Quantity, coerce
 
         given = self.regression()
         problem = coerce.regression(given)
@@ -236,7 +235,7 @@ class BalanceTopic(Topic):
 
     def predict(self) -> "Prediction":
         from linnet import init, prediction
-        from linnet.prediction.prediction import Quantity, Row
+        from linnet.prediction import Quantity, Row
 
         problem = prediction.whitened(self.spectrum, **self.given("inputs", "outputs", "samples"))
         d_out, d_in = problem.shape
@@ -267,8 +266,7 @@ class LandscapeTopic(RegressionOptions):
 
     def predict(self) -> "Prediction":
         from linnet import prediction
-        from linnet.prediction import coerce
-        from linnet.prediction.prediction import Quantity
+        from linnet.prediction import Quantity, coerce
 
         given = self.regression()
         prepared = coerce.prepared(given)
@@ -316,8 +314,7 @@ class RatesTopic(RegressionOptions):
         import jax
 
         from linnet import init, prediction
-        from linnet.prediction import coerce, validation
-        from linnet.prediction.prediction import Quantity
+        from linnet.prediction import Quantity, coerce, validation
 
         given = self.regression()
         asked, prepared = coerce.regression(given), coerce.prepared(given)
@@ -374,8 +371,7 @@ class StabilityTopic(OptimizerOptions):
 
         from linnet import _check, init, prediction
         from linnet.optim import SGD, Online
-        from linnet.prediction import validation
-        from linnet.prediction.prediction import Quantity
+        from linnet.prediction import Quantity, validation
         from linnet.prediction.theories.aligned_modes import small_alpha
         from linnet.prediction.theories.stability import chosen_note, suggested_lr
         from linnet.prediction.theories.stability_run import with_random_frames

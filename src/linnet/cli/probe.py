@@ -9,8 +9,7 @@ from rich.markup import escape
 from linnet._files import placed
 from linnet._table import Fitted, Heading
 from linnet.cli.typed import picture
-from linnet.probe import dataset, read
-from linnet.probe.record import Record
+from linnet.probe import Record, dataset, read
 from linnet.probe.summary import verdict
 
 _ROWS = 12  # of the table: the first measurements and the last

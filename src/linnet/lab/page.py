@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from linnet.lab.control import Control, Values, check, defaults, read
 from linnet.lab.panel import Panel, Sources
-from linnet.prediction.prediction import Prediction, Quantity, plain_text
+from linnet.prediction import Prediction, Quantity
+from linnet.prediction.prediction import plain_text
 from linnet.trajectory import Trajectory
 
 

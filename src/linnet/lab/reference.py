@@ -14,8 +14,8 @@ from markupsafe import Markup
 from tornado.web import RequestHandler
 
 from linnet._check import InputError
-from linnet.claims import PAPERS, Claim, Erratum, registry
-from linnet.claims.papers import subjects, unknown
+from linnet.claims import PAPERS, Claim, Erratum, registry, subjects
+from linnet.claims.papers import unknown
 from linnet.lab.pages import PAGES
 from linnet.report.formulas import Formulas
 from linnet.report.typeset import typeset

@@ -4,10 +4,10 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
-from linnet.observe.landscape import Kind
+from linnet.observe import Kind
 from linnet.plot.prediction import draw_panel
 from linnet.plot.style import panels
-from linnet.prediction.prediction import Row
+from linnet.prediction import Row
 from linnet.prediction.theories.landscape import panel
 
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from linnet._check import InputError
 from linnet.plot import style
-from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction
+from linnet.prediction import Comparison, Curve, Panel, Prediction
 
 _STYLES: dict[str, dict[str, Any]] = {
     "line": {"lw": 1.4},

@@ -7,7 +7,7 @@ from pathlib import Path
 from linnet._files import put, writing
 from linnet._version import __version__
 from linnet.plot.probe import probe
-from linnet.probe.record import Record, dataset
+from linnet.probe import Record, dataset
 from linnet.probe.summary import assumptions, verdict
 from linnet.report.page import environment
 

@@ -30,7 +30,7 @@ from linnet.lab.pages.network import (
 )
 from linnet.lab.panel import COLORS, Panel, Sources
 from linnet.lab.upload_cache import UploadCache, called
-from linnet.prediction.prediction import Quantity
+from linnet.prediction import Quantity
 from linnet.prediction.theories.network import mode_curve
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE
 

@@ -16,7 +16,7 @@ from linnet.lab.control import Choice, Slider, Values
 from linnet.lab.page import Page, Update, arguments, as_toml, call
 from linnet.lab.panel import COLORS, Panel, Sources, image_columns
 from linnet.linalg import blocks_of_values
-from linnet.prediction.prediction import Quantity
+from linnet.prediction import Quantity
 from linnet.theory import stability
 
 _ROWS = 320  # values that the diagram tells apart

@@ -13,7 +13,7 @@ from linnet.lab.control import Bars, Choice, Slider, Values
 from linnet.lab.page import Page, Update, arguments, call
 from linnet.lab.panel import COLORS, Panel, Sources
 from linnet.observe import Kind
-from linnet.prediction.prediction import Quantity
+from linnet.prediction import Quantity
 from linnet.theory import landscape as theory
 
 _MODES = 4

@@ -13,7 +13,7 @@ from linnet.lab.control import Bars, Choice, Control, Slider, Values
 from linnet.lab.page import Page, Update, as_toml, headline
 from linnet.lab.panel import COLORS, Panel, Sources
 from linnet.optim import SGD
-from linnet.prediction.prediction import Prediction, Quantity
+from linnet.prediction import Prediction, Quantity
 from linnet.prediction.theories.network import mode_curve, predicted
 
 _MODES = 5

@@ -13,7 +13,7 @@ import linnet as ln
 from linnet.lab.control import Slider, Values
 from linnet.lab.page import Page, Update, headline
 from linnet.lab.panel import COLORS, Panel, Sources, image_columns
-from linnet.prediction.prediction import Quantity
+from linnet.prediction import Quantity
 from linnet.prediction.theories.phase_run import plane
 from linnet.theory import mixed
 

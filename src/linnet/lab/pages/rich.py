@@ -14,7 +14,7 @@ from linnet.curves import crossing
 from linnet.lab.control import Choice, Player, Slider, Values
 from linnet.lab.page import Page, Update, arguments, call
 from linnet.lab.panel import COLORS, Panel, Sources, image_columns
-from linnet.prediction.prediction import Quantity
+from linnet.prediction import Quantity
 from linnet.prediction.theories.features_run import ALIGNED
 from linnet.theory import feature
 from linnet.theory.regime import Regime

@@ -24,8 +24,7 @@ from linnet.prediction.theories.balance_solution import (
 from linnet.prediction.theories.balance_task import learning, measured_curves, with_steps
 from linnet.prediction.theories.gradient_flow import learning_rate, require
 from linnet.problems import Factorization, Problem
-from linnet.states import Weights
-from linnet.states.weights import measured_balance
+from linnet.states import Weights, measured_balance
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 REVERSAL = "reversal"

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
-from linnet.maps.root import crossing
+from linnet.maps import crossing
 from linnet.prediction.theories.brackets import brackets, roots
 from linnet.states import Weights
 from linnet.theory import balance, mixed

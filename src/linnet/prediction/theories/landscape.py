@@ -11,7 +11,8 @@ import numpy as np
 from linnet import _check, observe
 from linnet._check import InputError
 from linnet.init import critical
-from linnet.observe.landscape import DENSE, Kind
+from linnet.observe import Kind
+from linnet.observe.landscape import DENSE
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.numbers import plural

@@ -31,7 +31,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check, observe
 from linnet._check import InputError
-from linnet.observe.hessian import gauss_newton_product, hessian_product
+from linnet.observe import gauss_newton_product, hessian_product
 from linnet.optim import SGD
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
 from linnet.prediction.numbers import plural

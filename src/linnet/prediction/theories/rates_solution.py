@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from linnet.maps.root import crossing
+from linnet.maps import crossing
 from linnet.theory import convergence
 from linnet.theory.convergence import Coordinates
 

@@ -14,7 +14,7 @@ from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.modes import ALONE
 from linnet.prediction.theories.network.thresholds import is_plain, largest_monotone_lr
-from linnet.states.weights import measured_balance
+from linnet.states import measured_balance
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE
 
 if TYPE_CHECKING:
