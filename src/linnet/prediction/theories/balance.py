@@ -14,13 +14,7 @@ from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.data import read_matrix
 from linnet.prediction.numbers import number, plural
 from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction, Quantity
-from linnet.prediction.theories.balance_solution import (
-    NEAR,
-    BalancedFlow,
-    solve,
-    triplets_of,
-    weights_of,
-)
+from linnet.prediction.theories.balance_solution import NEAR, BalancedFlow, solve, triplets_of, weights_of
 from linnet.prediction.theories.balance_task import learning, measured_curves, with_steps
 from linnet.prediction.theories.gradient_flow import learning_rate, require
 from linnet.problems import Factorization, Problem

@@ -16,17 +16,7 @@ from linnet.observe.landscape import DENSE
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.numbers import plural
-from linnet.prediction.prediction import (
-    Column,
-    Comparison,
-    Curve,
-    ExactRun,
-    Panel,
-    Prediction,
-    Progress,
-    Quantity,
-    Row,
-)
+from linnet.prediction.prediction import Column, Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row
 from linnet.problems import Factorization, Regression
 from linnet.states import Weights
 from linnet.theory import landscape as theory

@@ -10,17 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from linnet.optim import SGD
 from linnet.outcome import Status
-from linnet.prediction.prediction import (
-    Column,
-    Comparison,
-    Curve,
-    ExactRun,
-    Panel,
-    Prediction,
-    Progress,
-    Quantity,
-    Row,
-)
+from linnet.prediction.prediction import Column, Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row
 from linnet.problems import Problem
 from linnet.record import Record, at
 from linnet.simulation import simulate

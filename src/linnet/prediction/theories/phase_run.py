@@ -15,17 +15,7 @@ from linnet._compiler import hurried
 from linnet.curves import crossing
 from linnet.init import gaussian
 from linnet.observe import Observable, ObservationContext
-from linnet.prediction.prediction import (
-    Comparison,
-    Curve,
-    ExactRun,
-    Panel,
-    Prediction,
-    Progress,
-    Quantity,
-    Row,
-    Time,
-)
+from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
 from linnet.prediction.theories.gradient_flow import run_for
 from linnet.problems import Factorization, low_rank_recovery
 from linnet.states import Weights
