@@ -58,7 +58,7 @@ def listing(kind: type) -> str:
 
 
 def _table(entries: list[Any], kind: type) -> Markup:
-    heads = ("printed", "corrected", "evidence") if kind is Erratum else ("statement",)
+    heads = ("reading", "printed", "corrected", "evidence") if kind is Erratum else ("statement",)
     rows = Markup()
     for entry in entries:
         grade = entry.grade if kind is Erratum else entry.kind
@@ -68,6 +68,7 @@ def _table(entries: list[Any], kind: type) -> Markup:
             anchor(entry.id), entry.id, entry.place, grade, cells
         )
     head = Markup().join(
-        Markup("<th>{}</th>").format(name) for name in (f"id, place, {'grade' if kind is Erratum else 'kind'}", *heads)
+        Markup("<th>{}</th>").format({"reading": "charitable reading"}.get(name, name))
+        for name in (f"id, place, {'grade' if kind is Erratum else 'kind'}", *heads)
     )
     return Markup("<table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table>").format(head, rows)

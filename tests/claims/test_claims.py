@@ -1,6 +1,8 @@
 """Every claim and erratum behaves as stated, and fails with its negative control."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from linnet.claims import claim as frame
 ENTRIES = claims.registry()
 COMPUTED = [entry for entry in ENTRIES.values() if entry.check is not None]
 CONVOLUTIONS = {"stability/E27"}
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md"))
 MARKED = [pytest.param(entry, marks=[pytest.mark.computes] * (entry.id in CONVOLUTIONS)) for entry in COMPUTED]
 
 
@@ -55,6 +58,7 @@ def test_entries_are_complete():
             assert entry.grade in frame.GRADES
             assert entry.check is None or entry.negative_control, f"{entry.id} has no negative control"
             assert entry.evidence
+            assert entry.grade != "error" or entry.reading, f"{entry.id} has no charitable reading"
 
 
 def test_findings_of_arrays():
@@ -119,7 +123,7 @@ def test_a_check_must_measure_inside_its_hypotheses():
 
 def test_an_erratum_needs_both_sides():
     def entry(*findings):
-        return frame.Erratum("mixed/E999", "p", "error", "a", "b", "c", lambda size: iter(findings))
+        return frame.Erratum("mixed/E999", "p", "error", "a", "b", "c", lambda size: iter(findings), "r")
 
     right, wrong = frame.at_most(0.0, 1.0), frame.at_most(2.0, 1.0)
     assert entry(right, frame.as_printed(wrong)).verify().holds
@@ -139,6 +143,34 @@ def test_an_erratum_needs_both_sides():
     assert entry(right, frame.as_printed(wrong)).verify().margin == 0.5  # the print is wrong by half of what it is
     with pytest.raises(ln.InputError, match="slip of notation"):
         ENTRIES["mixed/E1"].verify()
+
+
+def test_the_printed_form_must_fail_in_every_reading():
+    def entry(*findings):
+        return frame.Erratum("mixed/E999", "p", "error", "a", "b", "c", lambda size: iter(findings), "r")
+
+    right, wrong = frame.at_most(0.0, 1.0), frame.at_most(2.0, 1.0, d=3)
+    kind = frame.as_printed(wrong, "another loss")
+    assert kind.case == {"d": 3, "reading": "another loss"}
+    assert entry(right, frame.as_printed(wrong), kind).verify().holds
+    survives = entry(right, frame.as_printed(wrong), frame.as_printed(right, "another loss")).verify()
+    assert not survives.holds
+    assert survives.margin < 0
+    assert "another loss" in survives.detail
+
+
+def test_an_error_needs_its_reading():
+    with pytest.raises(ln.InputError, match="mixed/E998: an error needs its reading"):
+        frame.record_erratum("mixed/E998", "error", "p", printed="a", corrected="b")
+    assert "mixed/E998" not in claims.registry()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_pages_have_the_grades_of_the_registry(page):
+    named = re.findall(r"((?:`\w+/E\d+`(?:, )?)+) \((\w+?)s?\)", page.read_text(encoding="utf-8"))
+    for names, grade in named:
+        for name in re.findall(r"`(\w+/E\d+)`", names):
+            assert ENTRIES[name].grade == grade, name
 
 
 def test_finding_entries():

@@ -91,7 +91,7 @@ def test_there_is_no_other_page(name):
 def test_claims_and_errata():
     entries = registry()
     claim = next(entry for entry in entries.values() if entry.hypotheses and entry.parameters)
-    erratum = next(entry for entry in entries.values() if isinstance(entry, Erratum) and entry.check is not None)
+    erratum = next(entry for entry in entries.values() if isinstance(entry, Erratum) and entry.check and entry.reading)
     noted = next(entry for entry in entries.values() if entry.check is None)
     found = fetch(*(f"/claims/{entry.id}" for entry in (claim, erratum, noted)))
     assert [status for status, _ in found] == [200] * 3
@@ -100,7 +100,7 @@ def test_claims_and_errata():
     assert f"linnet verify {claim.id}\n" in first
     for word in ("paper", "place", "kind", "hypothesis", "parameter"):
         assert f"<dt>{word}</dt>" in first
-    for word in ("grade", "printed", "corrected", "evidence"):
+    for word in ("grade", "charitable reading", "printed", "corrected", "evidence"):
         assert f"<dt>{word}</dt>" in second
     assert "No computation decides it." in third
     assert "linnet verify" not in third

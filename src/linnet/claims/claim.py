@@ -107,9 +107,12 @@ def close(
     return at_most(np.abs(measured - expected), atol, **case)
 
 
-def as_printed(finding: Finding) -> Finding:
-    """Marks a finding as the printed form of an erratum, which ought to fail."""
-    return replace(finding, printed=True)
+def as_printed(finding: Finding, reading: str = "") -> Finding:
+    """Marks a finding as the printed form of an erratum, which ought to fail.
+
+    `reading` names a reading of the sentence other than the literal one; the printed form must fail in each.
+    """
+    return replace(finding, printed=True, case={**finding.case, "reading": reading} if reading else finding.case)
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,10 @@ class Claim(_Entry):
 
 @dataclass(frozen=True)
 class Erratum(_Entry):
-    """A place where the print (or its extracted text) differs from what holds; slips of notation have no check."""
+    """A place where the print (or its extracted text) differs from what holds; slips of notation have no check.
+
+    `reading` is the most charitable reading of the sentence, with what is right about it.
+    """
 
     id: str
     place: str
@@ -207,6 +213,7 @@ class Erratum(_Entry):
     corrected: str
     evidence: str
     check: Check | None
+    reading: str = ""
     hypotheses: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     negative_control: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "erratum"
@@ -218,7 +225,7 @@ class Erratum(_Entry):
         return f"{self.printed} -> {self.corrected}"
 
     def judge(self, measured: Measured) -> Verdict:
-        """The corrected form holds everywhere and the printed form fails somewhere.
+        """The corrected form holds everywhere and the printed form fails somewhere, in each of its readings.
 
         The margin is that of the correction's tightest finding or of the print's clearest failure, whichever is less: a
         failure's share counts for the erratum.
@@ -226,11 +233,12 @@ class Erratum(_Entry):
         findings, seconds = measured
         right = [f for f in findings if not f.printed]
         printed = [f for f in findings if f.printed]
-        holds = all(f.holds for f in right) and any(not f.holds for f in printed)
-        deciding = [(f.margin, f) for f in right]
-        if printed:
-            clearest = min(printed, key=lambda f: f.tightness)
-            deciding.append((-clearest.margin, clearest))
+        readings: dict[str, list[Finding]] = {}
+        for f in printed:
+            readings.setdefault(f.case.get("reading", ""), []).append(f)
+        clearest = [min(found, key=lambda f: f.tightness) for found in readings.values()]
+        holds = all(f.holds for f in right) and bool(printed) and all(not f.holds for f in clearest)
+        deciding = [(f.margin, f) for f in right] + [(-f.margin, f) for f in clearest]
         margin, shown = min(deciding, key=lambda pair: pair[0])
         verdict = _verdict(holds, shown, len(findings), seconds)
         return replace(verdict, margin=margin if printed else -1.0)  # nothing printed, nothing shown
@@ -342,15 +350,18 @@ def erratum(
     *,
     printed: str,
     corrected: str,
+    reading: str = "",
     negative_control: Mapping[str, Any] | None = None,
 ) -> Callable[[Check], Erratum]:
-    """Registers a check as an erratum that a computation decides. Its docstring is the evidence."""
+    """Registers a check as an erratum that a computation decides. Its docstring is the evidence.
+
+    `reading` is the most charitable reading of the sentence, which an entry of grade "error" must have.
+    """
 
     def register(check: Check) -> Erratum:
         control = negative_control or {}
-        entry = Erratum(
-            id, place, _grade(id, grade), printed, corrected, _sentence(check), check, negative_control=control
-        )
+        given = (place, _grade(id, grade, reading), printed, corrected, _sentence(check), check, reading)
+        entry = Erratum(id, *given, negative_control=control)
         _register(entry, "E")
         return entry
 
@@ -362,9 +373,19 @@ def evidence(id: str, *, negative_control: Mapping[str, Any]) -> Callable[[Check
     return erratum(**_papers_errata()[id], negative_control=negative_control)
 
 
-def record_erratum(id: str, grade: str, place: str, *, printed: str, corrected: str, evidence: str = "") -> Erratum:  # noqa: A002
+def record_erratum(
+    id: str,  # noqa: A002
+    grade: str,
+    place: str,
+    *,
+    printed: str,
+    corrected: str,
+    evidence: str = "",
+    reading: str = "",
+) -> Erratum:
     """Registers an erratum that no computation decides: a slip of notation, or of an argument."""
-    entry = Erratum(id, place, _grade(id, grade), printed, corrected, evidence or "Recorded as text.", None)
+    told = evidence or "Recorded as text."
+    entry = Erratum(id, place, _grade(id, grade, reading), printed, corrected, told, None, reading)
     _register(entry, "E")
     return entry
 
@@ -376,9 +397,11 @@ def _papers_errata() -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in tomllib.loads(text)["erratum"]}
 
 
-def _grade(id: str, grade: str) -> str:  # noqa: A002
+def _grade(id: str, grade: str, reading: str) -> str:  # noqa: A002
     if grade not in GRADES:
         raise InputError(f"{id}: grade = {grade!r} must be one of {', '.join(GRADES)}.")
+    if grade == "error" and not reading:
+        raise InputError(f"{id}: an error needs its reading, the most charitable one of the sentence.")
     return grade
 
 

@@ -91,37 +91,35 @@ def more_are_sharper(size: str, power: float = 1.0, seed: Seed = 0) -> Iterator[
 
 
 @lru_cache
-def _risen(kind: str, contrast: float, draw: int, steps: int) -> int:
-    """How often the loss of a UNet rises that learns an image of 32 x 32 at learning rate 0.1."""
-    image = picture(kind, contrast, np.random.default_rng([draw]))
+def _risen(kind: str, draw: int, lr: float, steps: int) -> int:
+    """How often the loss of a UNet rises that learns an image of 32 x 32 and contrast 0.25."""
+    image = picture(kind, 0.25, np.random.default_rng([draw]))
     inputs = np.random.default_rng([draw, 1]).uniform(-0.5, 0.5, (1, 8, 32, 32)).astype(np.float32)
     network = unet(jax.random.key(draw), inputs)
     problem = supervised(image[None, None].astype(np.float32))
-    run = simulate(problem, network, SGD(0.1), steps=steps, record=every(1), observe=["loss"])
+    run = simulate(problem, network, SGD(lr), steps=steps, record=every(1), observe=["loss"])
     return int(rise_count(np.asarray(run["loss"])))
 
 
-@evidence("stability/E27", negative_control={"low": 0.25})
-def contrast_decides(size: str, low: float = 0.08, seed: Seed = 0) -> Iterator[Finding]:
-    """A UNet of 4081 parameters learns one image of mean 1/2 at lr 0.1. Bumps at contrast 0.25: the loss rises in
-    nearly every other step from step 50 to 200 on (the median of draws: in one of twelve the sharpness ends at 0.9 of
-    2/lr). The checkerboard of two pixels at the same contrast, and bumps at 0.08: it does not rise. A texture of 3 to 6
-    cycles is at the edge after 500 to 1800 steps at 0.25, and at 0.08 it is not.
+@evidence("stability/E27", negative_control={"calm": 0.1})
+def edge_between_the_levels(size: str, calm: float = 0.05, seed: Seed = 0) -> Iterator[Finding]:
+    """A UNet of 4081 parameters learns one image of mean 1/2 and contrast 0.25. At lr = 0.05, where 2/lr = 40, the loss
+    of the smooth image (bumps) never rises and that of the texture of 3 to 6 cycles does; at lr = 0.1 the loss of the
+    bumps rises in nearly every other step. The checkerboard of two pixels has no rise at either. Medians of draws: the
+    bumps of two draws of five saturate above 40, and the slowest texture needs more than 4000 steps. Figure
+    `stability/fig9` has longer runs at lr = 0.03.
     """
-    steps, draws = (1000, range(seed, seed + 2)) if size == "quick" else (3000, range(seed, seed + 7))
-    smooth, detailed, dark = (
-        np.array([_risen(*image, draw, steps) for draw in draws]) / steps
-        for image in (("bumps", 0.25), ("checkerboard", 0.25), ("bumps", low))
-    )
-    case = {"draws": len(draws), "what": "share of steps at which the loss rises"}
-    yield as_printed(at_most(np.median(smooth), 0.01, image="bumps", contrast=0.25, **case))
-    yield as_printed(at_least(np.median(detailed), 0.1, image="checkerboard", contrast=0.25, **case))
-    yield at_least(np.median(smooth), 0.3, image="bumps", contrast=0.25, **case)
-    yield at_most(detailed, 0.005, image="checkerboard", contrast=0.25, **case)
-    yield at_most(dark, 0.005, image="bumps", contrast=low, **case)
-    if size == "full":
-        texture, pale = (
-            np.array([_risen("texture", contrast, draw, steps) for draw in draws]) / steps for contrast in (0.25, low)
-        )
-        yield at_least(np.median(texture), 0.1, image="texture", contrast=0.25, **case)
-        yield at_most(pale, 0.005, image="texture", contrast=low, **case)
+    steps, draws = (4000, range(seed, seed + 1)) if size == "quick" else (12_000, range(seed, seed + 5))
+
+    def share(kind: str, lr: float, count: int) -> np.ndarray:
+        return np.array([_risen(kind, draw, lr, count) for draw in draws]) / count
+
+    case = {"draws": len(draws), "what": "share of steps at which the loss rises, median"}
+    yield at_most(np.median(share("bumps", calm, steps)), 0.0, image="bumps", lr=calm, **case)
+    yield at_least(np.median(share("texture", calm, steps)), 0.005, image="texture", lr=calm, **case)
+    smooth = np.median(share("bumps", 0.1, 1000))
+    yield at_least(smooth, 0.3, image="bumps", lr=0.1, **case)
+    yield as_printed(at_most(smooth, 0.01, image="bumps", lr=0.1, **case))
+    cells = np.median(share("checkerboard", 0.1, 1000))
+    yield at_most(cells, 0.005, image="checkerboard", lr=0.1, **case)
+    yield as_printed(at_least(cells, 0.1, image="checkerboard", lr=0.1, **case), reading="every higher frequency")

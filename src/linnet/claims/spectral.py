@@ -667,17 +667,24 @@ def mean_size_of_the_commutator(size: str, limit: float | None = None) -> Iterat
 
 @evidence("spectral/E7", negative_control={"dimensions": (1,)})
 def dimensions_of_the_proof(size: str, dimensions: Any = (2, 5)) -> Iterator[Finding]:
-    """The printed expression at d = 5, p = 0.01, and the exact exponents."""
-    yield as_printed(at_least(np.sqrt(5) + (0.01 - 1) * (np.sqrt(5) + 1) ** 2 / (2 * np.sqrt(5)), 0.0, d_in=5))
+    """The printed expression at d = 5 for p = 0.01 and 0.0452, and the exact exponents."""
+
+    def printed(p: float) -> float:
+        return float(np.sqrt(5) + (p - 1) * (np.sqrt(5) + 1) ** 2 / (2 * np.sqrt(5)))
+
+    yield as_printed(at_least(printed(0.01), 0.0, d_in=5, p=0.01))
+    yield at_least(printed(0.0452), 0.0, d_in=5, p=0.0452)
     for d in dimensions:
         yield at_least(spectral.moment_exponent(0.01, d), 0.0, d_in=d)
 
 
 @evidence("spectral/E8", negative_control={"shift": 1})
 def growth_and_decay(size: str, shift: int = 0) -> Iterator[Finding]:
-    """Signs of the exact Lyapunov exponents."""
+    """Signs of the exact Lyapunov exponents, and of those of the moments."""
     yield as_printed(at_least(spectral.lyapunov(2)[0], 1e-6, d_in=2, what="grows"))
-    yield as_printed(at_most(spectral.lyapunov(6)[1], 0.0, d_in=6, what="decays"))
+    yield as_printed(at_most(spectral.lyapunov(6)[1], 0.0, d_in=6, what="decays"), reading="of what decays alone")
+    yield at_least(spectral.moment_exponent(1.0, 2), 1e-6, d_in=2, what="grows in the mean")
+    yield at_most(spectral.lyapunov(2)[1], -1e-6, d_in=2, what="the smaller value decays")
     yield from which_dimensions_align.check(size, shift=shift)
 
 
@@ -698,3 +705,56 @@ def convexity(size: str, factor: float = 2.0) -> Iterator[Finding]:
             inner = float(np.sum(-flow.force(i) * (flow.a[i] - limit)))
             yield close(inner, factor * flow.loss[i], rtol=1e-9)
             yield as_printed(at_most(inner, flow.loss[i]))
+
+
+@evidence("spectral/E17", negative_control={"factor": 1e8})
+def residual_of_the_gradient(size: str, factor: float = 1.0) -> Iterator[Finding]:
+    """X = [[1, 0.2], [0, 0.01]], Y = (0.02, 0.05), gamma = 1e-6: |R|^2 grows from t = 450 to 2200, while the loss obeys
+    its bound, whose exponent is twice the printed one.
+    """
+    x, y, gamma = np.array([[1.0, 0.2], [0.0, 0.01]]), np.array([[0.02], [0.05]]), 1e-6
+    problem = regression(x, y)
+    start = i_gamma(problem, gamma)
+    observed = {"a": observe.matrix}
+    run = simulate(problem, start, GradientFlow(rtol=1e-11), time=2200.0, record=linear(45), observe=observed)
+    left = [y - x @ np.asarray(a).T for a in run["a"]]
+    times, size2 = np.asarray(run.times), np.array([np.sum((x.T @ one) ** 2) for one in left])
+    loss = np.array([np.sum(one**2) for one in left])
+    lowest = float(np.linalg.eigvalsh(x.T @ x)[0])
+    bound = np.exp(-factor * 4 * gamma * lowest * times)
+    yield at_most(loss[1:] / loss[0] / bound[1:], 1.0, what="loss over its bound")
+    rate = np.exp(-2 * gamma * lowest * np.diff(times))
+    early = times[:-1] >= 450
+    growth = size2[1:] / size2[:-1]
+    yield at_least(size2[-1] / size2[:-1][early][0], 1.05, what="|R|^2 at 2200 over that at 450")
+    yield as_printed(at_most(growth / rate, 1.0, what="|R|^2 from one record to the next, over the printed bound"))
+    yield as_printed(at_most(growth, 1.0, what="|R|^2 from one record to the next"), reading="R does not grow")
+
+
+@evidence("spectral/E18", negative_control={"lr": 1.2})
+def descent_on_orthogonal_data(size: str, lr: float = 0.05) -> Iterator[Finding]:
+    """X^T X = I, one output, W_0 = 0.3 I: directions and sizes of R_t and a_t from a_0 = 0 and from another one."""
+    rng = np.random.default_rng(0)
+    d = 4
+    x, y = np.linalg.qr(rng.normal(size=(d, d)))[0], rng.normal(size=d)
+    for begin in (np.zeros(d), 0.3 * rng.normal(size=d)):
+        w, a = 0.3 * np.eye(d), begin
+        first = x.T @ (y - x @ w @ a)
+        sizes, turned = [], 0.0
+        for _ in range(60):
+            r = x.T @ (y - x @ w @ a)
+            sizes.append(float(np.linalg.norm(r)))
+            turned = max(turned, 1 - abs(float(r @ first)) / np.linalg.norm(r) / np.linalg.norm(first))
+            w, a = w + lr * np.outer(r, a), a + lr * w.T @ r
+        if not begin.any():
+            yield at_most(np.max(np.diff(sizes)), 0.0, a_0=0, what="growth of |R_t| in a step")
+            yield at_most(turned, 1e-12, a_0=0, what="turn of R_t")
+            moved = w - 0.3 * np.eye(d)
+            along = np.outer(first, first) / (first @ first)
+            yield at_most(_size(moved - along * np.trace(moved)) / _size(moved), 1e-10, a_0=0, what="off R_0 R_0^T")
+            yield as_printed(at_least(np.min(np.diff(sizes)), 0.0, a_0=0, what="growth of |R_t| in a step"))
+            yield as_printed(
+                at_least(np.linalg.norm(np.outer(first, begin)), 1e-12, a_0=0), reading="R_0 a_0^T is not 0"
+            )
+        else:
+            yield as_printed(at_most(turned, 1e-3, a_0="not 0", what="turn of R_t"), reading="any a_0")

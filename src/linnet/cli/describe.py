@@ -65,7 +65,7 @@ def lacking(name: str) -> str | None:
 def _entry(entry: Claim | Erratum) -> dict[str, Any]:
     facts: dict[str, Any] = {"place": entry.place, "kind": entry.kind, "statement": entry.statement}
     if isinstance(entry, Erratum):
-        facts |= {name: getattr(entry, name) for name in ("grade", "printed", "corrected", "evidence")}
+        facts |= {name: getattr(entry, name) for name in ("grade", "reading", "printed", "corrected", "evidence")}
     return facts | {
         "expected": entry.expected,
         "computed": entry.check is not None,

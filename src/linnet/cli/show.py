@@ -12,7 +12,7 @@ from linnet.cli.index import known
 
 _LISTED = {  # fields that a list has of each
     "claims": ("kind", "place", "statement"),
-    "errata": ("grade", "place", "printed", "corrected", "computed"),
+    "errata": ("grade", "place", "reading", "printed", "corrected", "computed"),
     "experiments": ("place", "title", "minutes"),
 }
 
@@ -118,6 +118,8 @@ def _head(console: Console, facts: Mapping[str, Any], kind: str) -> None:
 def _print_entry(console: Console, facts: Mapping[str, Any]) -> None:
     _head(console, facts, facts.get("grade", facts["kind"]))
     if "printed" in facts:
+        if facts["reading"]:
+            console.print(f"Charitable reading: {escape(facts['reading'])}")
         for word in ("printed", "corrected", "evidence"):
             console.print(f"{word.capitalize()}: {escape(facts[word])}")
     else:

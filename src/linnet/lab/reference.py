@@ -76,8 +76,9 @@ def entry(name: str) -> str:
     about = f"{paper.title} ({paper.authors})" if paper.authors else paper.title
     pairs: list[tuple[str, Any]] = [("paper", about), ("place", found.place)]
     if isinstance(found, Erratum):
-        pairs += [("grade", found.grade), ("printed", typeset(found.printed)), ("corrected", typeset(found.corrected))]
-        pairs += [("evidence", typeset(found.evidence))]
+        told = {"charitable reading": found.reading, "printed": found.printed, "corrected": found.corrected}
+        told["evidence"] = found.evidence
+        pairs += [("grade", found.grade), *((word, typeset(text)) for word, text in told.items() if text)]
     else:
         pairs += [("kind", found.kind)]
     pairs += [("hypothesis", typeset(words)) for words in found.hypotheses]
