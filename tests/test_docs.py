@@ -4,12 +4,12 @@ import importlib.util
 import io
 import re
 import tokenize
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from linnet import sweep
-from linnet.claims.claim import registry
 from linnet.experiments.mixed import Fig2
 
 ROOT = Path(__file__).parents[1]
@@ -124,14 +124,13 @@ def test_the_figure_as_a_file_is_the_figure():
 
 # References ----------------------------------------------------------------------------------------------------------
 
-PAPERS = {  # as they are called, with the sections that they have
-    "mixed": ("mixed dynamics", "1 1.1 1.2 1.3 1.4 1.5 2 2.1 3 A B C D E F"),
-    "spectral": ("spectral bias", "1 1.1 2 3 3.1 3.2 3.3 4 4.1 A B C C.1 D"),
-    "nonlocal": ("nonlocal", "1 2 3 4"),
-    "stability": ("edge of stability", "1 2 3 3.1 3.2 3.3 4 4.1 4.2 5 A B C"),
-    "feature": ("feature learning", "1 2 3 3.1 3.2 3.3 3.4 4 4.1 5 5.1 6 7 A B"),
-    "balance": ("from lazy to rich", ""),
-    "optimizers": ("optimizers", ""),
+LABELS = tomllib.loads((Path(__file__).parent / "labels.toml").read_text(encoding="utf-8"))
+CALLED = {
+    "mixed": "mixed dynamics",
+    "spectral": "spectral bias",
+    "nonlocal": "nonlocal",
+    "stability": "edge of stability",
+    "feature": "feature learning",
 }
 SECTION = re.compile(r"[Ss]ections? ([A-F]?(?:\d+|\b)(?:\.\d+)*)(?=[\s,;:.)]|$)")
 LABEL = re.compile(
@@ -166,11 +165,11 @@ def labels(text):
     found = [match.group() for match in LABEL.finditer(LISTED.sub(r"\1", text))]
     for match in SECTION.finditer(text):
         before = text[: match.start()].lower()
-        names = [sections for name, sections in PAPERS.values() if re.search(rf"{name}'?s?,?\s*$", before)]
+        names = [LABELS[paper] for paper, name in CALLED.items() if re.search(rf"{name}'?s?,?\s*$", before)]
         named = before.endswith(("eftekhari, ", "results*, ", "describes in ")) or text[match.end() :].startswith(
             " of the paper"
         )
-        if not named and not any(match.group(1) in sections.split() for sections in names):
+        if not named and not any(match.group(1) in paper["section"].split() for paper in names):
             found.append(match.group())
     return found
 
@@ -204,9 +203,3 @@ def test_references_can_be_resolved(folder):
 )
 def test_labels_are_told_from_references(text, count):
     assert len(labels(text)) == count
-
-
-def test_places_of_claims_are_in_their_papers():
-    for name, entry in registry().items():
-        for section in SECTION.findall(entry.place):
-            assert not section or section in PAPERS[name.split("/")[0]][1].split(), f"{name}: {entry.place}"

@@ -612,7 +612,7 @@ def low_rank_recovery(key: KeyLike, d: int | tuple[int, int], rank: int, *, leve
     """Noisy low-rank recovery: C(A) = |A - A_obs|^2 / (d_out d_in), A_obs = A_star + E.
 
     A_star = rank^{-1/2} sum of `rank` outer products of standard normal vectors, E standard normal (mixed dynamics,
-    section 1.4). With `levels` a_i the singular values of A_star are a_i sqrt(d_out d_in), in uniformly random
+    section 1.3). With `levels` a_i the singular values of A_star are a_i sqrt(d_out d_in), in uniformly random
     directions. The test error is the same cost at A_star.
     """
     if isinstance(d, tuple) and len(d) != 2:

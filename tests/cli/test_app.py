@@ -122,7 +122,7 @@ def test_show_tells_everything(here):
     assert min(f["margin"] for f in verdict["findings"]) == verdict["margin"]
     assert {"measured", "required", "margin", "holds", "case", "printed", "text"} == set(verdict["findings"][0])
     shown = here("show", "mixed/C15", "--no-run").stdout
-    assert "Lemma C.8, Theorem E.3" in shown
+    assert "Lemma C.8, appendix E.3" in shown
     assert "Negative control: kappa = lambda d: 1 / d ** 2 instead of lambda d: 2 / d ** 2." in shown
     erratum = here("show", "mixed/E20").stdout
     assert "fails (printed)" in erratum

@@ -255,7 +255,7 @@ def gaussian_weights_have_full_rank(size: str, spare: int = 0, seed: Seed = 0) -
         yield at_most(after / before, 0.1, what="s of an antisymmetric initialization")
 
 
-@claim("nonlocal/C20", "exact", "section on r > 1", negative_control={"agree": -1.0})
+@claim("nonlocal/C20", "exact", "section 3, after (23)", negative_control={"agree": -1.0})
 def sign_of_the_determinant(size: str, agree: float = 1.0, seed: Seed = 7) -> Iterator[Finding]:
     """If d_in = d_out = r, sign det A is conserved: balanced initializations of the target's sign reach it, others
     cannot.
@@ -466,7 +466,7 @@ def envelopes_hold(size: str, shift: float = 0.0) -> Iterator[Finding]:
             yield at_most(run.slow, 1 + 1e-9, form=form, instances=_COUNT, what="slow phase")
 
 
-@claim("nonlocal/C16", "asymptotic", "section 4 and the figure", negative_control={"power": 1.0})
+@claim("nonlocal/C16", "asymptotic", "Figure 1", negative_control={"power": 1.0})
 def euler_on_the_induced_flow_raises_the_rank(size: str, power: float = 2.0, seed: Seed = 2) -> Iterator[Finding]:
     """One Euler step on the induced flow gives a second singular value of order lr^2; descent on layers gives none."""
     rng = np.random.default_rng(seed)

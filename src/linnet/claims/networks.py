@@ -79,7 +79,7 @@ def _draws(seed: int, size: str) -> range:
     return range(seed, seed + (1 if size == "quick" else 6))
 
 
-@claim("stability/C19", "statistical", "appendix B, figure 17: almost periodic, in part", negative_control={"lr": 2.0})
+@claim("stability/C19", "statistical", "appendix B.5, figure 17, in part", negative_control={"lr": 2.0})
 def two_clocks(size: str, lr: float = 10.0, seed: Seed = 0) -> Iterator[Finding]:
     """At the edge the singular values of the layers of a network with relu oscillate with period 2. On data with a mean
     that all samples share, as images have, the loss has no such period but a slow one, of 30 to 200 steps; without that
@@ -102,7 +102,7 @@ def two_clocks(size: str, lr: float = 10.0, seed: Seed = 0) -> Iterator[Finding]
         yield at_least(own, 0.2, seed=draw, data="no shared mean", what="log loss, share of period 2")
 
 
-@claim("stability/C20", "statistical", "appendix B, figure 17, consequence", negative_control={"between": 2})
+@claim("stability/C20", "statistical", "appendix B.5, figure 17, consequence", negative_control={"between": 2})
 def two_sides(size: str, between: int = 1, seed: Seed = 0) -> Iterator[Finding]:
     """At the edge the sharpness alternates: records of two consecutive steps differ by percents, several times as much
     as those two steps apart, so that an even interval between records shows one side of the orbit only.
@@ -189,7 +189,7 @@ def _adapters(seed: int, alpha: float, rank: int = 4, widths: tuple[int, ...] = 
     return _Adapters(state, problem, gradients)
 
 
-@claim("stability/C22", "exact", "appendix B, adapters, not in the paper", negative_control={"norm": "nuc"})
+@claim("stability/C22", "exact", "appendix B.6, adapters, not in the paper", negative_control={"norm": "nuc"})
 def saddle_of_adapters(size: str, norm: Any = 2, seed: Seed = 0) -> Iterator[Finding]:
     """At A = B = 0 the Hessian in the adapters of W_l + A_l B_l^T is [[0, G_l], [G_l^T, 0]] (x) I_r, G_l = dL/dW_l, and
     blocks of different adapters vanish: the sharpness is max_l |G_l|_2, and the lowest eigenvalue is its mirror.
@@ -215,7 +215,7 @@ def saddle_of_adapters(size: str, norm: Any = 2, seed: Seed = 0) -> Iterator[Fin
 @claim(
     "stability/C23",
     "asymptotic",
-    "appendix B, adapters, not in the paper",
+    "appendix B.6, adapters, not in the paper",
     negative_control={"rate": lambda x: -math.log1p(-x)},
 )
 def escape_of_adapters(size: str, rate: Callable[[float], float] = math.log1p, seed: Seed = 0) -> Iterator[Finding]:

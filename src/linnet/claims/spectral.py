@@ -95,7 +95,7 @@ def width_drops_out(size: str, turn: float = 0.0) -> Iterator[Finding]:
         yield at_most(_size(w2 @ q - np.asarray(small.layers[1])) / _size(w2), 1e-12, width=width, what="W_2 Q")
 
 
-@claim("spectral/C2", "exact", "section 3", negative_control={"share": 1.01})
+@claim("spectral/C2", "exact", "Lemma 3.2", negative_control={"share": 1.01})
 def invariant(size: str, share: float = 1.0) -> Iterator[Finding]:
     """W_1 W_1^T - W_2^T W_2 = 2 gamma I along the flow."""
     for flow in _flows(size):
@@ -124,7 +124,7 @@ def riccati_variable(size: str, factor: float = 2.0) -> Iterator[Finding]:
             yield at_most(_size(a - flow.a[i]) / _size(a), 1e-6, gamma=flow.gamma, what="A")
 
 
-@claim("spectral/C4", "exact", "section 3", negative_control={"row": 1})
+@claim("spectral/C4", "exact", "Lemma C.3", negative_control={"row": 1})
 def rows_stay_in_the_span_of_the_data(size: str, row: int = 0) -> Iterator[Finding]:
     """The rows of A and of B stay in the row space of X."""
     for flow in _flows(size):
@@ -187,7 +187,7 @@ def limit_solves_the_variational_problem(size: str, stretch: float = 1.0) -> Ite
         yield at_least(min(bends), 0.0, gamma=gamma, what="midpoint convexity", pairs=len(bends))
 
 
-@claim("spectral/C8", "exact", "Theorem 3.1(iii)", negative_control={"share": 1.05})
+@claim("spectral/C8", "exact", "Corollary 3.1, Lemma C.10", negative_control={"share": 1.05})
 def layer_spectra(size: str, share: float = 1.0) -> Iterator[Finding]:
     """At all times sigma_i(W_1) = sqrt(hypot(s_i, gamma) + gamma) and sigma_i(W_2) = s_i / sigma_i(W_1)."""
     for flow in _flows(size):
@@ -200,7 +200,7 @@ def layer_spectra(size: str, share: float = 1.0) -> Iterator[Finding]:
             )
 
 
-@claim("spectral/C9", "exact", "Corollary of Theorem 3.1", negative_control={"shrink": 0.9})
+@claim("spectral/C9", "exact", "Theorem 3.1, consequence", negative_control={"shrink": 0.9})
 def least_norm_minimizes_every_singular_value(size: str, shrink: float = 1.0) -> Iterator[Finding]:
     """Among all A that fit, the minimum-norm one has the smallest s_i for every i: A A^T = A_inf A_inf^T + PSD."""
     for seed in range(5 if size == "quick" else 100):
@@ -261,7 +261,7 @@ def _norm1(vector: np.ndarray) -> float:
 @claim(
     "spectral/C12",
     "bound",
-    "Theorem 3.2(b)",
+    "Lemma C.8",
     hypotheses={"one output": lambda case: case["d_out"] == 1},
     negative_control={"share": 0.02},
 )
@@ -275,7 +275,7 @@ def rate_of_one_output(size: str, share: float = 1.0) -> Iterator[Finding]:
         yield at_most(flow.loss[1:] / np.asarray(rate.sharp), share, gamma=gamma, d_out=1, which="sharper")
 
 
-@claim("spectral/C13", "exact", "section 3", negative_control={"swap": True})
+@claim("spectral/C13", "exact", "section 3.3, after Lemma 3.2", negative_control={"swap": True})
 def grams_commute(size: str, swap: bool = False) -> Iterator[Finding]:
     """A A^T commutes with C2 and A^T A with C1 at all times."""
     for flow in _flows(size):
@@ -293,7 +293,7 @@ def _whitened(scale: float, rows: int = 5) -> tuple[Regression, np.ndarray]:
     return regression(x, y), (np.linalg.pinv(x) @ y).T
 
 
-@claim("spectral/C14", "exact", "Theorem 3.3", negative_control={"scale": 1.1})
+@claim("spectral/C14", "exact", "Theorems C.11 and C.12", negative_control={"scale": 1.1})
 def whitened_closed_form(size: str, scale: float = 1.0) -> Iterator[Finding]:
     """Where all nonzero singular values of X are equal, the singular vectors of A stand still and s_i(t) is closed."""
     for c, rows, gamma in (
@@ -326,7 +326,7 @@ def jumps(size: str, power: float = 1.0) -> Iterator[Finding]:
             yield at_most(gaps[1], max(1e-5, 1e-2 * gaps[0]), target=target, share=share)
 
 
-@claim("spectral/C16", "exact", "Corollary C.13", negative_control={"order": -1.0})
+@claim("spectral/C16", "exact", "section 3.2", negative_control={"order": -1.0})
 def larger_values_come_first(size: str, order: float = 1.0) -> Iterator[Finding]:
     """Hitting times decrease in s_star, and at any time s increases with s_star."""
     targets = np.geomspace(1e-2, 1e2, 60)
@@ -350,7 +350,7 @@ def entropy_tends_to_the_nuclear_norm(size: str, factor: float = 0.5) -> Iterato
         yield within(after / before, 0.45, 0.55)
 
 
-@claim("spectral/C28", "exact", "section 3", negative_control={"gamma": 1e-3})
+@claim("spectral/C28", "exact", "section 3.1", negative_control={"gamma": 1e-3})
 def zero_is_stationary(size: str, gamma: float = 0.0) -> Iterator[Finding]:
     """With gamma = 0 nothing moves: the limits of long times and of small gamma do not commute."""
     x, y = _data(0, 3)
@@ -359,7 +359,7 @@ def zero_is_stationary(size: str, gamma: float = 0.0) -> Iterator[Finding]:
     yield at_most(_size(np.asarray(run.final.matrix)), 0.0)
 
 
-@claim("spectral/C29", "exact", "section 3", negative_control={"order": -1.0})
+@claim("spectral/C29", "exact", "section 3.2", negative_control={"order": -1.0})
 def smaller_starts_are_slower(size: str, order: float = 1.0) -> Iterator[Finding]:
     """Every hitting time decreases in gamma."""
     gammas = np.geomspace(1e-12, 1e4, 80)
@@ -372,7 +372,7 @@ def smaller_starts_are_slower(size: str, order: float = 1.0) -> Iterator[Finding
 # Descent -------------------------------------------------------------------------------------------------------------
 
 
-@claim("spectral/C25", "exact", "section C.1, discrete learning rate", negative_control={"stretch": 1.01})
+@claim("spectral/C25", "exact", "appendix C.1, discrete step size", negative_control={"stretch": 1.01})
 def descent_on_whitened_data(size: str, stretch: float = 1.0) -> Iterator[Finding]:
     """On whitened data descent from I_gamma keeps the singular vectors, and each mode is a recursion of two numbers."""
     problem, limit = _whitened(1.0)
@@ -386,7 +386,7 @@ def descent_on_whitened_data(size: str, stretch: float = 1.0) -> Iterator[Findin
     yield at_most(np.max(np.abs(gap)) / s[0], 1e-12, gamma=gamma, steps=steps)
 
 
-@claim("spectral/C26", "asymptotic", "section C.1, discrete learning rate", negative_control={"order": 2.0})
+@claim("spectral/C26", "asymptotic", "appendix C.1, discrete step size", negative_control={"order": 2.0})
 def descent_leaves_the_layer_law_slowly(size: str, order: float = 1.0) -> Iterator[Finding]:
     """Gradient descent departs from the law of the layers' singular values in proportion to the learning rate."""
     x, y = _data(0, 3)
@@ -400,7 +400,7 @@ def descent_leaves_the_layer_law_slowly(size: str, order: float = 1.0) -> Iterat
         yield within(before / after / 2**order, 0.9, 1.1)
 
 
-@claim("spectral/C27", "asymptotic", "section C.1, Figure 1a", negative_control={"factor": 2.0})
+@claim("spectral/C27", "asymptotic", "appendix C.1, Figure 1a", negative_control={"factor": 2.0})
 def wide_gaussian_layers(size: str, factor: float = 1.0, seed: Seed = 3) -> Iterator[Finding]:
     """A wide Gaussian first layer with W_2 = 0 acts as I_gamma with gamma = width variance / 2 when wide."""
     x, y = _data(2, 3)
@@ -588,7 +588,7 @@ def which_dimensions_align(size: str, shift: int = 0) -> Iterator[Finding]:
         yield at_most(worst, 4.0, d_in=d, what="QR along paths", unit="standard errors")
 
 
-@claim("spectral/C23", "exact", "section 4", negative_control={"d": 3})
+@claim("spectral/C23", "exact", "section 4.1", negative_control={"d": 3})
 def one_input_collapses(size: str, d: int = 1) -> Iterator[Finding]:
     """With one input both exponents are -1/2: everything collapses almost surely."""
     for exponent in spectral.lyapunov(d)[:2]:
@@ -740,11 +740,12 @@ def descent_on_orthogonal_data(size: str, lr: float = 0.05) -> Iterator[Finding]
     for begin in (np.zeros(d), 0.3 * rng.normal(size=d)):
         w, a = 0.3 * np.eye(d), begin
         first = x.T @ (y - x @ w @ a)
-        sizes, turned = [], 0.0
+        sizes: list[float] = []
+        turned = 0.0
         for _ in range(60):
             r = x.T @ (y - x @ w @ a)
             sizes.append(float(np.linalg.norm(r)))
-            turned = max(turned, 1 - abs(float(r @ first)) / np.linalg.norm(r) / np.linalg.norm(first))
+            turned = max(turned, 1 - abs(float(r @ first)) / float(np.linalg.norm(r) * np.linalg.norm(first)))
             w, a = w + lr * np.outer(r, a), a + lr * w.T @ r
         if not begin.any():
             yield at_most(np.max(np.diff(sizes)), 0.0, a_0=0, what="growth of |R_t| in a step")

@@ -227,7 +227,7 @@ def one_two_cycle(size: str, factor: float = 1.0) -> Iterator[Finding]:
     yield at_least(np.diff(np.asarray(found.ratio), axis=1), 0.0, what="z increases with kappa", depth="2..50")
 
 
-@claim("stability/C5", "exact", "section 2, figure 1", negative_control={"shift": 0.02})
+@claim("stability/C5", "exact", "section 3.1, figure 1", negative_control={"shift": 0.02})
 def cascade(size: str, shift: float = 0.0) -> Iterator[Finding]:
     """Period 2 doubles to 4, 8, 16 at the predicted kappa, windows shrink by 4.669, and chaos follows."""
     for depth in (2, 3) if size == "quick" else (2, 3, 4, 5, 10):
@@ -537,7 +537,7 @@ def _random_run(draw: int) -> _Run:
     return _descend(target, start, _lr(10.0, 2.2), 12_000)
 
 
-@claim("stability/C15", "asymptotic", "appendix B, figure 15", negative_control={"factor": 1.05})
+@claim("stability/C15", "asymptotic", "appendix B.4, figure 15", negative_control={"factor": 1.05})
 def random_start(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """From a small random initialization the top singular value ends on the same 2-cycle, and neighboring layers'
     singular vectors come close to each other without ever agreeing.
