@@ -352,7 +352,7 @@ def kernel_in_stage_two(size: str, neuron: int | None = None) -> Iterator[Findin
     yield within(worst[0] / worst[1], math.sqrt(10) / 2, 2 * math.sqrt(10), ratio="d = 1e3 to 1e4")
 
 
-@claim("feature/C18", "refuted", "section 1", negative_control={"until": 0})
+@claim("feature/C18", "refuted", "section 1; section 4.1", negative_control={"until": 0})
 def kernel_keeps_its_norm(size: str, until: int | None = None) -> Iterator[Finding]:
     """The tangent kernel keeps its norm in stage one, in the paper's synthetic experiment.
 
@@ -383,6 +383,84 @@ def loss_vanishes(size: str, step: float = 0.3) -> Iterator[Finding]:
             yield at_most(losses[-1] / losses[0], 1e-6, seed=seed, x=x)
 
 
+class _Law(NamedTuple):
+    """Where samples come from: eigenvalues of the covariance, and whether entries are signs instead of normal."""
+
+    name: str
+    n: int
+    values: np.ndarray
+    signs: bool = False
+
+
+def _laws(size: str) -> Iterator[_Law]:
+    for n in (10, 40) if size == "quick" else (10, 20, 60):
+        for d in (3000,) if size == "quick" else (3000, 30_000):
+            flat = np.ones(d)
+            yield _Law("isotropic", n, flat)
+            yield _Law("isotropic, signs", n, flat, signs=True)
+            yield _Law("power law", n, 20 * np.arange(1, d + 1) ** -0.4)
+            yield _Law("one spike", n, np.where(np.arange(d) == 0, d / (4 * n), 1.0))
+
+
+def _source_run(
+    law: _Law, rng: np.random.Generator, beta: float, v0: float, levels: tuple[float, float]
+) -> tuple[float, float, float]:
+    """The steps until L <= 4 eps for two eps, descending, and until rho = 1, over the paper's times with constants 1.
+
+    Width 64, learning rate 0.1 in units of n w / sqrt(gamma), sigma0 = v0 / 10, noise of a hundredth of |beta|. Samples
+    and neurons are replaced by their triangular factors, which changes nothing.
+    """
+    n, d, width = law.n, len(law.values), 64
+    z = rng.choice([-1.0, 1.0], size=(n, d)) if law.signs else rng.normal(size=(n, d))
+    inputs = z * np.sqrt(law.values)
+    direction = rng.normal(size=d)
+    teacher = beta * direction / math.sqrt(float(np.sum(law.values * direction**2)))
+    y = inputs @ teacher + 0.01 * beta * rng.normal(size=n)
+    x = np.linalg.qr(inputs.T, mode="r").T
+    start = np.column_stack([0.1 * v0 * rng.normal(size=(width, n)), v0 * rng.choice([-1.0, 1.0], size=width)])
+    small = np.linalg.qr(start, mode="r")
+    first, v = small[:, :n].copy(), small[:, n].copy()
+    begin, g = first, x.T @ y
+    lr = 0.1 * n * width / float(np.linalg.norm(g))
+    aligned, reached = 0, [0, 0]
+    for step in range(10_000):
+        error = y - x @ (first.T @ v) / width
+        if not aligned and np.linalg.norm((first - begin) @ g) >= math.sqrt(width):
+            aligned = step
+        below = [float(error @ error) / (2 * n) <= 4 * eps for eps in levels]
+        reached = [before or step * now for before, now in zip(reached, below, strict=True)]
+        if below[1]:
+            break
+        force = lr / (n * width) * (x.T @ error)
+        first, v = first + np.outer(v, force), v + first @ force
+    trace = float(np.sum(law.values))
+    sigma = feature.Covariance(trace, float(law.values.max()), float(np.linalg.norm(law.values)), d)
+    early, late = (feature.source_times(n, width, sigma, beta, v0=v0, lr=lr, eps=eps) for eps in levels)
+    return reached[0] / early.total, reached[1] / late.total, aligned / early.first
+
+
+@claim("feature/C27", "asymptotic", "Theorem 4.1", negative_control={"power": 1.0})
+def time_of_the_theorem(size: str, power: float = 0.5, seed: Seed = 0) -> Iterator[Finding]:
+    """The rate of Theorem 4.1 is right: the number of steps to L <= 4 eps is between 0.2 and 0.8 of
+    (w sqrt(n) / (lr sqrt(tr Sigma) beta)) (log(1/v0) + log(n beta tr Sigma / eps)) for all numbers of samples,
+    dimensions, sizes of the teacher, initializations, levels, and covariances (isotropic, a power law, a spike), and for
+    signs as for normal entries; and rho is 1 by the time (w sqrt(n) / (lr sqrt(tr Sigma) beta)) log(1/v0). Medians of
+    nine draws.
+    """
+    rng = np.random.default_rng(seed)
+    for law in _laws(size):
+        for beta in (1.0, 30.0):
+            for root in (1e-1, 1e-4):  # v0 sqrt(gamma)
+                v0 = root / (math.sqrt(law.n * float(np.sum(law.values))) * beta)
+                runs = [_source_run(law, rng, beta, v0, (1e-2 * beta**2, 1e-5 * beta**2)) for _ in range(9)]
+                case = {"law": law.name, "n": law.n, "d": len(law.values), "beta": beta, "v0 sqrt(gamma)": root}
+                unit = law.n ** (power - 0.5)
+                early, late, aligned = np.median(np.array(runs), axis=0) / unit
+                yield within(early, 0.2, 0.8, **case, eps=1e-2 * beta**2, what="steps to 4 eps, over the time")
+                yield within(late, 0.2, 0.8, **case, eps=1e-5 * beta**2, what="steps to 4 eps, over the time")
+                yield at_most(aligned, 1.0, **case, what="steps to rho = 1, over the time")
+
+
 @claim("feature/C11", "exact", "equation (11)", negative_control={"unit": 1.3})
 def cubic_map_saturates(size: str, unit: float = 1.0) -> Iterator[Finding]:
     """The cubic map rises monotonically to rho_star iff x <= 1/2, overshoots beyond, and converges iff x < 1."""
@@ -403,7 +481,7 @@ def _proxy_limit() -> float:
     return float(optimize.brentq(lambda x: 2.25 * (1 + 1.5 * x) ** 2 * (1 - 2 * x) - 1, 0.3, 0.49))
 
 
-@claim("feature/C12", "bound", "Appendix B, stage two", negative_control={"stretch": 1.05})
+@claim("feature/C12", "bound", "Lemma B.2, proof", negative_control={"stretch": 1.05})
 def proxy_growth(size: str, stretch: float = 1.0) -> Iterator[Finding]:
     """On the cubic map the proxy grows by 1 + x/4 at least for x < 1/2; by 1.5 (1 + 1.5x) at most iff x <= 0.4157."""
     u, limit = np.linspace(0, 1, 2001)[:, None], _proxy_limit()
