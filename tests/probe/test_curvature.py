@@ -226,16 +226,85 @@ def test_the_threshold_is_the_optimizers(kind):
             found.append(1 / (square.sqrt() + 1e-8).reshape(-1))
         scale = torch.cat(found)
     exact = torch.linalg.eigvals(scale[:, None] * matrix).real.max()  # P^{-1} H: the same eigenvalues
+    exact += 19 * 0.01 * (kind == "adamw")  # its default decay d is d (1 + b)/(1 - b) in these units
     assert abs(measurement["adaptive"] - float(exact)) <= measurement["adaptive_residual"]
     assert measurement["ratio"] == pytest.approx(float(exact) / limit, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["rmsprop", "dampened", "uphill"])
+def quadratic(curvatures):
+    """A model whose loss is the quadratic with these curvatures."""
+    model = torch.nn.Linear(len(curvatures), 1, bias=False).double()
+    model.weight.data = torch.ones_like(model.weight)
+    return model, lambda model, batch: (batch * model.weight[0] ** 2).sum() / 2, torch.tensor(curvatures).double()
+
+
+DECAYED = {
+    "sgd": lambda w, lr: torch.optim.SGD(w, lr, weight_decay=1.0),
+    "dampened": lambda w, lr: torch.optim.SGD(w, lr, momentum=0.8, dampening=0.3, weight_decay=0.5),
+    "nesterov": lambda w, lr: torch.optim.SGD(w, lr, momentum=0.8, nesterov=True, weight_decay=0.5),
+    "groups": lambda w, lr: torch.optim.SGD([{"params": w, "weight_decay": 0.5, "lr": lr / 4}], lr),
+}
+
+
+@pytest.mark.parametrize("kind", DECAYED)
+def test_the_edge_is_where_descent_with_decay_and_dampening_diverges(kind):
+    """From just below the lr at which the ratio is 1 weights shrink, from just above they grow."""
+    ratios = []
+    for lr in (0.1, None, None):
+        if lr is None:  # lr in proportion to the ratio, 2 % below and above 1
+            lr = 0.1 / ratios[0] * (0.98 if len(ratios) == 1 else 1.02)
+        model, loss_fn, batch = quadratic([3.5, 1.0])
+        optimizer = DECAYED[kind](list(model.parameters()), lr)
+        probe = Probe(model, loss_fn, batch, optimizer=optimizer)
+        probe.update(0)
+        ratios.append(probe.record.measurements[0]["ratio"])
+        for _ in range(1000):
+            optimizer.zero_grad()
+            loss_fn(model, batch).backward()
+            optimizer.step()
+        if len(ratios) > 1:
+            assert ratios[-1] == pytest.approx(0.98 if len(ratios) == 2 else 1.02)
+            assert (float(model.weight.detach().norm()) > 1) is (ratios[-1] > 1)
+
+
+def test_decay_alone_can_be_above_the_edge():
+    model, loss_fn, batch = quadratic([3.5])
+    probe = Probe(model, loss_fn, batch, optimizer=torch.optim.SGD(model.parameters(), 0.5, weight_decay=1.0))
+    probe.update(0)
+    assert probe.record.measurements[0]["ratio"] == pytest.approx(1.125)  # the step multiplies by -1.25
+    text = probe.verdict()[0]
+    assert text.startswith("Above the edge: sharpness 3.5 ±")
+    assert "+ weight decay 1 against 4 at lr 0.5" in text
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_decay_of_some_weights_enters_the_edge_of_adam(decoupled):
+    """Against the top eigenvalue of the frozen step's own matrix at -1."""
+    _, model, x, y = twins(torch.float64)
+    batch, weights = (torch.tensor(x), torch.tensor(y)), list(model.parameters())
+    groups = [{"params": weights[:2], "weight_decay": 3.0}, {"params": weights[2:], "weight_decay": 0.0}]
+    optimizer = (torch.optim.AdamW if decoupled else torch.optim.Adam)(groups, 0.01)
+    probe = Probe(model, mse, batch, optimizer=optimizer, every=2, tol=1e-6)
+    for step in range(2):
+        optimizer.zero_grad()
+        mse(model, batch).backward()
+        optimizer.step()
+        probe.update(step)
+    square = [optimizer.state[w]["exp_avg_sq"] / (1 - 0.999**2) for w in weights]
+    p = torch.cat([(v.sqrt() + 1e-8).reshape(-1) for v in square])
+    mu = torch.cat([torch.full((w.numel(),), 3.0 if i < 2 else 0.0) for i, w in enumerate(weights)]).double()
+    matrix, gain = dense(model, batch), 0.1 / 1.9
+    # w_{k+1} = -w_k: 2 w = lr gain (H w + m w) / P + lr d w
+    inner, beside = (0, mu) if decoupled else (torch.diag(mu), 0 * mu)
+    step = 0.01 * gain * (matrix + inner) / p[:, None] + torch.diag(0.01 * beside)
+    assert probe.record.measurements[-1]["ratio"] == pytest.approx(float(torch.linalg.eigvals(step).real.max()) / 2)
+
+
+@pytest.mark.parametrize("kind", ["adafactor", "uphill"])
 def test_an_optimizer_that_is_not_understood_has_no_edge(kind):
     _, model, x, y = twins(torch.float32)
     optimizer = {
-        "rmsprop": lambda: torch.optim.RMSprop(model.parameters()),
-        "dampened": lambda: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, dampening=0.5),
+        "adafactor": lambda: torch.optim.Adafactor(model.parameters()),
         "uphill": lambda: torch.optim.SGD(model.parameters(), 0.1, maximize=True),
     }[kind]()
     probe = Probe(model, mse, (torch.tensor(x), torch.tensor(y)), optimizer=optimizer)

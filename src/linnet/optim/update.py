@@ -62,6 +62,11 @@ def curvature_factor(momentum: Any, dampening: Any, *, nesterov: bool) -> Any:
     return (1 + 2 * momentum if nesterov else 1.0) * (1 - dampening)
 
 
+def alternating_gain(momentum: Any, dampening: Any, *, nesterov: bool) -> Any:
+    """The step, over lr, that gradients +1, -1, +1, ... lead to: n / (1 + b), so that 2 / (lr gain) is the threshold."""
+    return curvature_factor(momentum, dampening, nesterov=nesterov) / (1 + momentum)
+
+
 def stability_threshold(
     lr: Any, momentum: Any, dampening: Any, weight_decay: Any, *, nesterov: bool, decoupled: bool
 ) -> Any:

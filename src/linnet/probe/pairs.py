@@ -51,12 +51,17 @@ class Mode(NamedTuple):
 
 
 def predicted(
-    surface: Surface, point: Point, layers: Sequence[Layer], matvecs: int, threshold: float | None
+    surface: Surface,
+    point: Point,
+    layers: Sequence[Layer],
+    matvecs: int,
+    threshold: float | None,
+    weight_decay: float = 0.0,
 ) -> tuple[list[dict[str, Any]], dict[int, Mode]]:
     """Predictions of pairs, those with the largest gradients first, until `matvecs` products are made; their modes.
 
-    `threshold` is the stability threshold at a learning rate of 1; None where there is none, as for optimizers with a
-    preconditioner.
+    `threshold` is the stability threshold at a learning rate of 1, weight decay included; None where there is none, as
+    for optimizers with a preconditioner.
     """
     slopes = surface.parted(point.gradient)
     found = []
@@ -73,7 +78,7 @@ def predicted(
         if not pair.moves:
             continue
         modes[i] = pair.mode
-        line, products = pair.prediction(point, threshold)
+        line, products = pair.prediction(point, threshold, weight_decay)
         made += products
         predictions.append({"layer": i, **line})
     return predictions, modes
@@ -105,7 +110,7 @@ class _Pair:
         """Whether its gradient is not zero."""
         return bool(self._squares[0] > 0) and self.mode.kernel > 0
 
-    def prediction(self, point: Point, threshold: float | None) -> tuple[dict[str, Any], int]:
+    def prediction(self, point: Point, threshold: float | None, weight_decay: float) -> tuple[dict[str, Any], int]:
         """What is predicted, with its assumptions as relative errors; the number of products that it took."""
         s, (d, length), curvatures = self._layer.scale, self._direction(), list[float]()
 
@@ -133,7 +138,7 @@ class _Pair:
             line |= _ended(line, s)
             assumptions["sharpness"] = abs(line.pop("sharpness_formula") / line["sharpness"] - 1)
             most = max(line["sharpness"] + line["residual"], line["sharpness_end"])
-            line["largest_lr"] = None if threshold is None else threshold / most
+            line["largest_lr"] = None if threshold is None else threshold / (most + weight_decay)
         return line | {"assumptions": assumptions}, top.products
 
     def _direction(self) -> tuple[torch.Tensor, float]:

@@ -89,7 +89,7 @@ class Probe:
         self.surface = Surface(model, loss_fn, batch, training=training)
         if optimizer is not None and (lr is not None or momentum is not None):
             raise InputError("lr and momentum are not allowed beside optimizer: it has its own.")
-        self._given = Rule(
+        self._given = Rule.sgd(
             None if lr is None else _check.real("lr", lr, above=0),
             0.0 if momentum is None else _check.real("momentum", momentum, least=0, below=1),
         )
@@ -231,9 +231,10 @@ class Probe:
             line["threshold"] = threshold
             root = self._stepper.root(rule, self.surface.dtype) if self._stepper is not None else None
             if root is None:
-                line["ratio"] = line["sharpness"][0] / threshold
-            elif bool(root.any()):  # Adam has made a step
-                line |= self._adaptive(point, root)
+                line["ratio"] = (line["sharpness"][0] + rule.weight_decay) / threshold
+                line |= {"decay": rule.weight_decay} if rule.weight_decay else {}
+            elif bool(root[0].any()):  # Adam has made a step
+                line |= self._adaptive(point, *root)
                 line["ratio"] = line["adaptive"] / threshold
         line["products"] = found.products + line.pop("adaptive_products", 0)
         line |= adapters(self.surface, self.layers, found, point.loss, rule.lr)
@@ -245,8 +246,8 @@ class Probe:
     def _predict(self, step: int, point: Point, rule: Rule) -> list[dict[str, Any]]:
         """What two-layer theory predicts of pairs of factors from here."""
         even = self._stepper is None or self._stepper.root(rule, self.surface.dtype) is None
-        threshold = rule._replace(lr=1.0).threshold if rule.lr is not None and even else None
-        pairs, self._modes = predicted(self.surface, point, self.layers, self._matvecs // 2, threshold)
+        edge = 2 / rule.gain if rule.lr is not None and even else None
+        pairs, self._modes = predicted(self.surface, point, self.layers, self._matvecs // 2, edge, rule.weight_decay)
         return [{"kind": "pairs", "step": step, "pairs": pairs}] if pairs else []
 
     def _ends(self, kind: str, product: Any, gradient: torch.Tensor, *, count: int = 1) -> Ends:
@@ -269,9 +270,9 @@ class Probe:
         square = float(inner(difference, difference))
         return {"path_sharpness": float(inner(point.gradient - before[2], difference)) / square} if square > 0 else {}
 
-    def _adaptive(self, point: Point, root: torch.Tensor) -> dict[str, Any]:
-        """The top of P^{-1/2} H P^{-1/2} with the optimizer's own P."""
-        top = self._ends("adaptive", lambda v: root * point.product(root * v), root * point.gradient)
+    def _adaptive(self, point: Point, root: torch.Tensor, decay: torch.Tensor) -> dict[str, Any]:
+        """The top of A^{1/2} H A^{1/2} + decay with the optimizer's own A, in units in which A is 1/P for Adam."""
+        top = self._ends("adaptive", lambda v: root * point.product(root * v) + decay * v, root * point.gradient)
         values = {"adaptive": float(top.values[0]), "adaptive_residual": float(top.residuals[0])}
         return values | {"adaptive_products": top.products}
 

@@ -65,6 +65,8 @@ def _edge(steps: list[dict[str, Any]], measurements: list[dict[str, Any]]) -> li
             "optimizer that is SGD, Adam, or AdamW and has made a step."
         ]
     threshold, lr = last["threshold"], last["lr"]
+    if last.get("decay"):
+        sharpness += f" + weight decay {last['decay']:.3g}"
     if "adaptive" in last:
         sharpness = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
     pair = [line["ratio"] for line in measurements[-2:]]
