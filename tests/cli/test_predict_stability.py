@@ -7,7 +7,7 @@ import pytest
 import linnet as ln
 from linnet import prediction
 from linnet._files import dumps
-from linnet.cli.models import Stability
+from linnet.cli.models import StabilityTopic
 
 COMMAND = ("predict", "stability")
 
@@ -26,7 +26,7 @@ def test_python_and_the_command_agree_in_every_field(depth, typed):
         *("--init", "orthogonal", "--whole", "--run", "--plot", "a.png"),
     )  # fmt: skip
     options = {"depth": depth, "lr": 0.0166, "alpha": 0.2, "d": 4, "seed": 3, "init": "orthogonal", "half": False}
-    said = Stability(spectrum=[6.0, 10.0, 8.0], **options).predict()
+    said = StabilityTopic(spectrum=[6.0, 10.0, 8.0], **options).predict()
     assert told.pop("figure") == "a.png"
     assert told == json.loads(dumps(said.measure().to_dict()))
 

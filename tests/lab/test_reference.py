@@ -28,7 +28,9 @@ def fetch(*paths):
 
     async def asked():
         (socket,) = bind_sockets(0, "127.0.0.1")
-        server = HTTPServer(Application([*reference.HANDLERS, (r"/download/([a-z]+)\.([a-z0-9]+)", export.Download)]))
+        server = HTTPServer(
+            Application([*reference.HANDLERS, (r"/download/([a-z]+)\.([a-z0-9]+)", export.DownloadHandler)])
+        )
         server.add_socket(socket)
         address = f"http://127.0.0.1:{socket.getsockname()[1]}"
         client = AsyncHTTPClient(force_instance=True)

@@ -12,7 +12,7 @@ import pytest
 import linnet as ln
 from linnet import prediction
 from linnet._check import InputError
-from linnet.cli.models import Stability
+from linnet.cli.models import StabilityTopic
 from linnet.prediction.assumption import Holds, NotApplicable
 from linnet.prediction.theories.stability import suggested_lr
 from linnet.prediction.theories.stability_figure import diagram
@@ -22,7 +22,7 @@ from linnet.theory.mode_fate import CrossState, Fate
 
 def stability_of(spectrum, *, start="one-zero", **options):
     """`prediction.stability` of the triple that the command builds."""
-    return Stability(spectrum=[float(x) for x in spectrum], init=start, **options).predict()
+    return StabilityTopic(spectrum=[float(x) for x in spectrum], init=start, **options).predict()
 
 
 def brute(s, depth, lr, alpha, steps, keep, kind=np.float64):

@@ -599,6 +599,11 @@ TABLE = {
         }
         for name in ("activation", "fit_time")
     },
+    **{
+        f"spectral.Limit.{name}": {"share": share(0.5, **ONE), "gamma": positive(0.3, **ONE)}
+        for name in ("activation", "fit_time")
+    },
+    "spectral.Limit.largest_lr": {"gamma": positive(0.3, **ONE)},
     "spectral.entropy": {"values": Tensor(VALUES), "gamma": positive(0.3, **ONE)},
     "spectral.entropy_gradient": {"values": Tensor(VALUES), "gamma": positive(0.3, **ONE)},
     "spectral.potential": {"matrix": Tensor(VECTOR), "gamma": positive(0.3, **ONE)},
@@ -806,7 +811,15 @@ UNKNOWN = {
     "stability.cross_threshold": {"ratio"},
     "stability.flow_time": {"end"},
 }
-SELF = {"Grams": GRAMS, "FeatureTask": TASK, "Aligned": ALIGNED, "EndState": END, "Regime": Regime, "Spectrum": SPECTRA}
+SELF = {
+    "Grams": GRAMS,
+    "FeatureTask": TASK,
+    "Aligned": ALIGNED,
+    "EndState": END,
+    "Regime": Regime,
+    "Spectrum": SPECTRA,
+    "Limit": theory.spectral.Limit(MATRIX, MATRIX),
+}
 
 
 def public_functions():

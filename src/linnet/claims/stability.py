@@ -1022,10 +1022,10 @@ def distance_of_random_starts(size: str, least: float = 1e-5) -> Iterator[Findin
     those of the figure's setting, 10 x 10 and s = (10, 8, 6).
     """
     target = _target((10.0, 6.0, 3.0))
-    look = jax.jit(lambda state: observe.subspace_distance(3)(state, target.problem))
+    distance = jax.jit(lambda state: observe.subspace_distance(3)(state, target.problem))
     for draw in range(1 if size == "quick" else 8):
         run = _random_run(draw)
-        start, halfway, end = (float(np.max(look(Weights(list(run.layers[i]))))) for i in (2, -6, -1))
+        start, halfway, end = (float(np.max(distance(Weights(list(run.layers[i]))))) for i in (2, -6, -1))
         yield as_printed(at_most(end, 1e-6, seed=draw, what="distance at the end"))
         yield within(end, least, 0.05, seed=draw, what="distance at the end")
         yield close(halfway, end, rtol=1e-6, seed=draw, what="its change in the last 100 steps")

@@ -76,9 +76,9 @@ def entry(name: str) -> str:
     about = f"{paper.title} ({paper.authors})" if paper.authors else paper.title
     pairs: list[tuple[str, Any]] = [("paper", about), ("place", found.place)]
     if isinstance(found, Erratum):
-        told = {"charitable reading": found.reading, "printed": found.printed, "corrected": found.corrected}
-        told["evidence"] = found.evidence
-        pairs += [("grade", found.grade), *((word, typeset(text)) for word, text in told.items() if text)]
+        texts = {"charitable reading": found.reading, "printed": found.printed, "corrected": found.corrected}
+        texts["evidence"] = found.evidence
+        pairs += [("grade", found.grade), *((word, typeset(text)) for word, text in texts.items() if text)]
     else:
         pairs += [("kind", found.kind)]
     pairs += [("hypothesis", typeset(words)) for words in found.hypotheses]

@@ -175,7 +175,7 @@ class Limit:
         least = np.array([_earliest(f * x, g, self) for x in s])
         # |s_i - u_i^T A v_i|^2 <= 2 (L - L_inf) v_i^T (X^T X)^+ v_i
         spread = np.sum((self.right / self.scales) ** 2, axis=1)
-        most = np.array([self.latest(level, g) for level in ((1 - f) * s) ** 2 / (2 * spread)])
+        most = np.array([self._latest(level, g) for level in ((1 - f) * s) ** 2 / (2 * spread)])
         time = np.asarray(hitting_time(f, s, g, np.sqrt(self.curvature)))
         return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, self.curvature)
 
@@ -191,7 +191,7 @@ class Limit:
         # in units of the fastest and of the slowest mode: before and after
         fast = np.log(_SOON / (np.hypot(self.values, g) * self.curvature).max())
         slow = np.log(-np.log(f) / (2 * g * self.curvature.min()))
-        time, most = float(np.exp(crossing(left, fast, slow, tolerance=1e-13))), self.latest(f * self.excess, g)
+        time, most = float(np.exp(crossing(left, fast, slow, tolerance=1e-13))), self._latest(f * self.excess, g)
         exact = bool(self.exact.all())
         return FitTime(time if exact else min(time, most), exact, most)
 
@@ -206,7 +206,7 @@ class Limit:
         moved = self.right * self.scales**2
         return np.linalg.norm(moved - self.curvature[:, None] * self.right, axis=1) <= 1e-9 * self.curvature
 
-    def latest(self, level: float, gamma: float) -> float:
+    def _latest(self, level: float, gamma: float) -> float:
         """By when L - L_inf is certainly at most `level`."""
         by_curvature = max(np.log(self.excess / level), 0.0) / (4 * gamma * self.scales[-1] ** 2)
         if self.limit.shape[0] > 1:
