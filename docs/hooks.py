@@ -4,6 +4,7 @@ Nothing is loaded from elsewhere and no script is needed: browsers typeset MathM
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -15,6 +16,8 @@ from linnet.claims import PAPERS, Claim, Erratum, registry
 from linnet.report.formulas import Formulas
 from linnet.report.typeset import typeset
 
+CHANGELOG = "<!-- changelog -->"
+
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds the formulas to the Markdown that every page is read with."""
@@ -23,10 +26,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fills `<!-- claims -->` and `<!-- errata -->`."""
+    """Fills `<!-- claims -->`, `<!-- errata -->`, and `<!-- changelog -->`."""
     for mark, kind in (("<!-- claims -->", Claim), ("<!-- errata -->", Erratum)):
         if mark in markdown:
             markdown = markdown.replace(mark, listing(kind))
+    if CHANGELOG in markdown:
+        text = (Path(config.docs_dir).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+        markdown = markdown.replace(CHANGELOG, text.split("\n", 1)[1])  # the page has a title
     return markdown
 
 

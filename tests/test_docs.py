@@ -5,9 +5,11 @@ import io
 import re
 import tokenize
 import tomllib
+import unicodedata
 from pathlib import Path
 
 import pytest
+import yaml
 
 from linnet import sweep
 from linnet.experiments.mixed import Fig2
@@ -16,9 +18,15 @@ ROOT = Path(__file__).parents[1]
 SMALLER = {"d=100": "d=30", "width=1_000_000": "width=4_000", "steps=600": "steps=60"}
 
 
-spec = importlib.util.spec_from_file_location("run", ROOT / "docs" / "run.py")
-run = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(run)
+def script(name):
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+run = script("run")
 
 
 def test_the_code_of_the_readme_runs(tmp_path):
@@ -120,6 +128,48 @@ def test_a_page_is_written_anew_up_to_durations(tmp_path, monkeypatch):
 def test_the_figure_as_a_file_is_the_figure():
     text = (ROOT / "src" / "linnet" / "experiments" / "mixed_fig2.toml").read_text()
     assert Fig2().spec() == sweep.parse(text)
+
+
+def test_the_page_of_the_commands_is_generated_from_them():
+    commands = script("commands")
+    assert commands.PAGE.read_text() == commands.page(), "run python docs/commands.py"
+    assert "`--weight-decay`" in commands.page()
+
+
+# Navigation and links ------------------------------------------------------------------------------------------------
+
+
+def listed(nav):
+    """The pages of a navigation, its sections included."""
+    for entry in nav:
+        (target,) = entry.values() if isinstance(entry, dict) else (entry,)
+        yield from [target] if isinstance(target, str) else listed(target)
+
+
+def anchors(text):
+    """The ids of a page's headings, as Markdown makes them."""
+    for title, given in re.findall(r"^#+ (.*?)(?: *\{ *#([\w-]+) *\})?$", text, flags=re.MULTILINE):
+        plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+        yield given or re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+def test_every_page_is_in_the_navigation_once():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    sections = [next(iter(section)) for section in nav[1:]]
+    assert sections == ["Getting started", "How-to guides", "Explanation", "Reference"]
+    assert sorted(listed(nav)) == sorted(path.relative_to(run.DOCS).as_posix() for path in run.pages())
+
+
+@pytest.mark.parametrize(
+    "path", [*run.pages(), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem
+)
+def test_links_within_the_repository_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target, _, place in (link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", text)):
+        if not target.startswith(("http:", "https:")):
+            there = path.parent / target if target else path
+            assert there.exists(), target
+            assert not place or place in anchors(there.read_text()), f"{target}#{place}"
 
 
 # References ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands: their options here, what they do in modules that are imported when called, so that help is instant."""
+"""The commands and their options. What they run is in modules that are imported on a call, so that help is fast."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from linnet.cli import typed
 
 app = typer.Typer(
     name="linnet",
-    help="A laboratory for the training dynamics of linear networks.",
+    help="Predict, simulate exactly, and verify the training dynamics of linear networks.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -67,7 +67,7 @@ _SOURCES = typer.Option(
 _CLUSTER = typer.Option(
     None,
     metavar="WHERE",
-    help="Dask's workers compute: local, local:8, tcp://..., a scheduler file, or a TOML file for a batch system.",
+    help="Compute on Dask workers: local, local:8, tcp://..., a scheduler file, or a TOML file for a batch system.",
 )
 
 
@@ -83,7 +83,7 @@ def root(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A laboratory for the training dynamics of linear networks."""
+    """Predict, simulate exactly, and verify the training dynamics of linear networks."""
     cache_programs()
 
 
@@ -92,14 +92,14 @@ def demo(
     d: int = _count(300, "Dimension of the matrix to recover."),
     rank: int = _count(5, "Rank of the signal."),
     gamma_w: float = typer.Option(2.25, help="The network has d^gamma_w hidden neurons."),
-    gamma_sigma2: float = typer.Option(-1.85, help="Weights start with variance d^gamma_sigma2."),
+    gamma_sigma2: float = typer.Option(-1.85, help="Initial weights have variance d^gamma_sigma2."),
     steps: int = _count(420, "Steps of gradient descent."),
     seed: int = _count(0, "Seed of the target, the noise, and the initialization."),
     out: Path = typer.Option(
-        Path("linnet-demo.png"), help="Where the picture goes (.png, .svg, .pdf) or a film (.gif, .mp4)."
+        Path("linnet-demo.png"), help="File of the figure (.png, .svg, .pdf) or animation (.gif, .mp4)."
     ),
 ) -> None:
-    """Train an enormous two-layer network exactly, and draw what it learns.
+    """Train a two-layer network of a million neurons exactly, and plot what it learns.
 
     Noisy low-rank recovery: the network first learns the signal, then the noise. The compute cost does not depend on
     the width: neurons are drawn and trained in compressed form.
@@ -108,7 +108,7 @@ def demo(
 
 @command(app, "show.show_list", "list")
 def list_(
-    wanted: list[str] = typer.Argument([], help="Papers or ids, such as mixed or mixed/C6; default all."),
+    wanted: list[str] = typer.Argument([], metavar="NAMES", help="Papers or ids such as mixed/C6; default all."),
     sources: list[str] = _SOURCES,
 ) -> None:
     """Show the papers with their claims, errata and experiments."""
@@ -134,7 +134,7 @@ def verify(
     ids: list[str] = typer.Argument([], help="Claims or errata, such as mixed/C6; default all."),
     paper: str | None = typer.Option(None, help="Only this paper, such as mixed."),
     size: str = typer.Option("quick", help="quick (seconds each) or full (minutes)."),
-    out: Path | None = typer.Option(None, help="Put the verdicts on the page index.html of this folder too."),
+    out: Path | None = typer.Option(None, help="Also write the verdicts to index.html in this folder."),
     settings: list[str] = typer.Option(
         [], "--set", help="Change a parameter where a claim has it: name=value; linnet show lists them."
     ),
@@ -159,39 +159,39 @@ def reproduce(
     sources: list[str] = _SOURCES,
     cluster: str | None = _CLUSTER,
 ) -> None:
-    """Make the papers' figures, with their data and what must hold of them; exit with 1 if anything does not.
+    """Reproduce the papers' figures with their data and checks; exit with 1 if a check fails.
 
-    Without ids: the whole report, all figures and all claims (with `--from mine.py` those of your file). What was
-    finished before in the same folder with the same parameters and versions is not computed again.
+    Without ids: the whole report, all figures and all claims (with `--from mine.py` those of your file). Results that
+    are already in the folder, with the same parameters and versions, are not computed again.
     """
 
 
 @command(app, "sweep.run", exits=True)
 def sweep(
     places: list[str] = typer.Argument(
-        ..., metavar="SPEC", help="A TOML file: problem, start, optimizer, axes, what to store."
+        ..., metavar="SPEC", help="A TOML file: problem, initialization, optimizer, axes, what to store."
     ),
     out: str | None = typer.Option(
-        None, help="The zarr store to make or to complete: a folder, s3://..., gs://... or file://..."
+        None, help="The zarr store to create or complete: a folder, s3://..., gs://... or file://..."
     ),
     part: str = typer.Option("1/1", help="Compute this part of the chunks only, such as 2/3."),
     check: bool = typer.Option(
         False,
         "--check",
-        help="Compute nothing, say what is damaged in the store (--check STORE); exit with 1 if any is.",
+        help="Only report damaged chunks of a store (--check STORE); exit with 1 if there are any.",
     ),
     export: bool = typer.Option(
         False, "--export", help="Write a store to one file: --export STORE runs.nc, or runs.parquet."
     ),
     merge: bool = typer.Option(
-        False, "--merge", help="Make one store of two of the same grid: --merge FIRST SECOND --out STORE."
+        False, "--merge", help="Combine two stores of the same grid: --merge FIRST SECOND --out STORE."
     ),
     cluster: str | None = _CLUSTER,
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="Write nothing, say what it takes: chunks, memory, time from runs measured."
+        False, "--dry-run", help="Only report the number of chunks, the memory, and a time estimated from a few runs."
     ),
 ) -> None:
-    """Run a grid of networks into one labeled store; killed at any moment, the same command goes on.
+    """Run a grid of networks into one labeled store; an interrupted sweep is resumed by the same command.
 
     Chunks carry checksums: a damaged one is found and computed again. The store opens with `xarray.open_zarr`. How to
     write the file: see docs/sweeps.md.
@@ -200,15 +200,15 @@ def sweep(
 
 @command(app, "lab.run", prints=False)
 def lab(
-    file: Path | None = typer.Argument(None, help="A page's TOML, as the page itself gives it."),
+    file: Path | None = typer.Argument(None, help="A TOML file that a page exported."),
     page: str | None = typer.Option(None, help="The page to open: network, phase, edge, rich, data, landscape."),
     address: str = typer.Option("127.0.0.1", help="Address to listen on: this machine only, or 0.0.0.0 for all."),
     port: int = _count(0, "The port; 0 takes a free one."),
     browser: bool = typer.Option(True, help="Open a browser there."),
 ) -> None:
-    """Serve interactive pages: move a slider and watch a network become lazy, rich or chaotic.
+    """Serve interactive pages on the training of linear networks, in a browser.
 
-    Everything shown can be downloaded: the Python code that makes it, its data, pictures, films, and the address.
+    Everything shown can be exported: the Python code, data, figures, animations, and the address with all values.
     Needs `pip install 'linnet[lab]'`.
     """
 
@@ -231,9 +231,9 @@ app.add_typer(sets, name="data")
 
 @sets.callback(invoke_without_command=True)
 def data_(context: typer.Context, as_json: _JSON = False) -> None:
-    """Published sets of images (MNIST, Fashion-MNIST, CIFAR-10, digits): where they are and whether they are whole.
+    """Published sets of images (MNIST, Fashion-MNIST, CIFAR-10, digits): where they are and whether they are intact.
 
-    They are looked for in the folder that the environment variable LINNET_DATA names, with folders mnist, fashion and
+    They are searched for in the folder that the environment variable LINNET_DATA names, with folders mnist, fashion and
     cifar10 in it, then in the user's cache.
     """
     if context.invoked_subcommand is None:
@@ -250,7 +250,7 @@ def fetch_(
 ) -> None:
     """Fetch sets from their published addresses, into LINNET_DATA's folder or else the user's cache.
 
-    Every file is checked by its checksum; what is there and whole is not fetched again. Needs `pip install pooch`.
+    Every file is checked by its checksum; files that are there and intact are kept. Needs `pip install pooch`.
     """
 
 
@@ -258,7 +258,7 @@ def fetch_(
 def check_(
     names: list[str] = typer.Argument([], help="Sets; default those that are on this machine."),
 ) -> None:
-    """Read the files and compare them with the published checksums; exit with 1 if a set is not whole."""
+    """Read the files and compare them with the published checksums; exit with 1 if a set is not intact."""
 
 
 class _Predict(TyperGroup):

@@ -63,7 +63,7 @@ def curvature_factor(momentum: Any, dampening: Any, *, nesterov: bool) -> Any:
 
 
 def alternating_gain(momentum: Any, dampening: Any, *, nesterov: bool) -> Any:
-    """The step, over lr, that gradients +1, -1, +1, ... lead to: n / (1 + b), so that 2 / (lr gain) is the threshold."""
+    """The step over lr for gradients +1, -1, +1, ...: n / (1 + b), so that 2 / (lr gain) is the threshold."""
     return curvature_factor(momentum, dampening, nesterov=nesterov) / (1 + momentum)
 
 
