@@ -32,7 +32,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             markdown = markdown.replace(mark, listing(kind))
     if CHANGELOG in markdown:
         text = (Path(config.docs_dir).parent / "CHANGELOG.md").read_text(encoding="utf-8")
-        markdown = markdown.replace(CHANGELOG, text.split("\n", 1)[1])  # the page has a title
+        markdown = markdown.replace(CHANGELOG, text.split("\n", 1)[1].replace("](docs/", "]("))  # a page with a title
     return markdown
 
 
