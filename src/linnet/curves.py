@@ -66,6 +66,10 @@ def rises(loss: Any, last: int = 50) -> Float[np.ndarray, "*runs records"]:
 
     Of as many steps as there are near the start; NaN at the start itself and where the loss is not known. Full-batch
     descent below its edge has 0, at the edge 0.2 to 0.5; with mini-batches a half means nothing. It costs no gradient.
+
+    >>> from linnet.curves import rises
+    >>> rises([4.0, 1.0, 2.0]).tolist()  # one of the two steps before the last record
+    [nan, 0.0, 0.5]
     """
     curve = _curve("loss", loss)
     count = _check.integer("last", last, least=1)

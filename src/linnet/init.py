@@ -112,6 +112,11 @@ def i_gamma(problem: Problem, gamma: float, *, width: int | None = None, key: Ke
 
     Without a key the frame Q is rotated away: d_in neurons, exactly the same A as for any width. With a key, Q is a
     Haar frame of `width` >= d_in neurons in full.
+
+    >>> import linnet as ln
+    >>> network = ln.init.i_gamma(ln.factorization([[2.0, 0.0], [0.0, 1.0]]), gamma=0.5)
+    >>> [layer.tolist() for layer in network.layers]
+    [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
     d_out, d_in = _matrix(problem)
     xp, (gamma,) = known(_check.number("gamma", gamma, above=0))
@@ -368,6 +373,8 @@ def lambda_balanced(
     Z sqrt(lambda + W_1 W_1^T) with a Haar frame Z; for lambda < 0 the layers change places; for lambda = 0 they are
     W_1 = K Z_1^T and W_2 = Z_2 K^T with such entries of K, width x min(width, d_in, d_out). `aligned` takes the
     problem's singular vectors as frames, and `scale` for every singular value of the lighter layer.
+
+    `lam` is lambda.
     """
     d_out, d_in = _matrix(problem)
     number, size = _check.real("lam", lam), _check.real("scale", scale, least=0)

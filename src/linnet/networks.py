@@ -69,6 +69,8 @@ def conv(
 
     Each convolution is followed by the activation and by a mean over squares of two by two; `channels` of each. Weights
     are scale N(0, 1/fan_in), biases begin at 0.
+
+    `outputs` is the number of outputs, `kernel` the odd size of each convolution.
     """
     x = _check.array("inputs", inputs, ndim=4)
     sizes = [x.shape[1], *(_check.integer("a number of channels", c, least=1) for c in channels)]
@@ -100,6 +102,8 @@ def unet(
     A convolution of 3 x 3; `levels` times a mean over two by two and a convolution; as many times the nearest
     upsampling, the channels of that size from the way down, and a convolution; a convolution of 1 x 1. Leaky ReLU with
     this `slope` after all but the last. Weights are scale N(0, 1/fan_in), biases begin at 0 and are trained.
+
+    `outputs` is the number of channels of the result.
     """
     x = _check.array("inputs", inputs, ndim=4)
     wide, deep = _check.integer("channels", channels, least=1), _check.integer("levels", levels, least=1)

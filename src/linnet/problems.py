@@ -603,6 +603,11 @@ def factorization(target: Any, *, half: bool = True, test: Problem | None = None
     """Matrix factorization: C(A) = 1/2 |A - target|^2, or |A - target|^2 with half=False.
 
     A vector target is the same cost for a diagonal network. `test` is the problem whose cost is the test error.
+
+    >>> import linnet as ln
+    >>> import numpy as np
+    >>> print(ln.factorization([[2.0, 0.0], [0.0, 1.0]]).cost(np.eye(2)))  # |A - M|^2 / 2
+    0.5
     """
     scale = _check.floating(1.0 if _check.flag("half", half) else 2.0)
     return Factorization(_check.array("target", target, ndim=(1, 2)), scale, test=test)
@@ -657,6 +662,11 @@ def regression(
     `output_scale` multiplies the network's output (1/width in mean-field models). `test` = (X, Y) of held-out samples
     makes their average loss the test error. Training on all samples needs their second moments only; `samples=True`
     keeps them one by one beside these, whatever their number, as mini-batches need them (by default up to 4096).
+
+    >>> import linnet as ln
+    >>> problem = ln.regression([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [1.0, 2.0, 2.0])
+    >>> problem.shape, problem.target.round(6).tolist()  # least squares
+    ((1, 2), [[1.0, 1.0]])
     """
     x, y = _check.double("inputs", inputs, ndim=2), _check.double("labels", labels, ndim=(1, 2))
     if y.shape[0] != x.shape[0]:
@@ -676,6 +686,8 @@ def mean_field_regression(inputs: Any, labels: Any, *, width: float, samples: bo
     """Regression for f = (1/width) X W_1^T W_2^T with loss |f - Y|^2 / (2n): the feature-learning scaling.
 
     The factor 1/width is part of the cost of W_2 W_1, so any start and optimizer applies unchanged.
+
+    `samples=True` keeps every sample, which mini-batches need.
     """
     _, (w,) = known(_check.number("width", width, above=0))
     return regression(inputs, labels, average=True, output_scale=1.0 / w, samples=samples)
@@ -696,6 +708,8 @@ def gaussian_samples(key: KeyLike, samples: int, groups: Any, *, noise2: Any = 0
     sum_j sqrt(lambda_j) b_j z_j: no cost depends on d. `teacher` holds the norms b_j (one number for one group);
     without it beta is standard normal. Only X X^T and y have the law of the full samples: enough for training
     from a rotation-invariant start.
+
+    `noise2` is the variance of the noise.
     """
     return samples_and_teacher(key, samples, groups, noise2=noise2, teacher=teacher)[0]
 
@@ -759,7 +773,10 @@ def _groups(groups: Any) -> list[tuple[Array, int]]:
 
 
 def diagonal_regression(inputs: Any, labels: Any, *, average: bool = False, samples: bool | None = None) -> Regression:
-    """Regression by a diagonal network: C(b) = 1/2 |X b - y|^2 on the vector b = s_1 * ... * s_L."""
+    """Regression by a diagonal network: C(b) = 1/2 |X b - y|^2 on the vector b = s_1 * ... * s_L.
+
+    `average` divides by the number of samples; `samples=True` keeps every sample, which mini-batches need.
+    """
     x = _check.double("inputs", inputs, ndim=2)
     y = _check.double("labels", labels, ndim=1, shape=(x.shape[0],))
     return _moments(x, y, average, 1.0, None, samples)
@@ -858,14 +875,20 @@ def _signs(labels: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def pseudo_huber(target: Any, *, delta: float = 1.0, scale: float = 1.0, test: Problem | None = None) -> PseudoHuber:
-    """Pseudo-Huber cost on entries: quadratic below delta, linear above."""
+    """Pseudo-Huber cost on entries: quadratic below delta, linear above.
+
+    The sum of delta^2 (sqrt(1 + (A_ij - M_ij)^2 / delta^2) - 1), times `scale`; M is the `target`.
+    """
     goal = _check.array("target", target, ndim=(1, 2))
     delta_, scale_ = _check.number("delta", delta, above=0), _check.number("scale", scale, above=0)
     return PseudoHuber(goal, delta_, scale_, test=test)
 
 
 def custom(cost: Callable[[Array], Array], shape: tuple[int, ...], *, test: Problem | None = None) -> Custom:
-    """Any differentiable cost of the end-to-end matrix. An `equinox.Module` with a `__call__` may carry data."""
+    """Any differentiable cost of the end-to-end matrix. An `equinox.Module` with a `__call__` may carry data.
+
+    `cost` is a function of an array of this `shape`, (d_out, d_in) or (d,), to a number.
+    """
     if not callable(cost):
         raise InputError(f"cost = {_check.show(cost)} is not allowed: cost must be a function of the matrix.")
     if not isinstance(shape, tuple) or len(shape) not in (1, 2):

@@ -121,7 +121,17 @@ def pairs(interval: int) -> Record:
 
 
 def at(points: Sequence[float] | Any) -> Record:
-    """Record at these steps or times (and at the start and the end)."""
+    """Record at these steps or times (and at the start and the end).
+
+    `points` are whole numbers of steps, or times of a flow, in any order.
+
+    >>> import linnet as ln
+    >>> problem = ln.factorization([[2.0]])
+    >>> network = ln.Weights([[[1.0]], [[1.0]]])
+    >>> run = ln.simulate(problem, network, ln.optim.SGD(0.1), steps=9, record=ln.record.at([3, 5]))
+    >>> run.steps.tolist()
+    [0, 3, 5, 9]
+    """
     try:
         where = np.atleast_1d(np.asarray(points, dtype=float))
     except (TypeError, ValueError):

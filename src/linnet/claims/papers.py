@@ -124,7 +124,10 @@ def import_papers(package: str, modules: Mapping[str, Iterable[str]], papers: Co
 
 
 def subject(name: str, title: str, *, authors: str = "") -> Subject:
-    """Declares a subject of one's own: ids of claims and experiments may then begin with its name."""
+    """Declares a subject of one's own: ids of claims and experiments may then begin with its name.
+
+    `title` and `authors` are what lists and pages show.
+    """
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in _TAKEN:
         raise InputError(
             f"name = {name!r} is not allowed: a subject's name must be small letters, digits and _, a letter first"
@@ -171,7 +174,10 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def load(source: str) -> list[str]:
-    """Registers the claims and experiments of a Python file or an installed module, once; gives its subjects' names."""
+    """Registers the claims and experiments of a Python file or an installed module, once; gives its subjects' names.
+
+    `source` is the path of the file or the name of the module.
+    """
     return _load(source, asked=True)
 
 

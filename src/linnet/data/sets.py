@@ -133,6 +133,8 @@ def load(name: str, *, part: str = "train", folder: str | Path | None = None) ->
     They are searched in the folder that the environment's LINNET_DATA names, then where `fetch` puts them, each with
     a folder mnist, fashion or cifar10 in it; what is found there must be what was published, by its checksums. With
     `folder` that one is read, or the one of the set's name in it, whatever images are in its files.
+
+    `part` is "train" or "test"; digits have no test images.
     """
     _check_part(name, part)
     if name == "digits":
@@ -151,7 +153,10 @@ def load(name: str, *, part: str = "train", folder: str | Path | None = None) ->
 
 
 def missing(*names: str, part: str = "train", folder: str | Path | None = None) -> str | None:
-    """What this machine lacks for `load` of these sets, as a sentence with the cure; None if the files are there."""
+    """What this machine lacks for `load` of these sets, as a sentence with the cure; None if the files are there.
+
+    `names` are sets, `part` is as in `load`.
+    """
     absent = []
     for name in names:
         _check_part(name, part)
@@ -166,7 +171,10 @@ def missing(*names: str, part: str = "train", folder: str | Path | None = None) 
 
 
 def status(name: str) -> SetStatus:
-    """Where a set is and whether it is whole: all its files are read and compared with the published checksums."""
+    """Where a set is and whether it is whole: all its files are read and compared with the published checksums.
+
+    `name` is one of `SETS`.
+    """
     known = SETS[_check.choice("name", name, tuple(SETS))]
     size = round(sum(file.size for file in known.downloads.values()) / 1e6)
     known_facts = (name, known.title, known.train, known.test, size)

@@ -79,6 +79,8 @@ def read_table(path: Path, argument: str = "data") -> Table:
 def read_array(path: Path, argument: str, array: str | None = None) -> Float[np.ndarray, "..."]:
     """The array of a file: a matrix of a text or .parquet file, the array of a .npy file, or of a .npz file the one
     named `array` (default the first). A cell of a table that is not a finite number is an `InputError`.
+
+    `argument` is how messages call the file.
     """
     origin, suffix = f"{argument} = {str(path)!r}", path.suffix.lower()
     if suffix not in SUFFIXES:
@@ -113,7 +115,10 @@ def read_pair(path: Path) -> tuple[Table, Table]:
 
 
 def pair_of(origin: str, arrays: Mapping[str, Any]) -> tuple[Table, Table]:
-    """Inputs and labels among named arrays: X and y, inputs and labels, data and target, in capitals or not."""
+    """Inputs and labels among named arrays: X and y, inputs and labels, data and target, in capitals or not.
+
+    `origin` is how messages call them.
+    """
     chosen = []
     for known in (_INPUTS, _LABELS):
         there = [key for key in arrays if key.lower() in known]
@@ -130,7 +135,10 @@ def pair_of(origin: str, arrays: Mapping[str, Any]) -> tuple[Table, Table]:
 
 
 def table_of(origin: str, value: Any, *, part: str = "", vector: bool = False) -> Table:
-    """The table of a data frame, a series or an array; a `vector` is one column where that is allowed."""
+    """The table of a data frame, a series or an array; a `vector` is one column where that is allowed.
+
+    `value` is what the user gave; `origin` and `part` are how messages call it.
+    """
     if hasattr(value, "to_numpy") and hasattr(value, "columns"):
         return _frame(origin, value, part)
     if hasattr(value, "to_numpy") and vector:  # a series, and what it is called

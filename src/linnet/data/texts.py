@@ -32,6 +32,8 @@ def pairs(part: str = "train", *, folder: str | Path | None = None) -> SentenceP
 
     The published files, tab-separated and without quoting, are searched where sets of images are, in a folder stsb;
     or in `folder`.
+
+    `part` is "train" or "dev".
     """
     file = f"sts-{_check.choice('part', part, PARTS)}.csv"
     searched = places(NAME) if folder is None else [Path(folder)]

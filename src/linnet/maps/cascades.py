@@ -39,6 +39,8 @@ def cascade(step: Map, point: float, parameter: float, doublings: int = 7) -> Ca
     Each threshold by Newton on (F^p(x) = x, (F^p)'(x) = m), p = 2^n, with m led from 0, where the cycle contains the
     critical point, to -1, where it doubles; the next superstable cycle is searched at the distance that Feigenbaum's
     scaling suggests.
+
+    `step` is the map, a function of a point and the parameter; `doublings` is the number of thresholds, at most 12.
     """
     doublings = _check.integer("doublings", doublings, least=1, most=12)
     x, q = _check.real("point", point), _check.real("parameter", parameter)

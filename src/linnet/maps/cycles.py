@@ -95,7 +95,10 @@ def _log_excess_slope(a: np.ndarray, depth: np.ndarray) -> np.ndarray:
 
 @partial(jax.jit, static_argnums=0)
 def multiplier(step: Map, points: Float[Array, " period"], parameter: Float[Array, ""] | float) -> Float[Array, ""]:
-    """The multiplier of a cycle of a map of one number: the product of the slopes at its points."""
+    """The multiplier of a cycle of a map of one number: the product of the slopes at its points.
+
+    `step` is the map, a function of a point and the `parameter`.
+    """
     slope = jax.vmap(jax.grad(lambda x: step(x, jnp.asarray(parameter, dtype=jnp.float64))))
     return jnp.prod(slope(jnp.asarray(points, dtype=jnp.float64)))
 
@@ -105,6 +108,8 @@ def cycle(step: Map, start: float, parameter: float, period: int) -> Float[Array
 
     The points come in the order of the orbit, from the one near `start`. The minimal period may be a divisor of
     `period`.
+
+    `step` is the map, a function of a point and the `parameter`.
     """
     period = _check.integer("period", period, least=1)
     found, gap = _cycle(step, _check.number("start", start), _check.number("parameter", parameter), period)

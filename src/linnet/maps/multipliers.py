@@ -13,6 +13,8 @@ def floquet(jacobians: Any) -> Complex[np.ndarray, "*batch m"]:
     """Eigenvalues of J_p ... J_1, largest first, from the Jacobians (period, *batch, m, m) along a cycle.
 
     For descent on a cost with Hessians H_k at the points of the cycle, J_k = I - lr H_k.
+
+    `jacobians` is an array of this shape; the result has shape (*batch, m).
     """
     steps = np.asarray(jacobians, dtype=float)
     if steps.ndim < 3 or steps.shape[-1] != steps.shape[-2]:

@@ -15,6 +15,8 @@ def period(run: Orbits, *, most: int = 64, tol: float = 1e-9) -> Int[np.ndarray,
 
     Near a bifurcation orbits converge slowly: skip enough steps (a flip at distance e needs more than 20/e), or ask
     `cycle`, which does not iterate to convergence.
+
+    `run` is what `orbits` returned; the result has a whole number for each of its orbits.
     """
     most = _check.integer("most", most, least=1)
     tol = _check.real("tol", tol, least=0)
@@ -35,6 +37,12 @@ def period(run: Orbits, *, most: int = 64, tol: float = 1e-9) -> Int[np.ndarray,
 
 
 def label(periods: Int[np.ndarray, " batch"]) -> list[str]:
-    """Words for periods: "period 2", "aperiodic", "diverged"."""
+    """Words for periods: "period 2", "aperiodic", "diverged".
+
+    >>> import numpy as np
+    >>> from linnet import maps
+    >>> maps.label(np.array([1, 4, 0, -1]))
+    ['period 1', 'period 4', 'aperiodic', 'diverged']
+    """
     names = {APERIODIC: "aperiodic", DIVERGED: "diverged"}
     return [names.get(int(p), f"period {int(p)}") for p in np.ravel(periods)]

@@ -12,6 +12,8 @@ def roots(
 
     For functions that are monotone and bent one way, from the side where Newton cannot overshoot. In NumPy: a compiled
     solver would compile for every shape anew, which takes a thousand times longer than this.
+
+    At most `most` iterations; fewer where all unknowns have converged to rounding.
     """
     x = np.array(start, dtype=float)
     done, before = np.zeros(x.shape, dtype=bool), np.zeros(x.shape)
@@ -29,9 +31,9 @@ def roots(
 def crossing(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 0.0) -> float:
     """Where a continuous function of one number changes its sign between `low` and `high` (Chandrupatla 1997).
 
-    Inverse quadratic steps where three points lie well for them, else halves: to the last digits, or to `tolerance`.
-    The names are the paper's: a is the last point, b one of the other sign, c the one before. By itself because
-    `scipy.optimize` takes longer to load than all that is computed here.
+    Raises ValueError if the signs at both are equal. Inverse quadratic steps where three points lie well for them, else
+    halves: to the last digits, or to `tolerance`. The names are the paper's: a is the last point, b one of the other
+    sign, c the one before. By itself because `scipy.optimize` takes longer to load than all that is computed here.
     """
     a, b = float(high), float(low)
     fa, fb = float(function(a)), float(function(b))

@@ -120,7 +120,10 @@ def _relu_kernel(state: ReluNetwork) -> Float[Array, "entries entries"]:
 
 
 def target_kernel(gram: Any, labels: Any, scale: Any = 1.0) -> Float[Array, "n n"]:
-    """T(c) = c (K + K y y^T K / gamma), gamma = y^T K y: where the tangent kernel of feature learning goes."""
+    """T(c) = c (K + K y y^T K / gamma), gamma = y^T K y: where the tangent kernel of feature learning goes.
+
+    `gram` is K = X X^T (n x n), `scale` is c.
+    """
     xp, (k, y, c) = known(*_gram(gram, labels), scale)
     pulled = k @ y
     return _check.floating(c * (k + xp.outer(pulled, pulled) / (y @ pulled)))
@@ -133,6 +136,8 @@ def refined_kernel(
 
     (1/w) [mean(v^2) K + mean(omega^2) K y y^T K / gamma^2 + variance (K - K y y^T K / gamma)]: `squares` = mean(v^2),
     `projections` = mean(omega^2) with omega = W_1 X^T y, `variance` = sigma0^2.
+
+    `gram` is K = X X^T (n x n), `labels` is y (n).
     """
     given = *_gram(gram, labels), squares, projections, variance, width
     xp, (k, y, squares, projections, variance, width) = known(*given)
@@ -149,7 +154,10 @@ def kernel_distance(kernel: Any, other: Any) -> Float[Array, ""]:
 
 
 def kernel_cosine(kernel: Any, other: Any) -> Float[Array, ""]:
-    """The cosine of two kernels as vectors, tr(A^T B) / (|A|_F |B|_F)."""
+    """The cosine of two kernels as vectors, tr(A^T B) / (|A|_F |B|_F).
+
+    A is `kernel` and B is `other`, both n x n.
+    """
     xp, kernels = known(*_kernels(kernel, other))
     a, b = (k / xp.max(xp.abs(k)) for k in kernels)  # squares of a tiny kernel would underflow
     return _check.floating(xp.sum(a * b) / (xp.linalg.norm(a) * xp.linalg.norm(b)))

@@ -99,7 +99,10 @@ def misalignment(rank: int) -> Observable:
 
 @lru_cache
 def subspace_distance(rank: int) -> Observable:
-    """|U_{l-1,r}^T V_{l,r} - I|_F for l = 2..L with the signs of columns fixed (edge of stability, section 2)."""
+    """|U_{l-1,r}^T V_{l,r} - I|_F for l = 2..L with the signs of columns fixed (edge of stability, section 2).
+
+    U_{l,r} and V_{l,r} are the first r = `rank` singular vectors of W_l. One number for each junction of layers.
+    """
     rank = _check.integer("rank", rank, least=1)
 
     def function(state: State, problem: Problem) -> Float[Array, " junctions"]:

@@ -132,7 +132,10 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def observable(*dims: str) -> Callable[[Callable[[Any, Any], Any]], Observable]:
-    """Makes a function of (state, problem) an observable with these axes, called by the function's name."""
+    """Makes a function of (state, problem) an observable with these axes, called by the function's name.
+
+    `dims` are the names of the axes of its value; none for a number.
+    """
     return lambda function: Observable.from_function(function.__name__, function, dims)
 
 

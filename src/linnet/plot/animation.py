@@ -45,6 +45,8 @@ def film(
 
     All else stands still: axes, legends, levels. Every point of the clock is a frame, or `frames` of them are, spaced
     evenly; together they take `seconds`, and the last one stays a second more. The figure is used up.
+
+    `dpi` is the resolution, 20 to 600. `path` ends in .gif or .mp4.
     """
     place, short = Path(path), Path(path).suffix.lower() == ".gif"
     possible(place)

@@ -20,6 +20,8 @@ def whitened(
 
     By default X = I, so that c = 1 and the times of training are those of the target alone; with `samples` = n >= d_in
     it is X^T X = n I, so c = n, as inputs of unit covariance have it. Z is diagonal, and by default square.
+
+    `spectrum` are these singular values, `inputs` and `outputs` the dimensions of Z.
     """
     z = validation.spectrum(spectrum, zeros=True, ratio=1e12)
     d_in, d_out = (

@@ -62,6 +62,13 @@ def read_regression(
     Then, in this order: `frozen` is W_0 beside which an adapter is trained (outputs x inputs, an array or a file), and
     labels become Y - X W_0^T; `standardize` makes each input column (x - mean)/sqrt(variance), constant ones zero;
     `center` subtracts the column means of inputs and labels; `intercept` appends a column of ones to the inputs.
+
+    `average` divides the loss by the number of samples where a topic makes a problem of them.
+
+    >>> from linnet.prediction import read_regression
+    >>> own = read_regression([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]], center=True)  # the last column is the label
+    >>> own.labels.ravel().tolist(), own.prepared
+    ([-3.0, -1.0, 4.0], ('inputs and labels centered',))
     """
     x, y = _parts(data, labels, inputs, outputs)
     rows = x.table.values.shape[0]

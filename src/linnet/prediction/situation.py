@@ -281,6 +281,8 @@ def read_situation(file: str | Path | None = None, **changes: Table) -> Situatio
 
     `read_situation("lora", training={"lr": 0.1})`. What a table does not name, or names None, stays as it is; other
     data replace the whole table. Without a file the tables stand alone.
+
+    `changes` are these tables, by name: data, network, init, training.
     """
     tables: dict[str, Any] = {}
     where = "" if file is None else f"{_path(file)}: "

@@ -26,6 +26,8 @@ def verify(
 ) -> Verdicts:
     """The verdicts, in the order of the entries, with parameters of their checks changed where they have them; by a
     process on each core, or by the workers of a Dask `client`'s cluster.
+
+    `changes` are these parameters by name.
     """
     changed = settle(entries, changes or {})
     calls = [call(entry, size, changed[entry.id]) for entry in entries]

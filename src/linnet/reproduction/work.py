@@ -126,6 +126,8 @@ def plan(
 
     The claims are verified too if asked for; by default if no ids are given. An experiment that this machine lacks
     something for is left out, or refused if it was asked for by its id.
+
+    `changes` are parameters of the experiments by name.
     """
     _check.choice("size", size, SIZES)
     chosen = [kind for kind in find(ids) if ids or not among or kind.id.split("/")[0] in among]

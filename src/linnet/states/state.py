@@ -17,7 +17,10 @@ _T = TypeVar("_T")
 
 
 def cast(tree: _T, dtype: Any) -> _T:
-    """A state, problem or optimizer with all its real numbers in this precision."""
+    """A state, problem or optimizer with all its real numbers in this precision.
+
+    `tree` is a state, a problem, or an optimizer, `dtype` float32 or float64.
+    """
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 

@@ -33,6 +33,8 @@ def merge(first: Path | str, second: Path | str, out: Path | str) -> Merged:
     """Puts the finished chunks of two stores of one grid into the store `out`, which is made, or completed if it holds
     the same grid. Bytes are copied: nothing is computed, and the result is that of one run. What both have must agree
     to the last byte. Killed at any moment, the same call goes on; damaged chunks count as missing.
+
+    `first` and `second` are folders or addresses of stores.
     """
     stores = [Store.there(first), Store.there(second)]
     _agree(*stores)

@@ -8,6 +8,9 @@ the literature's sign: `Weights.imbalance` is -lambda I, and `two_c_balanced` ha
 
 a Riccati equation. So Q Q^T, which holds A = W_2 W_1, C1 = W_1^T W_1 and C2 = W_2 W_2^T, is known at every time, for
 every width, shape and lambda (`balance/C3`). Times of any shape come first in what is returned.
+
+Arguments: `lam` is lambda, `target` Y or s, `scale` that of the cost; lambda counts as zero up to `tol` times the
+squared size of the layers.
 """
 
 from typing import Any, NamedTuple
@@ -202,6 +205,8 @@ def grams(matrix: Any, lam: Number, width: int) -> Grams:
     is the formula on them and zero outside if rank A is the width, and else no function of A (`balance/C6`), which is
     refused. All from the singular values a, the small ones as a^2 / (hypot(a, lambda/2) + |lambda|/2): a root of A^T A
     would lose half the digits at lambda = 0.
+
+    `matrix` is A (d_out x d_in).
     """
     xp = namespace(matrix)
     u, s, vt = xp.linalg.svd(matrix, full_matrices=True)
@@ -222,6 +227,12 @@ def mode(time: Number, start: Number, target: Number, lam: Number, scale: Number
 
     It is a mode of the mixed flow with c = |lambda|/2, whose formula cancels nowhere (`mixed.mode`). A mode without a
     neuron stays zero.
+
+    `start` is a at time 0, `target` is s.
+
+    >>> from linnet.theory import balance
+    >>> print(f"{balance.mode(1.0, 0.0, 2.0, lam=1.0):.3f}")  # a target of 2 at time 1, from 0
+    1.805
     """
     number: Any = _check.numbers("lam", lam)
     c = abs(number if _check.traced(number) else np.asarray(number)) / 2

@@ -3,6 +3,10 @@
 A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2, and e = 2 - 2/L. All is
 expressed in the singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>, with gamma = z_2 / z_1, f_1 = z_1 a_1 b_1,
 g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come first in what is returned.
+
+Arguments: `samples` is n, `depth` L, `z1` and `z2` are the largest singular values of Z, `values` all of them in
+descending order, `rank` is r of the minimum Z_r, `strength` s at time 0, `target` z of one aligned mode; `at` and
+`start` are points of the flow as `Coordinates`.
 """
 
 from typing import Any, NamedTuple
@@ -231,6 +235,8 @@ def envelope(
     positive. "theorem": n L z_1^e [(alpha-gamma)^e - 2 gamma beta^e] and n z_1^e [alpha (alpha-gamma)^e
     - 2 gamma L beta^e], level sqrt 6. "sharper": 1/sqrt 2 + 1/L for 2, and `slow_level`. "sharpest": s^e is bounded
     last, so that beta drops out.
+
+    `form` is "theorem", "sharper", or "sharpest".
     """
     xp, x = namespace(start), _terms(start)
     e, near = 2 - 2 / depth, xp.maximum(alpha - x.gamma, 0.0)
@@ -263,7 +269,10 @@ def slow_level(alpha: Number) -> Float[Array, "..."]:
     transition=at_least(0, infinite=True),
 )
 def envelope_bound(time: Number, square: Number, rates: Envelope, transition: Number) -> Float[Array, "..."]:
-    """The bound of |Z_1 - A|^2 from its value at the start: fast until the transition, slow after it (eqs. 38, 39)."""
+    """The bound of |Z_1 - A|^2 from its value at the start: fast until the transition, slow after it (eqs. 38, 39).
+
+    `square` is that value, `rates` comes from `envelope`, and `transition` is the time of the transition.
+    """
     xp = namespace(time)
     t = leading(time, square, rates.fast, rates.slow, transition)
     early = xp.minimum(t, transition)
@@ -287,6 +296,8 @@ def alignment_bound(theta: Number, alignment: Number, z1: Number, z2: Number) ->
     """The least ab at clock theta from a_0 b_0 > 0: 1/(ab) - 1 <= (1/(a_0 b_0) - 1) exp(-2 (z_1 - z_2) theta).
 
     `nonlocal/C11`.
+
+    `alignment` is a_0 b_0.
     """
     decay = namespace(theta).exp(-2 * (z1 - z2) * leading(theta, alignment, z1, z2))
     return alignment / (alignment + (1 - alignment) * decay)
@@ -341,7 +352,12 @@ def near_rate(values: Any, shape: tuple[int, int], depth: int, samples: float = 
 
 @formula(z1=above(0), **_NETWORK)
 def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
-    """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e)."""
+    """Descent is stable at the balanced minimum of rank one below 2 / (n L z_1^e).
+
+    >>> from linnet.theory import convergence
+    >>> print(f"{convergence.largest_lr(8.0, depth=3):.4f}")  # 2 / (3 * 8^(4/3))
+    0.0417
+    """
     return 2 / (samples * depth * z1 ** (2 - 2 / depth))
 
 
@@ -392,6 +408,8 @@ def escape_time_one_output(
     """One output, depth 3 or 4, b_0 > -1 the cosine of A_0 and Z.
 
     L = 4: s_0^{-1/2} / (n z_1 (1 + b_0)). L = 3: s_0^{-1/3} acos(b_0) / (n z_1 sqrt(1 - b_0^2)).
+
+    `alignment` is b_0.
     """
     xp, b = namespace(alignment), alignment
     sine = xp.sqrt((1 - b) * (1 + b))

@@ -5,6 +5,10 @@ Letters as in the paper: K = X X^T, g = X^T y, gamma = |g|^2, phi = |K y|^2, rho
 alpha_r = <w_r(0), g> / sqrt(gamma), omega_r = <w_r, g>. The dimensionless step is x = lr sqrt(gamma) / (n w), and the
 rapidity of a flow theta = sqrt(gamma) t / (n w). "Isotropic" says K = kappa I; d >> n is near it. Steps and rapidities
 of any shape come first in what is returned, then the axes of the quantity itself.
+
+Arguments: `task` is the result of `task(problem)`, which has gamma, phi, and `vstar2` = gamma^{3/2} / phi; `grown` the
+result of `growth`, with C and S; `first` and `second` are W_1 and W_2 = v^T; `richness` is R. Of Gaussian samples,
+`samples` is n, `dimension` d, `sigma` the result of `covariance`, `beta_bar` the norm beta of the teacher.
 """
 
 import math
@@ -302,7 +306,10 @@ def mean_field(
 def pair_map(
     rho: Any, v: Any, task: FeatureTask, lr: Any, steps: int
 ) -> tuple[Float[Array, "_ w"], Float[Array, "_ w"]]:
-    """rho_r and v_r at steps 0..k by the paper's map of one neuron, right where all v_r rho_r are equal (eq. 10)."""
+    """rho_r and v_r at steps 0..k by the paper's map of one neuron, right where all v_r rho_r are equal (eq. 10).
+
+    `rho` and `v` are those at step 0.
+    """
     return _map_neurons(rho, v, task, lr, steps, lambda product: product)
 
 
@@ -359,7 +366,10 @@ def cubic_time(u: Number, gap: Number) -> Float[Array, "..."]:
 
 @formula(u=above(-1, below=1))
 def proxy(u: Number) -> Float[Array, "..."]:
-    """r / sqrt(1 - r^2) of r = rho / rho_star: grows exactly like exp(theta) in the flow of eq. 11; |r| < 1."""
+    """r / sqrt(1 - r^2) of r = rho / rho_star: grows exactly like exp(theta) in the flow of eq. 11; |r| < 1.
+
+    `u` is r^2.
+    """
     return u / namespace(u).sqrt((1 - u) * (1 + u))
 
 
@@ -527,6 +537,8 @@ def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) ->
 
     a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
     parallel to g up to the null space of X.
+
+    `start` is the result of `amplitudes`, `x` the dimensionless step.
     """
     xp = namespace(x)
     b, c, x = xp.broadcast_arrays(*_shares(start, vstar2), x)
@@ -646,7 +658,12 @@ def richness(vstar2: Number, v0: Any, sigma0: Any) -> Float[Array, "..."]:
 
 @formula(richness=at_least(0))
 def kernel_growth(richness: Number) -> Float[Array, "..."]:
-    """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (flow, K near kappa I)."""
+    """G = sqrt(1 + R^2), by which y^T Theta y grows over the whole training (flow, K near kappa I).
+
+    >>> from linnet.theory import feature
+    >>> print(f"{feature.kernel_growth(3.0):.3f}")
+    3.162
+    """
     return namespace(richness).hypot(1.0, richness)
 
 
@@ -865,7 +882,10 @@ def _one_output(*, first: Array, second: Array, force: Array, **_: Any) -> None:
 
 @formula(_one_output, first=_LAYER, second=_LAYER, force=_LAYER, lr=_LR)
 def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:
-    """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA."""
+    """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA.
+
+    `force` is F (1 x d_in).
+    """
     xp, v, forced = namespace(first), second[0], first @ force[0]
     return lr**2 * (xp.sum(force**2) * xp.outer(v, v) - xp.outer(forced, forced))
 
@@ -883,7 +903,10 @@ class Covariance(NamedTuple):
 
 
 def covariance(groups: Any) -> Covariance:
-    """Of Sigma given as in `gaussian_samples`: a dimension, or (eigenvalue, multiplicity) pairs."""
+    """Of Sigma given as in `gaussian_samples`: a dimension, or (eigenvalue, multiplicity) pairs.
+
+    `groups` is that description.
+    """
     pairs = [(1.0, groups)] if not isinstance(groups, list | tuple) else list(groups)
     if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise InputError(
@@ -918,6 +941,8 @@ def source_times(
     """C1 (w sqrt(n) / (lr sqrt(tr) beta)) log(1/v0), and the same with C and log(1/v0) + log(n beta tr / eps).
 
     For v0 < 1 and eps < n beta tr.
+
+    `constants` are C1 and C.
     """
     n, w = _check.integer("samples", samples, least=1), _check.real("width", width, above=0)
     beta, v = _check.real("beta_bar", beta_bar, above=0), _inside("v0", v0)
@@ -998,6 +1023,8 @@ def assumptions(
     without the constant it can fail but not be known to hold), and `extra`, missing in print, is what every statement
     about single neurons needs (`feature/E3`). "printed" is the letter: sqrt(n w) in c4, noise2 <= 8 n beta_bar^2 in c5,
     sqrt(eps) beta_bar in c6, and no `extra`.
+
+    `sigma_x` is that of Lemma 5.1 (`spread_unit`). `variant` is "corrected" or "printed".
     """
     printed = _check.choice("variant", variant, ("printed", "corrected")) == "printed"
     n, d = _check.integer("samples", samples, least=1), _check.integer("dimension", dimension, least=1)

@@ -2,6 +2,9 @@
 
 Letters as in the paper, modes z_1 >= z_2 >= ... numbered from 1. A critical point that is balanced, or balanced up to a
 change of basis between layers, keeps a set I of modes and drops the others; r is the smallest width, ends included.
+
+Arguments: `values` are the z_i in descending order, `widths` the numbers of neurons from inputs to outputs, ends
+included.
 """
 
 import heapq
@@ -84,6 +87,10 @@ def index(values: Any, widths: Sequence[int], kept: Sequence[int]) -> int:
     It is the same for any data (`values` are then those of `problem.fit()`) and in any basis between the layers: the
     second-order form depends on the layers only through P = W_L ... W_2 and Q = W_1, so whitening and changes of basis
     are congruences. Values within 1e-13 of the largest count as equal.
+
+    >>> from linnet.theory import landscape
+    >>> landscape.index([3.0, 2.0, 1.0], widths=(3, 1, 3), kept=(2,))  # mode 1 is larger: one descent direction
+    1
     """
     widths, z = _widths(widths), _values(values, widths)
     kept = _kept(kept, z, widths)

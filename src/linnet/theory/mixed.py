@@ -8,6 +8,10 @@ The mixed flow dA/dt = kappa [sqrt(A A^T + c^2) (A_obs - A) + (A_obs - A) sqrt(A
 manifold (`mixed/C4`), and from W_1 W_1^T - W_2^T W_2 = 2c I where the target's rows lie in the row space of W_1, from
 -2c I where its columns lie in the range of W_2: for every target, then, with w = d_in or w = d_out neurons
 (`mixed/C5`). Fewer cannot follow it. For wide Gaussian layers it holds up to sqrt(d/w) (`mixed/C6`).
+
+Arguments: `start` is the value at time 0, `target` the value that a mode reaches, `observed` is A_obs, `truth` A_star.
+Of noisy recovery, `levels` are the a_i in descending order (signals are a_i d), width = d^`gamma_w`, variance =
+d^`gamma_sigma2`. `variant` is "derived" or, for a formula as it was printed, "printed".
 """
 
 import enum
@@ -143,6 +147,10 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
 
     t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one
     is 2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
+
+    >>> from linnet.theory import mixed
+    >>> print(f"{mixed.mode_time(0.0, 1.0, 2.0, c=0.1):.4f}")  # from 0 to half of a target of 2
+    0.9100
     """
     xp, s0, s1, goal = namespace(target), start, end, target
     sign = xp.where(goal < 0, -1.0, 1.0)
@@ -177,6 +185,8 @@ def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..
     C1 = |W_1 v|^2, C2 = |W_2^T u|^2 and s = u^T A v. For one input and one output d(C1 + C2)/dt = 4 g s and
     ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) for ever and `mode` is
     exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
+
+    `first` is C1, `second` C2, and `start` s.
     """
     xp = namespace(start)
     mean, s = (first + second) / 2, xp.abs(start)
@@ -191,6 +201,8 @@ def mode_sharpness(value: Number, target: Number, c: Number, kappa: Number = 1.0
     exchanges x and y: its largest eigenvalue is in the plane of z's even and odd parts, whatever the width. It is
     2 kappa hypot(s_star, c) where all is learned (`largest_lr`), |g| at the saddle x = y = 0, and convex in s: nowhere
     on the way from one s to another is it larger than at both ends.
+
+    `value` is s.
     """
     xp = namespace(value)
     return kappa * (xp.hypot(value, c) + xp.hypot(target - 2 * value, c))
@@ -254,7 +266,10 @@ def matrix(
 
 @formula(top=at_least(0), **_CURVES)
 def largest_lr(top: Number, c: Number, kappa: Number) -> Float[Array, "..."]:
-    """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c)); infinite for s_1 = c = 0."""
+    """Gradient descent is stable at the minimum below 1 / (kappa hypot(s_1(A_obs), c)); infinite for s_1 = c = 0.
+
+    `top` is s_1(A_obs).
+    """
     return 1 / (kappa * namespace(top).hypot(top, c))
 
 
@@ -315,7 +330,10 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
 
 @formula(gamma_w=NUMBERS, low_rank=FLAG)
 def transition(gamma_w: Number, *, low_rank: bool = True) -> Float[Array, "..."]:
-    """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one."""
+    """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one.
+
+    `low_rank` chooses between the two.
+    """
     return (1.0 if low_rank else 0.5) - gamma_w
 
 
@@ -337,6 +355,8 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
 
     sqrt(A^T A + l^2/4) - l/2 <= C1 <= sqrt(A^T A + L^2/4) + L/2 with L = max(lambda_max(D), 0) and
     l = max(-lambda_min(D), 0); for C2 the two change places. D is constant along the flow.
+
+    `matrix` is A(t), `imbalance` D.
     """
     xp = namespace(matrix)
     rates = xp.linalg.eigvalsh(imbalance)
@@ -374,6 +394,8 @@ def pair_rate(
     decay at the rates kappa (h_k + h_j) (a_k - a_j) / (s_k - s_j) and kappa (h_k + h_j) (a_k + a_j) / (s_k + s_j), with
     h = hypot(s, c); the smaller one is returned. For c << s it is that of Lemma C.6 (`mixed/E28`). Negative: they turn
     away, for the larger mode has the smaller target. Noise is a mode with a_j = 0.
+
+    `value` and `other_value` are s_k and s_j, `target` and `other` a_k and a_j.
     """
     xp = namespace(value)
     pull = kappa * (xp.hypot(value, c) + xp.hypot(other_value, c))
@@ -416,6 +438,8 @@ def recovery(
     proof derives it (`mixed/E20`). c(a) is `alignment_rate`, with the noise level. `leading_steps` is the truth for the
     weakest signal to leading order, Delta d ln d / (4 a_K lr) for the loss |A - A_obs|^2 / d^2 (`mixed/E19`). All of it
     is stated of the rich phase alone, and Delta > 0.
+
+    `variant` is "printed" or "derived".
     """
     a = np.asarray(_levels(levels))
     _check.choice("variant", variant, VARIANTS)
@@ -477,6 +501,8 @@ def recovery_error(
     (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides costs (a_i d)^2 for ever. The other dimensions
     are left for the noise. `start` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
     exp(-4 kappa c t). d is at least the number of signals.
+
+    `nodes` is the number of terms of that sum.
     """
     a = _levels(levels)
     d, t = _check.number("d", d, least=a.shape[0]), _check.numbers("time", time, least=0)
@@ -548,6 +574,8 @@ def in_p1(values: Float[Array, " k"], levels: Any, c: float, c0: float, high: fl
     """Region P1(c0, C, C'): s_K >= C c, s_{K+1} <= C' c, s_{K+1} <= c0 s_K, and gaps s_k - s_{k+1} >= c0 s_k.
 
     `values` are the singular values of A, descending, `levels` those of the target (equal levels need no gap).
+
+    `high` is C and `low` C'.
     """
     s = np.asarray(_check.numbers("values", values, ndim=1, least=0))
     a, k = np.asarray(_levels(levels)), len(levels)
@@ -560,7 +588,10 @@ def in_p1(values: Float[Array, " k"], levels: Any, c: float, c0: float, high: fl
 
 
 def in_p2(misalignment: float, d: float, constant: float, gamma: float) -> bool:
-    """Region P2(C, gamma): x <= C d^{-gamma}."""
+    """Region P2(C, gamma): x <= C d^{-gamma}.
+
+    `misalignment` is x and `constant` C.
+    """
     x, size = _check.real("misalignment", misalignment, least=0), _check.real("d", d, above=0)
     return bool(x <= _check.real("constant", constant, least=0) * size ** -_check.real("gamma", gamma))
 

@@ -3,6 +3,9 @@
 A mode is a chain of numbers, iterated from its start; `stability` says what to expect of it and gives exact cycles. The
 loss is 1/2 |A - A_star|^2 and letters are those of `stability`; starts are "one-zero" (all layers alpha but the last,
 which is zero; "orthogonal" is the same up to rotations) or "balanced" (all layers alpha).
+
+Arguments: `s` are the target's singular values in descending order, `kappas` the learning rate times the curvature of
+each mode at its minimum, `fates` and `points` what `mode_fates` returned, `escape` what `escape_steps` returned.
 """
 
 import enum
@@ -77,7 +80,10 @@ class ModeFate(NamedTuple):
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """What a whole network does: it diverges if a mode does, else what the first mode does that does not converge."""
+    """What a whole network does: it diverges if a mode does, else what the first mode does that does not converge.
+
+    `outcomes` are those of the modes, the largest first.
+    """
     found = list(outcomes) if isinstance(outcomes, Iterable) else []
     if not found or not all(isinstance(one, Outcome) for one in found):
         raise InputError(f"outcomes = {_check.show(outcomes)} is not allowed: outcomes must be a list of Outcome.")

@@ -13,6 +13,9 @@ dampening b on the curvatures of P^{-1} H: stable below 38/eta at b = 0.9 (`opti
 
 With decay the cost is (kappa/2)|W_L ... W_1 - A_star|^2 + (mu/2) sum_l |W_l|^2, kappa = `scale`, and s are the singular
 values of A_star. Mini-batches and label noise are those of an interpolating minimum: every sample is fitted there.
+
+Arguments: `targets` are the s, `local` as in `decayed_value`, `hessians` is n x d x d, `replacement` draws the samples
+of a batch with replacement.
 """
 
 import math
@@ -54,6 +57,10 @@ def largest_stable_lr(
     n = 1, or 1 + 2b for Nesterov's form, times 1 - t; S_g = S + mu and mu_d = 0 with decay in the
     gradient, S_g = S and mu_d = mu where it is decoupled. So 2(1 + b)/(n (S + mu)) and 2(1 + b)/(n S + (1 + b) mu).
     Infinite where the direction is flat and nothing decays.
+
+    >>> from linnet.theory import optimizers
+    >>> print(f"{optimizers.largest_stable_lr(2.0):.2f} {optimizers.largest_stable_lr(2.0, momentum=0.9):.2f}")
+    1.00 1.90
     """
     n = update.curvature_factor(momentum, dampening, nesterov=nesterov)
     total = n * curvature + (1 + momentum if decoupled else n) * weight_decay
@@ -359,6 +366,8 @@ def batch_stable_lr(
     2(1 - b^2) h/((1 + b) Var h_B + (1 - b) h^2) with heavy-ball momentum, h the mean curvature and Var h_B that of
     `batch_variance`; over 1 - t with dampening. Passes over shuffled data follow
     another law: without momentum they are stable up to a larger lr, with much of it up to a smaller one.
+
+    `curvature` is h and `variance` Var h_B.
     """
     total = (1 + momentum) * variance / mean + (1 - momentum) * mean
     return 2 * (1 - momentum**2) / (1 - dampening) / total

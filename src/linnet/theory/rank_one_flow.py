@@ -2,6 +2,9 @@
 
 A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/2) |A - Z|^2. All is expressed in the
 singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>. Rates and bounds of this flow are in `convergence`.
+
+Arguments: `samples` is n, `depth` L; an initial matrix is `strength` s_0 times the outer product of the vectors `left`
+u_0 and `right` v_0, and `target` is Z; `at` and `start` are points of the flow as `Coordinates`.
 """
 
 from typing import Any, NamedTuple
@@ -374,7 +377,10 @@ def _transition(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, d
 
 
 def aligned(time: Number, start: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
-    """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign."""
+    """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign.
+
+    `start` is s at time 0, `target` is z.
+    """
     given = _check.numbers("start", start, above=0), _check.numbers("target", target)
     _check.matching(start=given[0], target=given[1])
     numbers = float(whole_depth(depth)), _check.number("samples", samples, above=0)
@@ -398,7 +404,10 @@ def _aligned(xp: Any, t: Array, s: Array, z: Array, depth: Array, samples: Array
 
 
 def known(at: Any, name: str = "at") -> Coordinates:
-    """Coordinates that can be: sizes and values not negative, directions no longer than 1, values that descend."""
+    """Coordinates that can be: sizes and values not negative, directions no longer than 1, values that descend.
+
+    `name` is how a message calls the argument.
+    """
     if not isinstance(at, tuple) or len(at) != 4:
         raise InputError(f"{name} = {_check.show(at)} is not allowed: {name} must be Coordinates(s, a, b, z).")
     s, z = (_check.numbers(f"{name}.{part}", x, least=0) for part, x in (("s", at[0]), ("z", at[3])))

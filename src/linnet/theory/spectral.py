@@ -69,6 +69,8 @@ def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -
     """L(t) - L_inf <= (L(0) - L_inf) exp(-4 gamma lambda t), lambda the least nonzero eigenvalue of X^T X.
 
     `spectral/C6`.
+
+    `excess` is L(0) - L_inf, `curvature` is lambda.
     """
     return excess * namespace(time).exp(-4 * gamma * curvature * leading(time, excess, gamma, curvature))
 
@@ -90,6 +92,10 @@ def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1
 
     With h = hypot(f s_star, gamma), q = hypot(s_star, gamma): log1p{2 q f / (gamma (1-f) [1 + gamma (1+f)/(h + f q)])}
     / (2 q scale^2). In f itself: the difference of s_star and f s_star would lose digits near 1.
+
+    >>> from linnet.theory import spectral
+    >>> print([f"{time:.2f}" for time in spectral.hitting_time(0.5, [2.0, 1.0], gamma=1e-3)])  # larger targets first
+    ['2.07', '3.80']
     """
     xp, f = namespace(share), share
     h, q = xp.hypot(f * target, gamma), xp.hypot(target, gamma)
@@ -135,6 +141,8 @@ def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activatio
     The bounds are certain. With s = gamma sinh(2 theta) the largest theta' <= |G|, and |G| <= |X| |Y| since the loss
     decreases, and |G| <= |G(0)| + |X|^2 s. The other one comes from the loss (`loss_bound`; one output: `rate`).
     The estimates are good where the condition number of X is near 1, and a guide only, often too early, beyond 5.
+
+    `share` is the share of s_i that a mode has reached.
     """
     return Limit(inputs, limit).activation(share, gamma)
 
@@ -148,7 +156,10 @@ class FitTime(NamedTuple):
 
 
 def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
-    """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`, bounds included."""
+    """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`, bounds included.
+
+    The time at which L - L_inf is down to `share` of its initial value; `limit` is A_inf, `inputs` X.
+    """
     return Limit(inputs, limit).fit_time(share, gamma)
 
 
@@ -247,7 +258,7 @@ def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
 
 @formula(values=vector(), gamma=_GAMMA)
 def entropy_gradient(values: Float[Values, " k"], gamma: Number) -> Float[Array, " k"]:
-    """1/2 asinh(s/gamma)."""
+    """The gradient 1/2 asinh(s/gamma) of `entropy`, at the singular values s = `values`."""
     return namespace(values).arcsinh(values / gamma) / 2
 
 
@@ -288,7 +299,10 @@ class Rate(NamedTuple):
 
 @formula(time=above(0, pairs=False), limit=vector(), gamma=_GAMMA)
 def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
-    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted, t > 0 (`spectral/C12`)."""
+    """L(t) <= D(A_inf, 0) / (sqrt(2 gamma) t) for one output that can be fitted, t > 0 (`spectral/C12`).
+
+    `limit` is A_inf (a vector for one output).
+    """
     xp = namespace(time)
     b = norm(xp, limit)
     printed = _potential(xp, b, gamma, time) / xp.sqrt(2 * gamma)
@@ -321,7 +335,10 @@ def _largest_lr(x: np.ndarray, u: np.ndarray, s: np.ndarray, vt: np.ndarray, gam
 
 @formula(limit=MATRIX, gamma=_GAMMA)
 def gram_limit(limit: Float[Values, "d_out d_in"], gamma: Number) -> Float[Array, "d_in d_in"]:
-    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimizes the log-det objective at a given A (`spectral/C7`)."""
+    """C1 = gamma I + (gamma^2 I + A^T A)^{1/2}: what minimizes the log-det objective at a given A (`spectral/C7`).
+
+    `limit` is A.
+    """
     xp = namespace(limit)
     _, s, vt = xp.linalg.svd(limit, full_matrices=False)
     k = s * (s / _m(xp, s, gamma))
@@ -337,7 +354,10 @@ def _composable(*, first: Array, second: Array, **_: Any) -> None:
 
 @formula(_composable, first=MATRIX, second=MATRIX, gamma=_GAMMA)
 def log_det_objective(first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], gamma: Number) -> Array:
-    """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1); infinite where W_1 has not full rank."""
+    """F = 1/2 |W_1|^2 + 1/2 |W_2|^2 - gamma log det(W_1^T W_1); infinite where W_1 has not full rank.
+
+    `first` is W_1, `second` W_2.
+    """
     xp = namespace(first)
     sign, size = xp.linalg.slogdet(first.T @ first)
     size = xp.where(sign > 0, size, -np.inf)  # what rounding makes of a determinant of zero may be negative
@@ -358,6 +378,8 @@ def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d
     """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1.
 
     C1 is symmetric and positive definite.
+
+    `gram` is C1, `matrix` A.
     """
     xp = namespace(gram)
     inner = xp.sum(matrix * xp.linalg.solve(gram, matrix.T).T)
@@ -387,6 +409,8 @@ def stationarity(
     """W_2 = B W_1^T, W_1 - 2 gamma W_1 C1^{-1} = W_2^T B, and the rows of B in the row space of X.
 
     W_1 has full rank, w >= d_in.
+
+    `first` is W_1, `second` W_2, `inputs` X; returned are the relative errors of the three.
     """
     xp = namespace(first)
     c1, size = first.T @ first, xp.linalg.norm
@@ -417,6 +441,8 @@ def noise_moments(
     `columns` are |c_j|^2 at the start in the frame of the data's right singular vectors, `readout` is |a|^2, `frozen`
     what W_1 has outside the row space. With kap = sqrt(sum D^4), U = sum D_j^2 |c_j|^2, V = |a|^2:
     E V = V cosh(kap t) + U sinh(kap t)/kap.
+
+    `scales` are D, 1 unless given.
     """
     square = _check.numbers("columns", columns, ndim=1, least=0)
     d = np.ones(square.shape) if scales is None else _check.numbers("scales", scales, ndim=1, least=0)
@@ -449,6 +475,8 @@ def commutator_mean(
     c_i are the columns of W_1 in the frame of the data's right singular vectors, a the readout and D the data's
     singular values, 1 unless given. With `step` it is that of the Euler-Maruyama scheme, exactly: K_i(0) (1 - D_i^2
     step)^k after k = t / step steps. The mean is signed: E|K_i| does not vanish (`commutator_limit`).
+
+    `scales` are D.
     """
     w1, a = _check.double("first", first, ndim=2), _check.double("readout", readout, ndim=1)
     w, d = w1.shape
@@ -478,6 +506,8 @@ def commutator_moments(
     """E p_i and E q_i in time: p_i the squared entry of K_i for a pair of columns, q_i = sum_j (minor of c_i, c_j)^2.
 
     p_i' = -2 p_i + q_i, q_i' = (d - 2) p_i + sum_j p_j: linear, so one matrix exponential.
+
+    `minors` are p_i and `others` q_i at time 0 (d numbers each).
     """
     p, q = (
         np.asarray(_check.numbers(name, x, ndim=1, least=0)) for name, x in (("minors", minors), ("others", others))
@@ -528,6 +558,8 @@ def moment_exponent(p: float, d: int, *, nodes: int = 400) -> float:
 
     1/2 f'' - ((d-1)/2) (sinh^3/cosh) f' + (p/2) ((d-1) sinh^2 - 1) f on |theta| <= 3.5, symmetric in the weight
     w = cosh^{d-1} exp(-(d-1) cosh^2 / 2). With f = g / sqrt(w) it is 1/2 g'' + V g, on a sine basis (spectrally exact).
+
+    `nodes` is the number of functions of that basis.
     """
     p, d = _check.real("p", p), _check.integer("d", d, least=1)
     nodes = _check.integer("nodes", nodes, least=1, most=10_000)
@@ -572,6 +604,8 @@ def label_noise(delta: Number, norm: Number, rank: int, scale: Number = 1.0) -> 
     `spectral/C24`. One output, equal singular values `scale` of rank r; for descent t = lr * steps and delta = sqrt(lr)
     times that of the labels. A leading-order argument on the slow manifold, not a theorem: within a few per cent for
     delta <= 0.12.
+
+    `norm` is |A|.
     """
     xp, root = namespace(norm), float(np.sqrt(np.sqrt(rank)))
     return LabelNoise((scale * delta) ** 2 / 2, root * xp.sqrt(norm), xp.sqrt(norm) / root)

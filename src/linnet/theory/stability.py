@@ -4,6 +4,9 @@ Letters as in the paper: L = `depth`, s_1 >= ... >= s_r > 0 the target's singula
 loss is 1/2 |A - A_star|^2; `half=False` means |A - A_star|^2, for which a step counts twice. S_i = L s_i^{2-2/L} is the
 curvature of mode i at the balanced minimum and kappa_i = lr S_i the step in its units: the edge is at kappa = 2. The
 Hessian at any aligned point is in `observe.aligned_blocks`, `aligned_spectrum` and `aligned_sharpness`.
+
+Arguments: `spectrum` are the s_i in descending order, `first` and `second` the s_i and s_j of two modes, `ratio` is
+s_2/s_1, `half` as above.
 """
 
 import enum
@@ -28,7 +31,12 @@ from linnet.theory._formula import NUMBERS, Number, above, evaluate, formula, in
 
 
 def curvature(s: Any, depth: int) -> Float[np.ndarray, "..."]:
-    """S = L s^{2-2/L}, the curvature along a mode at the balanced minimum."""
+    """S = L s^{2-2/L}, the curvature along a mode at the balanced minimum.
+
+    >>> from linnet.theory import stability
+    >>> print(f"{stability.curvature(8.0, depth=3):.1f}")  # 3 * 8^(4/3)
+    48.0
+    """
     depth = _check.integer("depth", depth, least=1)
     return depth * _positive("s", s) ** (2 - 2 / depth)
 
@@ -467,6 +475,8 @@ def largest_alpha(s: float, depth: int, kappa: float, bound: str = "exact") -> f
 
     "exact" solves for it; "sharp" uses g(L), "crude" L^2 2^{2(L-1)/L} in its place, and "printed" is the paper's
     alpha' with 2^{(2L-3)/L} (Lemma 2): each is smaller than the one before. The largest s decides for all modes.
+
+    `bound` is "exact", "sharp", "crude", or "printed".
     """
     depth = _check.integer("depth", depth, least=2)
     s, kappa = _check.real("s", s, above=0), _check.real("kappa", kappa, above=0)
@@ -500,7 +510,10 @@ class Line(NamedTuple):
 
 
 def line(layers: Any, direction: Any) -> Line:
-    """The loss 1/2 |A(t) - A(0)|^2 on W_l + t D_l, exactly: from the coefficients of the polynomial A(t)."""
+    """The loss 1/2 |A(t) - A(0)|^2 on W_l + t D_l, exactly: from the coefficients of the polynomial A(t).
+
+    `layers` are the W_l and `direction` the D_l, both from the input on.
+    """
     one, two = (_matrices(name, given) for name, given in (("layers", layers), ("direction", direction)))
     if [w.shape for w in one] != [d.shape for d in two]:
         raise InputError(
@@ -546,6 +559,8 @@ def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") 
     Eigenvalues of (I - lr H_2)(I - lr H_1) with the pair blocks at the two points, without the L - 1 ones that a
     rotation of the hidden layers holds at 1 (`stability/C12`): L + 1 in all, largest first. `kappa` is that of mode 1.
     Mode 2 is at rest at its target, or on its own 2-cycle in phase or in antiphase.
+
+    `second` is "rest", "phase", or "antiphase".
     """
     depth = _check.integer("depth", depth, least=2)
     _check.choice("second", second, SECOND)

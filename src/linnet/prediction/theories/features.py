@@ -98,6 +98,9 @@ def gaussian_features(
 
     `inputs` is their dimension, `noise2` the variance of the noise, `teacher` the norm of beta, by default that of as
     many normal numbers as there are inputs. The seed is that of the data and the initialization.
+
+    `samples` is n; `width`, `v0`, and `sigma0` are those of the network; `lr` is by default a tenth of the largest
+    stable one, and `eps` the loss to be reached by default 1 % of the initial one.
     """
     n = _check.integer("samples", samples, least=1, most=_SAMPLES)
     d = _check.integer("inputs", inputs, least=1, most=10**12)
