@@ -57,6 +57,8 @@ def _compile_quickly():
 
 def _share_compiled_programs(config):
     """What one worker, command or earlier run has compiled, the others read (`--cache-clear` empties it)."""
+    if not hasattr(config, "cache"):  # with -p no:cacheprovider each compiles for itself
+        return
     folder = config.cache.mkdir("compiled")
     for name, value in (
         ("jax_compilation_cache_dir", str(folder)),

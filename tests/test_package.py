@@ -1,6 +1,7 @@
 """What importing and installing promise."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -320,3 +321,13 @@ def test_functions_and_files_stay_short():
         for node in ast.walk(ast.parse(text)) if package not in ("claims", "experiments") else ():
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 80, f"{node.name} in {file} is too long"
+
+
+def test_the_tests_run_without_pytests_cache():
+    options = ["-p", "no:cacheprovider", "-n0", "--collect-only", "-q", "tests/test_release.py"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    root = SOURCE.parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
