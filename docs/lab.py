@@ -1,4 +1,4 @@
-"""Takes the pictures of the laboratory that the pages show: `python docs/lab.py` (needs playwright and a browser)."""
+"""Takes the pictures of the lab that the pages show: `python docs/lab.py` (needs playwright and a browser)."""
 
 import shutil
 import subprocess

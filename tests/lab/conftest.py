@@ -1,4 +1,4 @@
-"""A laboratory that serves, and a browser that visits it."""
+"""A lab that serves, and a browser that visits it."""
 
 import contextlib
 import os
@@ -21,10 +21,14 @@ def serving(log, *arguments):
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ) as server,
     ):
-        printed = server.stdout.readline()
-        assert "http://127.0.0.1:" in printed, log.read_text()
-        yield printed.split()[4].rstrip("/")
-        server.terminate()
+        try:
+            printed = server.stdout.readline()
+            assert "http://127.0.0.1:" in printed, log.read_text()
+            yield printed.split()[4].rstrip("/")
+            server.terminate()
+            server.wait(timeout=300)
+        finally:
+            server.kill()
     assert "Traceback" not in log.read_text(), log.read_text()
 
 
@@ -37,7 +41,7 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def open_address(tmp_path):
-    """A laboratory for all, under a name that its server does not know."""
+    """A lab for all, under a name that its server does not know."""
     pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]'")
     with serving(tmp_path / "log.txt", "--address", "0.0.0.0") as place:
         yield place.replace("127.0.0.1", "127.0.0.2")
@@ -48,7 +52,7 @@ def browser():
     """A real browser, where there is one."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[test]'")
     if BROWSER is None:
-        pytest.skip("no browser: install chromium to test the laboratory in it")
+        pytest.skip("no browser: install chromium to test the lab in it")
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=BROWSER, args=QUIET)
         yield chromium

@@ -58,9 +58,12 @@ def test_what_was_dropped_goes_with_a_server_that_is_asked_to_end(tmp_path):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as server:
-        assert "http://127.0.0.1:" in server.stdout.readline()
-        assert len(list(tmp_path.glob("linnet-lab-*/*.csv"))) == 1
-        server.terminate()
-        _, errors = server.communicate(timeout=60)
+        try:
+            assert "http://127.0.0.1:" in server.stdout.readline()
+            assert len(list(tmp_path.glob("linnet-lab-*/*.csv"))) == 1
+            server.terminate()
+            _, errors = server.communicate(timeout=300)
+        finally:
+            server.kill()
     assert "Traceback" not in errors
     assert not list(tmp_path.glob("linnet-lab-*"))

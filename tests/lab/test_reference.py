@@ -24,7 +24,7 @@ NAMES = sorted(path.stem for path in (ROOT / "docs" / "theory").glob("*.md"))
 
 
 def fetch(*paths):
-    """(status, text) of each, from a server with the laboratory's handlers."""
+    """(status, text) of each, from a server with the lab's handlers."""
 
     async def asked():
         (socket,) = bind_sockets(0, "127.0.0.1")

@@ -1,4 +1,4 @@
-"""`linnet lab`: the laboratory's page."""
+"""`linnet lab`: the lab's page."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a page of the laboratory consists of: controls, panels, updates, and the code that it shows."""
+"""What a page of the lab consists of: controls, panels, updates, and the code that it shows."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ class Update:
 
 
 class Page(ABC):
-    """One page of the laboratory: its controls, the functions that compute what it shows, and its panels.
+    """One page of the lab: its controls, the functions that compute what it shows, and its panels.
 
     `updates` computes, in parts, the quick ones first; it is abandoned after a newer change of the controls. `panels`
     makes figures of sources that `updates` fills. The code of a page is the source of `functions`, which `updates`

@@ -1,4 +1,4 @@
-"""The laboratory's server: interactive pages, their downloads, theory and claims; no resources of other machines."""
+"""The lab's server: interactive pages, their downloads, theory and claims; no resources of other machines."""
 
 import signal
 import socket
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import panel as pn
+from tornado.ioloop import PeriodicCallback
 from tornado.web import RedirectHandler
 
 from linnet._check import InputError
@@ -23,6 +24,7 @@ from linnet.report.typeset import mathml
 
 _HERE = Path(__file__).parent
 _ALL = ("", "0.0.0.0")
+_AWAKE = 500  # milliseconds after which an idle loop handles signals
 _SWITCH = 5e-4  # seconds between switches of threads, a tenth of the default, so that the loop answers sooner
 FILES = {
     "nc": "Data (netCDF)",
@@ -104,14 +106,18 @@ def run(*, address: str, port: int, browser: bool, path: str) -> None:
 
     server = served(address=address, port=port)
     sys.setswitchinterval(_SWITCH)
+    loop = server.io_loop
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: uploaded files are removed
+        # raises nothing, because an exception in a finalizer would be lost; what was uploaded is removed after the loop
+        signal.signal(signal.SIGTERM, lambda *_: loop.asyncio_loop.call_soon_threadsafe(loop.stop))
+        PeriodicCallback(lambda: None, _AWAKE).start()
     place = f"http://{'127.0.0.1' if address in _ALL else address}:{server.port}/{path}"
     try:
-        Console().print(f"Linnet's laboratory is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
+        Console().print(f"Linnet's lab is at {place} (Ctrl-C ends it).", highlight=False, soft_wrap=True)
         server.start()
         if browser:
             webbrowser.open(place)
-        server.io_loop.start()
+        loop.start()
     except KeyboardInterrupt:
-        server.stop()
+        pass
+    server.stop()

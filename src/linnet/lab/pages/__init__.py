@@ -1,4 +1,4 @@
-"""The pages of the laboratory, in the order of the page."""
+"""The pages of the lab, in the order of the page."""
 
 from linnet.lab.page import Page
 from linnet.lab.pages.data import DataPage
