@@ -12,9 +12,8 @@ PACKAGE = ROOT / "src" / "linnet"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted(PACKAGE.rglob("*.jinja")),
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
+    *sorted(path for end in ("jinja", "html", "js") for path in PACKAGE.rglob(f"*.{end}")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CITATION.cff", "mkdocs.yml", "recipe.yaml")),
 ]
 NAMES = {  # parts of public names, with what stands for them
     "motion": "optimizer, flow",
@@ -48,6 +47,25 @@ PROSE = {
     r"sabotag\w*": "negative control",
     r"step[- ]sizes?(?! (control|growth))": "learning rate",
     r"shadows?": "second state",
+    r"told|said": "reported, predicted",
+    r"laborator(y|ies)(?!\.md)": "lab",
+    r"honest\w*": "explicit",
+    r"breath(e|es|ing)": "oscillate",
+    r"to and fro": "oscillate",
+    r"now and then": "sparsely",
+    r"dear(er|est)?": "expensive",
+    r"other eyes": "other observables",
+    r"(hold|holds|held|holding) (it |them |this |these |the two |both )?against": "compare with",
+    r"doors?": "lazy import",
+    r"floors? (below|above)": "lower layer",
+    r"left out and": "skipped with a message",
+    r"so near(?! (to|a|each|that|zero))": "within this distance",
+    r"never heard": "without",
+    r"for ever": "always",
+    r"anew": "again",
+    r"speaks? (of|about)": "is about",
+    r"too large an? steps?": "too large a learning rate",
+    r"largest stable steps?|stable steps?": "stable learning rate",
     # British spelling
     r"optimis(e|ed|es|er|ers|ing|ation)": "optimize",
     r"(re)?normalis(e|ed|es|ing|ation|ations)": "normalize",
@@ -104,3 +122,33 @@ def test_docstrings_messages_and_names(path):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_pages(path):
     assert not [(number + 1, word) for number, word in _prose(path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it looks at whatever theory is about",
+        "any network goes the same road",
+        "what is dear, now and then",
+        "it holds the two against each other",
+        "honest about endings",
+        "a sabotage that it must notice",
+        "at a step that is told",
+        "some eigenvalue is so near",
+        "the loss is not lost: it breathes",
+        "the floors below it",
+        "there are doors upwards",
+        "left out and said to be",
+        "watched by other eyes",
+        "which step size does it bear",
+        "with too large a step",
+        "optimise the colour",
+    ],
+)
+def test_words_of_no_field_are_found(text):
+    assert list(_prose(text))
+
+
+def test_ordinary_words_are_not():
+    text = "The lab compares the run with theory; steps are stable, and the floor of the loss is near that of `look`."
+    assert not list(_prose(text))

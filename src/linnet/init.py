@@ -324,7 +324,7 @@ def aligned(problem: Problem, values: Any, *, key: KeyLike | None = None) -> Wei
 def mixed_manifold(matrix: Any, c: Any) -> Weights:
     """Two layers with end-to-end matrix A and Q J Q = c^2 J, Q the Gram matrix of [W_1, W_2^T] (`mixed/C4`).
 
-    Then C1 = sqrt(A^T A + c^2), C2 = sqrt(A A^T + c^2) for ever under gradient flow: `Mixed(c)` is exact. d_in + d_out
+    Then C1 = sqrt(A^T A + c^2), C2 = sqrt(A A^T + c^2) always under gradient flow: `Mixed(c)` is exact. d_in + d_out
     neurons: for each singular triplet the pair sqrt(p/2) (v, u), sqrt(c^2/(2p)) (v, -u) with p = s + hypot(s, c).
     """
     a = _check.array("matrix", matrix, ndim=2)

@@ -122,7 +122,7 @@ def reduced(network: Network) -> tuple[Network, Float[Array, "d k"]]:
 
     With the QR factors X^T = Q R, W_1 x_i is (W_1 Q) times a column of R: the network on the rows of R^T with W_1 Q has
     the same outputs, loss and gradient, and a Hessian with the same eigenvalues but zeros. Descent and flows without
-    decay stay the same for ever: W_1 never moves outside of the span, W_1(t) = W_1(0) (I - Q Q^T) + (W_1 Q)(t) Q^T. For
+    decay stay the same: W_1 never moves outside of the span, W_1(t) = W_1(0) (I - Q Q^T) + (W_1 Q)(t) Q^T. For
     n < d it saves a factor of d/n in the first layer. Singular values of W_1 are not those of W_1 Q.
     """
     module = network.module if isinstance(network, Network) else None

@@ -74,7 +74,7 @@ def invariant(size: str, drift: Callable[..., Array] = _drift) -> Iterator[Findi
     negative_control={"reduce": lambda s: Weights((s.layers[0][:-1], s.layers[1][:, :-1]))},
 )
 def closed_under_descent(size: str, reduce: Callable[[Weights], Weights] = Weights.compress) -> Iterator[Finding]:
-    """A, C1 and C2 move among themselves under gradient descent: min(w, d_in + d_out) neurons carry them for ever."""
+    """A, C1 and C2 move among themselves under gradient descent: min(w, d_in + d_out) neurons always carry them."""
     shapes = [(3, 4, 60), (5, 2, 3)] if size == "quick" else [(3, 4, 500), (5, 2, 3), (4, 4, 1), (6, 3, 9), (2, 2, 40)]
     steps = 2000 if size == "quick" else 5000
     for d_out, d_in, width in shapes:

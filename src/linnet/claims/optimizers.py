@@ -131,7 +131,7 @@ class _Edge(NamedTuple):
 
 
 def _edge(depth: int, how: _How, limit: Callable[..., Any], *, adam: bool = False) -> _Edge:
-    """The Jacobian of one step of the whole network, where training rests, at the largest stable step."""
+    """The Jacobian of one step of the whole network, where training rests, at the largest stable learning rate."""
     rng = np.random.default_rng(depth)
     target, layers = _resting(rng, (2.0, 1.9, 0.8), depth, how.mu)
     theta = np.concatenate([w.ravel() for w in layers])
@@ -157,7 +157,7 @@ def _edges(size: str, hows: Sequence[_How], limit: Callable[..., Any], *, adam: 
         for how in hows:
             found, case = _edge(depth, how, limit, adam=adam), {"depth": depth, **how._asdict()}
             yield at_most(found.moved, 1e-12, what="a step at the resting point", **case)
-            yield at_most(abs(found.lowest + 1), 1e-9, what="lowest eigenvalue + 1 at the largest stable step", **case)
+            yield at_most(abs(found.lowest + 1), 1e-9, what="lowest eigenvalue + 1 at the largest stable lr", **case)
             yield at_least(found.beyond - 1, 1e-5, what="growth a step at 1.001 of it", **case)
 
 
@@ -595,7 +595,7 @@ def _adam(ws: Layers, x: Any, y: Any) -> Layers:
 
 @claim("optimizers/C12", "exact", "derived", negative_control={"polar": _whole_polar})
 def compression(size: str, polar: Callable[[Any], Any] = _polar, seed: Seed = 0) -> Iterator[Finding]:
-    """A network whose hidden neurons are cut to the span of the weights on both sides is the same for ever under heavy
+    """A network whose hidden neurons are cut to the span of the weights on both sides stays the same under heavy
     ball, Nesterov's momentum, decay of both kinds, mini-batches and Muon with the compact polar factor, and is not
     under Adam, which works coordinate by coordinate.
     """

@@ -345,7 +345,7 @@ def _student(seed: int, n: int, d: int, width: int) -> tuple[np.ndarray, np.ndar
 class _Students(Experiment):
     """What figures 2 and 5 share: ReLU students of many teachers, all trained at once."""
 
-    problems: int = Field(default=48, ge=1, le=2000, description="Problems: data, teacher and student drawn anew.")
+    problems: int = Field(default=48, ge=1, le=2000, description="Problems: independent data, teacher and student.")
     n: int = Field(default=10, ge=2, le=1000, description="Samples.")
     d: int = Field(default=5, ge=3, le=200, description="Inputs.")
     width: int = Field(default=20, ge=3, le=2000, description="Neurons of the student.")

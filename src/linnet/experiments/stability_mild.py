@@ -255,7 +255,7 @@ class Fig9(Experiment):
     def _cifar10(self, data: xarray.Dataset) -> dict[str, Finding]:
         """Bands for width 100 and learning rate 0.08.
 
-        A mild run may rise now and then by a thousandth, where a sample passes a kink of relu; at the edge every other
+        A mild run may rise at some steps by a thousandth, where a sample passes a kink of relu; at the edge every other
         step does. The sharpness is known to 0.2 %, so 2/lr counts as met at 0.99 of it.
         """
         edge, record = 2 / self.lr, data["record"].values

@@ -48,7 +48,7 @@ class Fig1(Target):
 
     d: int = Field(default=5, ge=2, le=100, description="Inputs and outputs.")
     low: float = Field(default=1.9, gt=0, le=10, description="Smallest step, in units of 1/S (the edge is at 2).")
-    high: float = Field(default=3.66, gt=0, le=10, description="Largest step, in units of 1/S.")
+    high: float = Field(default=3.66, gt=0, le=10, description="Largest learning rate, in units of 1/S.")
     count: int = Field(default=1761, ge=10, le=100_000, description="Learning rates.")
     skip: int = Field(default=40_000, ge=1000, le=10**7, description="Steps before anything is shown.")
     tested: tuple[float, ...] = Field(
@@ -181,7 +181,7 @@ class Fig6(Experiment):
     depths: tuple[int, ...] = Field(default=(2, 3, 4), min_length=1, max_length=5, description="Layers, ascending.")
     alpha: float = Field(default=0.03, gt=0, le=1, description="Scale of the initialization.")
     low: float = Field(default=1.9, gt=0, lt=2, description="Smallest step, in units of 1/S (the edge is at 2).")
-    high: float = Field(default=2.47, gt=2, le=2.47, description="Largest step, before the period doubles.")
+    high: float = Field(default=2.47, gt=2, le=2.47, description="Largest learning rate, before the period doubles.")
     count: int = Field(default=115, ge=10, le=10_000, description="Learning rates; the edge itself is left out.")
     steps: int = Field(default=100_000, ge=1000, le=10**7, description="Steps.")
 

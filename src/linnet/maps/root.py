@@ -11,7 +11,7 @@ def roots(
     """Newton from `start` for an array of unknowns; `function` gives values and slopes.
 
     For functions that are monotone and bent one way, from the side where Newton cannot overshoot. In NumPy: a compiled
-    solver would compile for every shape anew, which takes a thousand times longer than this.
+    solver would compile for every shape, which takes a thousand times longer than this.
 
     At most `most` iterations; fewer where all unknowns have converged to rounding.
     """

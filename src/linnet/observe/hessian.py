@@ -187,10 +187,11 @@ def curvature(tol: float = 2e-3, matvecs: int = 100) -> Observable:
 
     Lanczos with full orthogonalization, which begins at the three highest Ritz vectors of the previous measurement (so
     that an eigenvalue which overtakes the top is found) and ends as soon as the residual |H v - top v| is below `tol`
-    times the top, or after `matvecs` products; `error` is that residual, and there is an eigenvalue so near. It takes 5
-    to 15 Hessian products where the previous measurement is not long ago and 15 to 100 at the first, each about two
-    gradients, and one forward derivative for the share of the Gauss-Newton part, <J v, C'' J v> / top. Its parts are
-    `curvature_top`, `_error`, `_bottom`, `_gauss_newton`, `_gradient`, `_edge`, and `_products`.
+    times the top, or after `matvecs` products; `error` is that residual, and the Hessian has an eigenvalue within this
+    distance. It takes 5 to 15 Hessian products where the previous measurement is not long ago and 15 to 100 at the
+    first, each about two gradients, and one forward derivative for the share of the Gauss-Newton part,
+    <J v, C'' J v> / top. Its parts are `curvature_top`, `_error`, `_bottom`, `_gauss_newton`, `_gradient`, `_edge`,
+    and `_products`.
 
     `edge` is the sharpness over the threshold of the run's own optimizer: top lr/2 for descent, top lr/(2 + 2 beta) for
     the heavy ball (`theory.optimizers.stability_limit`). Adam's is that of P^{-1/2} H P^{-1/2} with its preconditioner

@@ -153,7 +153,7 @@ def _initial_layers(problem: Problem, initial: State) -> tuple[Array, ...]:
 def balance_drift(context: ObservationContext) -> Float[Array, " junctions"]:
     """|B_l - B_l(0)|_F / |W_l W_l^T|_F with B_l = W_{l+1}^T W_{l+1} - W_l W_l^T, at each junction of layers
 
-    0 for ever under the gradient flow of a linear network, and for the diagonals with relu between layers; a finite
+    Always 0 under the gradient flow of a linear network, and for the diagonals with relu between layers; a finite
     step breaks it. It costs a product of matrices for each layer, no gradient.
     """
     layers = layers_of(context.state, "balance")

@@ -288,7 +288,7 @@ def _newton_schulz(count: int) -> Callable[[Array], Array]:
 class Optax(BatchedDynamics):
     """Any `optax.GradientTransformation` as a optimizer: theta <- theta + its update.
 
-    `Optax(optax.lion(1e-3))`; optax makes new functions in each such call, and each is compiled anew. With the maker
+    `Optax(optax.lion(1e-3))`; optax makes new functions in each such call, and each is compiled again. With the maker
     and its numbers, `Optax(optax.lion, learning_rate=1e-3)`, other numbers find the program, and `jax.vmap` may go over
     them. Loss, gradient and the loss as a function of the weights are there for transformations that ask for them.
 

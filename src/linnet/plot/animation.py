@@ -108,7 +108,7 @@ def _drawn(
 
 
 def _above(axes: Axes) -> list[Artist]:
-    """What a frame draws anew: the lines, and what lies on them."""
+    """What each frame redraws: the lines, and what lies on them."""
     legend = axes.get_legend()
     found: list[Artist] = [*axes.lines, *axes.texts, *([] if legend is None else [legend])]
     return sorted(found, key=lambda artist: artist.get_zorder())

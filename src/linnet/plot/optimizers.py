@@ -71,7 +71,7 @@ def decay(data: xarray.Dataset) -> Figure:
 
 
 def noise(data: xarray.Dataset, curvature: float) -> Figure:
-    """A panel for each momentum: the largest stable step over the batch size, in that of all samples."""
+    """A panel for each momentum: the largest stable learning rate over the batch size, divided by that of all data."""
     figure, (grid,) = panels(5.2 * data.sizes["beta"], 4.6, 1, data.sizes["beta"], squeeze=False)
     styles = {
         "subset": ("fresh batches, no sample twice", SIGNAL, "o", "-"),

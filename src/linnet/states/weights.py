@@ -122,7 +122,7 @@ class Weights(State):
 
     @numpy_if_known
     def compress(self, *, tol: float | None = None) -> "Weights":
-        """The same network for ever, with every hidden layer cut to the neurons that matter.
+        """A network that trains in the same way, with every hidden layer cut to the neurons that matter.
 
         Training acts on layer l's neurons only through span[W_l, W_{l+1}^T], so a basis of it replaces them: at most
         d_{l-1} + d_{l+1} neurons (two layers: d_in + d_out whatever the width). Exact for descent, momentum, decay,

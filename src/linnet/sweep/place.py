@@ -1,7 +1,7 @@
 """Where the store of a sweep lies: a folder, or a URL of an object store; the bytes and their names are the same.
 
 An object store has no renames and no locks. A new store is whole there when its consolidated metadata is, which is put
-last; and a driver holds a lease, an object with its name and the time, which it writes anew as long as it lives.
+last; and a driver holds a lease, an object with its name and the time, which it renews as long as it lives.
 """
 
 import contextlib

@@ -128,7 +128,7 @@ def two_layers(
     """The flow of two balanced layers from a start of any rank, in closed form.
 
     Q = [W_1^T; W_2] obeys Q' = n (H Q - Q Q^T Q / 2), H = [[0, Z^T], [Z, 0]], a Riccati equation, solved in composed
-    steps, so that nothing overflows and the rank stays what it is, for ever. `theory.balance` has layers of any
+    steps, so that nothing overflows and the rank stays constant. `theory.balance` has layers of any
     imbalance, and their Gram matrices.
     """
     a0, z = _check.double("start", start, ndim=2), _check.double("target", target, ndim=2)

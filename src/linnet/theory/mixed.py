@@ -183,7 +183,7 @@ def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..
     """The c of one mode from where its network starts: c^2 = ((C1 + C2)/2)^2 - s^2, a constant of the flow.
 
     C1 = |W_1 v|^2, C2 = |W_2^T u|^2 and s = u^T A v. For one input and one output d(C1 + C2)/dt = 4 g s and
-    ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) for ever and `mode` is
+    ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) always and `mode` is
     exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
 
     `first` is C1, `second` C2, and `start` s.
@@ -224,7 +224,7 @@ def matrix(
     On the 2c-balanced manifold Z = [W_1, W_2^T]^T obeys a Riccati equation, and its column space moves linearly under
     exp(kappa t H), H = [[c, A_obs^T], [A_obs, -c]]. A QR factor keeps growing and decaying directions apart, so nothing
     overflows and nothing cancels. One SVD of each matrix, then O((d_in + d_out)^3) for each time.
-    At c = 0 a start of low rank keeps its rank for ever, but its rounding grows with every mode that it lacks: at long
+    At c = 0 a start of low rank keeps its rank, but its rounding grows with every mode that it lacks: at long
     times use `convergence.two_layers`, which takes the rank as an argument.
     """
     xp, a0, goal = namespace(start), start, observed
@@ -448,7 +448,7 @@ def recovery(
     if found is not Phase.RICH or delta == 0:
         where = f"{found} phase" if delta else "line between lazy and rich"
         raise InputError(
-            f"gamma_w = {gamma_w:g} with gamma_sigma2 = {gamma_sigma2:g} is not allowed: Theorem 2 speaks of the rich "
+            f"gamma_w = {gamma_w:g} with gamma_sigma2 = {gamma_sigma2:g} is not allowed: Theorem 2 is about the rich "
             f"phase, and this is the {where}."
         )
     weakest, rate = float(a.min()), alignment_rate(a)
@@ -498,7 +498,7 @@ def recovery_error(
 
     `spiked` adds what noise does to signals at finite d (`spiked_signals`). The singular vectors of A_star + E are
     rotated: a signal's target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i, so its squared error is
-    (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides costs (a_i d)^2 for ever. The other dimensions
+    (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides always costs (a_i d)^2. The other dimensions
     are left for the noise. `start` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
     exp(-4 kappa c t). d is at least the number of signals.
 

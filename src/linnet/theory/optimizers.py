@@ -1,4 +1,4 @@
-"""What momentum, weight decay, mini-batches and label noise do to linear networks: stable steps, minima, rates.
+"""What momentum, weight decay, mini-batches and label noise do to linear networks: stable learning rates, minima.
 
 S is the curvature of the cost C alone at a minimum, eta = `lr`, b = `momentum`, t = `dampening`, mu = `weight_decay`.
 A step of a weight theta with the gradient g, in the conventions of PyTorch:
@@ -282,7 +282,7 @@ def decayed_curvatures(
 def decayed_sharpness(
     targets: Any, weight_decay: float, depth: int, *, scale: float = 1.0, local: bool = False
 ) -> float:
-    """The largest of `decayed_curvatures`, which sets the largest stable step (`optimizers/C7`).
+    """The largest of `decayed_curvatures`, which sets the largest stable learning rate (`optimizers/C7`).
 
     With decay and close top values it belongs to the pair of them, above the curvature of the top mode itself.
     """

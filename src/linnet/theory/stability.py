@@ -250,7 +250,7 @@ class Outcome(NamedTuple):
 
 def outcome(kappa: Any, depth: int) -> list[Outcome]:
     """What becomes of a balanced mode at these values of kappa; kappa = 2 itself converges, slowly, from two layers on,
-    and alternates for ever with one.
+    and always alternates with one.
 
     CHAOS is everything between the end of the doublings and the first visit to x <= 0, periodic windows included.
     Then the mode is TRAPPED at the saddle 0 (odd depth) or FLIPS its sign (even depth), and at last it DIVERGES (with
