@@ -18,10 +18,49 @@ def findings(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_control_moves_the_page(visit, page):
-    here = visit().go(page.name)
+def test_a_page_as_a_person_uses_it(visit, page, tmp_path, request):
+    """One visit: it is accessible, its code makes its data, every control changes it, its address is the page."""
+    here = visit(permissions=["clipboard-read", "clipboard-write"]).go(page.name)
     assert here.page.locator("canvas").count() >= 1
     assert here.page.locator("h1").inner_text() == page.title
+    accessible(here, every=request.config.getoption("--slow"))
+    copied_code_makes_the_file(here, tmp_path / "exported.nc")
+    every_control_changes_the_page(here, page)
+    again = visit().go(here.page.url.removeprefix(here.address + "/"))
+    assert again.code == here.code
+    assert again.sentence == here.sentence
+
+
+def accessible(here, *, every):
+    """No finding of axe and no horizontal scrolling: light and wide, dark on a phone (with --slow dark and wide)."""
+    sizes = [("light", 1280), *[("dark", 1280)][:every], ("dark", 390)]
+    for scheme, width in sizes:
+        here.page.emulate_media(color_scheme=scheme)
+        here.page.set_viewport_size({"width": width, "height": 844})
+        assert findings(here.page) == [], (scheme, width)
+        assert here.page.evaluate("document.documentElement.scrollWidth") <= width
+    here.page.emulate_media(color_scheme="light")
+    here.page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def copied_code_makes_the_file(here, file):
+    """The Python code in the clipboard, executed, has the data of the netCDF file."""
+    here.page.get_by_role("button", name="Copy Python").click()
+    copied = here.page.evaluate("navigator.clipboard.readText()")
+    assert copied == here.code
+    names = {}
+    exec(copied, names)
+    with here.page.expect_download() as waited:
+        here.page.get_by_role("link", name="Data (netCDF)").click()
+    waited.value.save_as(file)
+    import xarray
+
+    with xarray.open_dataset(file, engine="scipy") as taken:
+        for name in names["data"].data_vars:
+            np.testing.assert_allclose(taken[name], names["data"][name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def every_control_changes_the_page(here, page):
     for control in page().controls:
         before = here.page.url
         if isinstance(control, Slider):
@@ -35,37 +74,6 @@ def test_every_control_moves_the_page(visit, page):
         elif isinstance(control, File):
             continue
         assert here.seen().page.url != before, control.name
-    again = visit().go(here.page.url.removeprefix(here.address + "/"))
-    assert again.code == here.code  # the address is the page
-    assert again.sentence == here.sentence
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_anyone_can_use_it(visit, page):
-    here = visit().go(page.name)
-    for scheme, width in (("light", 1280), ("dark", 1280), ("dark", 390)):
-        here.page.emulate_media(color_scheme=scheme)
-        here.page.set_viewport_size({"width": width, "height": 844})
-        assert findings(here.page) == [], (scheme, width)
-        assert here.page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_copied_lines_make_the_same_file(visit, page, tmp_path):
-    here = visit(permissions=["clipboard-read", "clipboard-write"]).go(page.name)
-    here.page.get_by_role("button", name="Copy Python").click()
-    copied = here.page.evaluate("navigator.clipboard.readText()")
-    assert copied == here.code
-    names = {}
-    exec(copied, names)
-    with here.page.expect_download() as waited:
-        here.page.get_by_role("link", name="Data (netCDF)").click()
-    waited.value.save_as(tmp_path / "taken.nc")
-    import xarray
-
-    with xarray.open_dataset(tmp_path / "taken.nc", engine="scipy") as taken:
-        for name in names["data"].data_vars:
-            np.testing.assert_allclose(taken[name], names["data"][name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def test_a_wrong_address_is_a_sentence_and_a_page(visit):
