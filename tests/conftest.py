@@ -158,7 +158,7 @@ class Started:
     def interrupt(self):
         """Ctrl-C; gives the exit code and what was told on standard error."""
         self.process.send_signal(signal.SIGINT)
-        _, told = self.process.communicate(timeout=30)
+        _, told = self.process.communicate(timeout=300)
         return self.process.returncode, told
 
     def end(self):

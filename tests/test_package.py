@@ -168,11 +168,6 @@ print(ln.probe.read.__name__, hasattr(ln.probe, "nothing"))
     assert python(code) == told
 
 
-def test_the_version_is_one():
-    root = SOURCE.parents[1]
-    assert f"\nversion: {ln.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
-
-
 def test_the_map_lists_every_package():
     there = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
     listed = sorted(package for layer in layers() for package in layer)

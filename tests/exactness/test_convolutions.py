@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import correlate2d
 
@@ -12,7 +12,7 @@ import linnet as ln
 from linnet import networks
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.compiles
 @given(
     seed=st.integers(0, 10**6),
     shape=st.tuples(st.integers(1, 4), st.integers(1, 7), st.integers(1, 7)),

@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 import pytest
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+PATIENCE = 300_000  # milliseconds: a machine may be busy with other work
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -67,15 +68,13 @@ class Visit:
 
     def go(self, path):
         self.page.goto(f"{self.address}/{path}")
-        self.page.wait_for_selector("#c-preset, form.controls", state="attached", timeout=60_000)
+        self.page.wait_for_selector("#c-preset, form.controls", state="attached")
         return self.seen()
 
     def seen(self, what="complete"):
         """Waits until the last move is drawn as a whole."""
         root = "document.documentElement.dataset"
-        self.page.wait_for_function(
-            f"{root}.{what} !== undefined && {root}.{what} === {root}.requested", timeout=120_000, polling=50
-        )
+        self.page.wait_for_function(f"{root}.{what} !== undefined && {root}.{what} === {root}.requested", polling=50)
         return self
 
     def slide(self, name, keys="ArrowRight", times=1):
@@ -106,6 +105,7 @@ def visit(browser, address):
 
     def begin(width=1280, height=900, scheme="light", **options):
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))

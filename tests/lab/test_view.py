@@ -9,7 +9,7 @@ from linnet.lab.view import PageView
 
 
 def settle(view):
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while view.summary.busy and time.monotonic() < end:
         time.sleep(0.02)
     assert not view.summary.busy

@@ -52,6 +52,7 @@ def opened(browser, folder):
 
     def go(viewport=DESK, scheme="light"):
         context = browser.new_context(viewport=viewport, color_scheme=scheme)
+        context.set_default_timeout(300_000)  # a machine may be busy with other work
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: wrong.append(message.text))

@@ -1,6 +1,8 @@
 """Sweeps on Dask's workers, with real processes: whoever dies, and whenever, the store is that of a plain run."""
 
+import contextlib
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -55,8 +57,20 @@ def grid(request, tmp_path_factory):
     return file, folder / "s.zarr"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def patience():
+    """Five minutes for whatever starts or answers, here and in processes of Dask: the machine may be busy."""
+    timeouts = {f"distributed.comm.timeouts.{name}": "300s" for name in ("connect", "tcp")}
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(timeouts):
+        for name in ("CONNECT", "TCP"):
+            patch.setenv(f"DASK_DISTRIBUTED__COMM__TIMEOUTS__{name}", "300s")
+        for name in ("_ANSWER", "_WORKERS", "_QUEUE"):
+            patch.setattr(cluster, name, 300)
+        yield
+
+
 @pytest.fixture(scope="module")
-def local():
+def local(patience):
     with sweep.connect("local:2") as client:
         yield client
 
@@ -105,11 +119,18 @@ class Station:
     def open(self):
         """A new scheduler, and a worker."""
         self.file.unlink(missing_ok=True)
+        self.schedule()
+        self.start("worker", "--nthreads", "1", "--memory-limit", "0", "--no-nanny")
+
+    def schedule(self):
+        """A new scheduler, which has written its file whole."""
         self.scheduler = self.start("scheduler", "--host", "127.0.0.1", "--port", "0")
-        while not self.file.exists():
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                json.loads(self.file.read_text())
+                return
             assert self.scheduler.poll() is None
             time.sleep(0.01)
-        self.start("worker", "--nthreads", "1", "--memory-limit", "0", "--no-nanny")
 
     def close(self):
         for child in self.processes:
@@ -300,7 +321,6 @@ def test_a_batch_system_starts_workers(grid, tmp_path, monkeypatch):
     for name, text in commands.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    monkeypatch.setattr(cluster, "_QUEUE", 60)
     monkeypatch.setattr(cluster, "_RENEW", 0.1)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     example = (Path(sweep.__file__).parent / "slurm.toml").read_text()
@@ -320,7 +340,7 @@ def test_a_batch_system_starts_workers(grid, tmp_path, monkeypatch):
         (second,) = client.run(os.getpid).values()
         assert second != first
     assert contents(tmp_path / "s.zarr") == contents(plain)
-    last = time.monotonic() + 60
+    last = time.monotonic() + 300
     while {first, second} & alive():
         assert time.monotonic() < last, "the job goes on after the sweep"
         time.sleep(0.01)
@@ -364,9 +384,7 @@ def test_strange_clusters_are_one_sentence(tmp_path, monkeypatch, where, text, w
 def test_without_dask_and_without_workers(monkeypatch, tmp_path):
     monkeypatch.setattr(cluster, "_WORKERS", 0.1)
     scheduler = Station(tmp_path)
-    scheduler.start("scheduler", "--host", "127.0.0.1", "--port", "0")
-    while not scheduler.file.exists():
-        time.sleep(0.01)
+    scheduler.schedule()
     with pytest.raises(ln.InputError, match="has no workers: start some"), sweep.connect(str(scheduler.file)) as client:
         cluster.workers(client)
     scheduler.close()
