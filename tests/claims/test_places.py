@@ -8,7 +8,8 @@ import pytest
 
 from linnet.claims import Erratum, registry
 
-LABELS = tomllib.loads((Path(__file__).parents[1] / "labels.toml").read_text(encoding="utf-8"))
+ROOT = Path(__file__).parents[2]
+LABELS = tomllib.loads((ROOT / "tests" / "labels.toml").read_text(encoding="utf-8"))
 KINDS = {kind: kind for kind in LABELS["feature"]} | {"proposition": "proposition", "corollary": "corollary"}
 KINDS |= {"appendix": "section", "appendice": "section"}
 KIND = re.compile(rf"\b({'|'.join(KINDS)})s?(?= )", re.IGNORECASE)
@@ -81,3 +82,13 @@ def test_labels_in_the_texts_of_errata_are_in_their_papers(paper):
                 for kind, number in cited(text):
                     if kind != "equation":
                         assert known(paper, kind, number), f"{entry.id}: {kind} {number} is not in the paper"
+
+
+@pytest.mark.parametrize("paper", LABELS)
+def test_places_of_the_coverage_are_in_their_papers(paper):
+    table = tomllib.loads((ROOT / "docs" / "coverage" / f"{paper}.toml").read_text(encoding="utf-8"))
+    for row in table["statement"]:
+        found = cited(row["place"])
+        assert found or row["place"] in WORDS, f"{row['place']!r} has no label"
+        for kind, number in found:
+            assert known(paper, kind, number), f"{row['place']!r}: {kind} {number} is not in the paper"

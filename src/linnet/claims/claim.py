@@ -384,8 +384,8 @@ def record_erratum(
     reading: str = "",
 ) -> Erratum:
     """Registers an erratum that no computation decides: a slip of notation, or of an argument."""
-    told = evidence or "Recorded as text."
-    entry = Erratum(id, place, _grade(id, grade, reading), printed, corrected, told, None, reading)
+    words = evidence or "Recorded as text."
+    entry = Erratum(id, place, _grade(id, grade, reading), printed, corrected, words, None, reading)
     _register(entry, "E")
     return entry
 
