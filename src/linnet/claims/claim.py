@@ -415,7 +415,7 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
 
 
 _MODULES = {  # of this package, by paper
-    "mixed": ("mixed",),
+    "mixed": ("mixed", "mixed_networks", "mixed_alignment"),
     "spectral": ("spectral",),
     "nonlocal": ("landscape", "convergence"),
     "stability": ("stability", "sharpening", "networks", "adapters"),
