@@ -416,7 +416,7 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
 
 _MODULES = {  # of this package, by paper
     "mixed": ("mixed", "mixed_networks", "mixed_alignment"),
-    "spectral": ("spectral",),
+    "spectral": ("spectral", "spectral_data", "spectral_noise"),
     "nonlocal": ("landscape", "convergence"),
     "stability": ("stability", "sharpening", "networks", "adapters"),
     "feature": ("feature",),

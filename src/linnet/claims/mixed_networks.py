@@ -269,11 +269,11 @@ def transition_at_the_norm_of_the_target(
             grown = _growth(target, top / ratio, width, seed)
             yield close(grown / law(ratio), 1, atol=0.15, target=name, of="|C1| / c", norm_over_c=ratio)
     for name, rises in (("full rank", False), ("low rank", True)):
-        grown = [
+        growths = [
             _growth(_targets(n, seed)[name], n**0.75, float(n**2.5), seed) - 1
             for n in ((16, 96) if size == "quick" else (16, 64, 256))
         ]
-        for before, after in pairwise(grown):
+        for before, after in pairwise(growths):
             ratio = after / before if rises else before / after
             yield at_least(ratio, 1.3, target=name, of="|C1| / c - 1, at the exponent 3/4", rises=rises)
 

@@ -372,7 +372,7 @@ def smaller_starts_are_slower(size: str, order: float = 1.0) -> Iterator[Finding
 # Descent -------------------------------------------------------------------------------------------------------------
 
 
-@claim("spectral/C25", "exact", "appendix C.1, discrete step size", negative_control={"stretch": 1.01})
+@claim("spectral/C25", "exact", "appendix C.1, discrete steps", negative_control={"stretch": 1.01})
 def descent_on_whitened_data(size: str, stretch: float = 1.0) -> Iterator[Finding]:
     """On whitened data descent from I_gamma keeps the singular vectors, and each mode is a recursion of two numbers."""
     problem, limit = _whitened(1.0)
@@ -386,7 +386,7 @@ def descent_on_whitened_data(size: str, stretch: float = 1.0) -> Iterator[Findin
     yield at_most(np.max(np.abs(gap)) / s[0], 1e-12, gamma=gamma, steps=steps)
 
 
-@claim("spectral/C26", "asymptotic", "appendix C.1, discrete step size", negative_control={"order": 2.0})
+@claim("spectral/C26", "asymptotic", "appendix C.1, discrete steps", negative_control={"order": 2.0})
 def descent_leaves_the_layer_law_slowly(size: str, order: float = 1.0) -> Iterator[Finding]:
     """Gradient descent departs from the law of the layers' singular values in proportion to the learning rate."""
     x, y = _data(0, 3)
@@ -741,15 +741,15 @@ def descent_on_orthogonal_data(size: str, lr: float = 0.05) -> Iterator[Finding]
         w, a = 0.3 * np.eye(d), begin
         first = x.T @ (y - x @ w @ a)
         sizes: list[float] = []
-        turned = 0.0
+        rotation = 0.0
         for _ in range(60):
             r = x.T @ (y - x @ w @ a)
             sizes.append(float(np.linalg.norm(r)))
-            turned = max(turned, 1 - abs(float(r @ first)) / float(np.linalg.norm(r) * np.linalg.norm(first)))
+            rotation = max(rotation, 1 - abs(float(r @ first)) / float(np.linalg.norm(r) * np.linalg.norm(first)))
             w, a = w + lr * np.outer(r, a), a + lr * w.T @ r
         if not begin.any():
             yield at_most(np.max(np.diff(sizes)), 0.0, a_0=0, what="growth of |R_t| in a step")
-            yield at_most(turned, 1e-12, a_0=0, what="turn of R_t")
+            yield at_most(rotation, 1e-12, a_0=0, what="turn of R_t")
             moved = w - 0.3 * np.eye(d)
             along = np.outer(first, first) / (first @ first)
             yield at_most(_size(moved - along * np.trace(moved)) / _size(moved), 1e-10, a_0=0, what="off R_0 R_0^T")
@@ -758,4 +758,4 @@ def descent_on_orthogonal_data(size: str, lr: float = 0.05) -> Iterator[Finding]
                 at_least(np.linalg.norm(np.outer(first, begin)), 1e-12, a_0=0), reading="R_0 a_0^T is not 0"
             )
         else:
-            yield as_printed(at_most(turned, 1e-3, a_0="not 0", what="turn of R_t"), reading="any a_0")
+            yield as_printed(at_most(rotation, 1e-3, a_0="not 0", what="turn of R_t"), reading="any a_0")
