@@ -12,7 +12,7 @@ from linnet.experiments import Experiment, experiments, find
 from linnet.experiments.mixed import Fig1, Fig2
 
 TOY1 = {"d": 24, "rank": 2, "steps": 150}
-TOY2 = {"d": 16, "rank": 2, "grid": 3, "c_lr": 20, "euler": False}
+TOY2 = {"d": 16, "rank": 2, "grid": 3, "c_lr": 20, "euler": 2}
 
 
 def test_the_registry():
@@ -64,7 +64,11 @@ def test_figure_one_and_its_acceptance_can_fail(tmp_path):
     assert not np.allclose(other["test"], data["test"])
     # a closure with another threshold is not this network's
     spoilt = data.assign(test_mixed=1.5 * data["test_mixed"], values=data["values"][:, ::-1])
-    assert sum(not finding.holds for finding in figure.accept(spoilt).values()) == 2
+    assert sum(not finding.holds for finding in figure.accept(spoilt).values()) >= 5
+    # signals that grow at one speed do not speed up
+    ramp = np.linspace(0, 1, len(data["step"]))[:, None] * data["values"].values[-1]
+    straight = figure.accept(data.assign(values=(data["values"].dims, ramp)))
+    assert not next(finding for name, finding in straight.items() if name.startswith("signals speed up")).holds
     paper = Fig1()
     assert sum(not finding.holds for finding in paper.accept(data).values()) > 5
     picture = figure.draw(data)
@@ -83,15 +87,26 @@ def test_figure_two_is_a_sweep(tmp_path):
     worse = figure.accept(spoilt)
     assert not worse["one neuron: stable rank"].holds
     assert not worse["every cell ran its course: diverged or missing cells"].holds
-    assert len(figure.draw(data).axes) == 8
+    assert len(figure.draw(data).axes) == 11
+    assert len(figure.draw(data.drop_vars(["distance_euler", "largest_distance_euler"])).axes) == 9
+    # errors that do not fall with d, and runs that end before the smallest error
+    spoilt = data.assign(trend_test=data["trend_test"] * 0 + 0.5, last=data["test"] / 2)
+    worse = {name for name, finding in figure.accept(spoilt).items() if not finding.holds} - {
+        name for name, finding in findings.items() if not finding.holds
+    }
+    assert sum(name.startswith("mode model") for name in worse) == 3
+    assert any("to the last" in name for name in worse) == any("to the last" in name for name in findings)
     sweep = json.loads(data.attrs["sweep"])
     assert sweep["let"]["d"] == 16
 
 
 def test_the_spec_ranges_are_asked_for_where_they_were_measured():
     paper, axes = Fig2(), {"gamma_sigma2": np.linspace(-3, 0, 35), "gamma_w": np.linspace(0, 2.8, 35)}
-    names = ("test", "stable_rank", "step", "distance", "status")
+    names = ("test", "stable_rank", "step", "distance", "status", "train", "last")
     blank = xarray.Dataset({name: (tuple(axes), np.ones((35, 35))) for name in names}, coords=axes)
+    second = {f"{name}_euler": np.linspace(values[0], values[-1], 8) for name, values in axes.items()}
+    euler = xarray.Dataset({"distance_euler": (tuple(second), np.ones((8, 8)))}, coords=second)
+    blank = blank.merge(euler).merge(paper.trend())
     findings = paper.accept(blank)
     assert sum(name.startswith("sum ") for name in findings) == 22
     # the regions are asked for where they are: a failure in the active corner is seen, one among the narrow is not

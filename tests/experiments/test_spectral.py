@@ -59,7 +59,12 @@ def test_students(tmp_path):
     assert len(Fig5().accept(data.isel(problem=[0] * 48).assign_coords(problem=range(48)))) == 12
     second = Fig2.of_size("quick", {**toy, "scales": (1e-4, 1e-2, 1.0)})
     three = xarray.concat([data, data, data], "scale").assign_coords(scale=list(second.scales))
-    assert "initialization 1: share with rank two" in second.accept(three)
+    found = second.accept(three)
+    assert "initialization 1: share with rank two" in found
+    share = "initialization 1: median share in the span of the teacher, random layers having 2/d"
+    fit = three.assign(loss=three["loss"] * 0, span=three["span"] * 0 + 0.4)
+    assert second.accept(fit)[share].holds
+    assert not second.accept(fit.assign(span=fit["span"] * 0 + 1))[share].holds  # students that learn the directions
     assert len(second.draw(three).axes) == 3
 
 

@@ -1,5 +1,6 @@
 """Figures of "Mixed Dynamics In Linear Networks"."""
 
+import math
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -97,6 +98,14 @@ class Fig1(Experiment):
         data.attrs.update(c=self.c, lr=lr, width=self.width)
         return data
 
+    def _speed_up(self, steps: np.ndarray, values: np.ndarray) -> float:
+        """The largest speed of a singular value over its mean speed until it crosses c."""
+        first = int(np.argmax(values > self.c))
+        if first == 0:
+            return math.nan  # it never does, or starts above
+        speeds = np.diff(values) / np.diff(steps)
+        return float(speeds.max() / speeds[:first].mean())
+
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         test, steps = data["test"].values, data["step"].values
         best = int(np.argmin(test))
@@ -109,18 +118,35 @@ class Fig1(Experiment):
             return crossing(steps, data["values"].values[:, mode - 1], level, "records")
 
         target = data["target"].values
-        if not self.at_paper_size:
+        speeds = [self._speed_up(steps, data["values"].values[:, mode]) for mode in range(self.rank)]
+        learned = data["values"].values[best] / target
+        paper = self.at_paper_size
+        sentences = {
+            "signals speed up: smallest ratio of the largest speed to the mean one below c": at_least(
+                min(speeds), 3.0 if paper else 1.4
+            ),
+            "at the smallest test error: smallest share of a signal's value that is learned": at_least(
+                learned[: self.rank].min(), 0.75 if paper else 0.5
+            ),
+            "at the smallest test error: largest share of a noise mode's / smallest of a signal's": at_most(
+                learned[self.rank] / learned[: self.rank].min(), 0.5 if paper else 0.85
+            ),
+        }
+        if not paper:
             closed = np.interp(steps[best], data["shown"], data["test_closed_form"])
-            return {
+            return sentences | {
                 "early stopping pays: smallest test error / last": at_most(test[best] / test[-1], 0.8),
                 "the closed form predicts it: its test error there / descent's": within(closed / test[best], 0.8, 1.25),
                 "mixed equation against descent: largest relative gap in test error": at_most(test_gap, 0.2),
+                "largest relative gap in train error": at_most(train_gap, 0.25),
+                "largest gap of a signal's singular value / s_1": at_most(gap[:, : self.rank] / top.max(), 0.05),
+                "largest gap of another singular value / s_1": at_most(gap[:, self.rank :] / top.max(), 0.05),
                 "every signal crosses c before the first noise mode does": at_least(
                     reached(self.rank + 1, self.c) - reached(self.rank, self.c), 1
                 ),
             }
         near = steps[test < 1.1 * test[best]]
-        return {
+        return sentences | {
             "smallest test error": within(test[best], 0.098, 0.112),
             "its step": within(steps[best], 70, 80),
             "stable rank there less that of the signal": within(
@@ -152,6 +178,7 @@ _TABLE = (
 )
 # Logarithm of the distance at the best step, measured at d = 100: gamma_w from, to, gamma_sigma2 from, to, range.
 # One draw: over four others these ends moved by up to 0.4, and by 0.9 with fewer neurons than dimensions.
+_SIZES = (1e4, 1e6, 1e8, 1e12)  # of the mode model's trend
 _DISTANCES = (
     (1.2, 2.8, -3.0, -1.71, (-11.5, -7.3)),
     (1.2, 2.8, -1.29, -1.29, (-9.5, -5.5)),
@@ -170,19 +197,25 @@ def _stopping(levels: Array, d: float, c: Array, start: Array) -> mixed.Stopping
 
 class Fig2(Experiment):
     """Networks of every width and initial scale on one noisy low-rank matrix: the smallest test error on the way, the
-    stable rank and the step there, and how far the mixed closure is from the network at that step.
+    stable rank and the step there, and how far the network is at that step from the iterated mixed equation, as in the
+    paper, and from descent on which that equation is exact. Runs end when the strongest noise mode is learned, after
+    the smallest test error. At this dimension errors are small and ranks right well below the black line only: the last
+    panel has what the mode model predicts as d grows, where that becomes true up to the line.
     """
 
     title = "The phase diagram of lazy and active networks"
-    quick = {"d": 100, "grid": 8, "euler": True}
-    minutes = {"quick": 1.5, "paper": 16}
+    quick = {"d": 100, "grid": 8}
+    minutes = {"quick": 1.5, "paper": 25}
 
     d: int = Field(default=200, ge=10, le=1000, description="Dimension of the matrix to recover.")
     rank: int = Field(default=5, ge=1, description="Rank of the signal.")
     c_lr: float = Field(default=50.0, gt=1, le=1e4, description="A step is 1/c_lr of the fastest mode's time.")
     grid: int = Field(default=35, ge=2, le=400, description="Cells along each axis.")
-    euler: bool = Field(
-        default=False, description="Measure the distance to the mixed equation in Euler steps too (an SVD a step)."
+    euler: int = Field(
+        default=8,
+        ge=0,
+        le=400,
+        description="The same for the distance to the iterated equation: an SVD a step; 0: none.",
     )
 
     @model_validator(mode="after")
@@ -202,19 +235,51 @@ class Fig2(Experiment):
         return paper.model_copy(update={"seed": self.seed, "axes": axes, "let": let})
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        spec, parts = self.spec(), 1 + self.euler
-        sweep.run(spec, folder / "data.zarr", lambda done, total: progress(done, parts * total), workers=workers)
+        spec, first = self.spec(), self.grid**2
+        whole = first + self.euler**2
+
+        sweep.run(spec, folder / "data.zarr", lambda done, total: progress(done, whole), workers=workers)
         data = sweep.load(folder / "data.zarr")
         if self.euler:
             kept = {name: spec.store[name] for name in ("test", "distance", "largest_distance")}
             closure = sweep.Call.model_validate({"kind": "Mixed", "c": "c"})
-            second = spec.model_copy(update={"second": closure, "store": kept})
-            later: Progress = lambda done, total: progress(total + done, parts * total)  # noqa: E731
+            axes = {name: axis.model_copy(update={"count": self.euler}) for name, axis in spec.axes.items()}
+            second = spec.model_copy(update={"second": closure, "store": kept, "axes": axes})
+            later: Progress = lambda done, total: progress(first + done, whole)  # noqa: E731
             sweep.run(second, folder / "data-euler.zarr", later, workers=workers)
-            other = sweep.load(folder / "data-euler.zarr")
+            other = sweep.load(folder / "data-euler.zarr").rename({name: f"{name}_euler" for name in axes})
             for name in ("distance", "largest_distance"):
-                data[f"{name}_euler"] = other[name]
-        return data
+                data[f"{name}_euler"] = other[name].drop_attrs()
+                data[f"{name}_euler"].attrs = {"long_name": f"{data[name].attrs.get('long_name', name)}, iterated"}
+        return data.merge(self.trend())
+
+    def trend(self) -> xarray.Dataset:
+        """The smallest test error and the stable rank over the signal's by the mode model, over d and the sum of the
+        exponents, at width d^2.
+        """
+        levels, sums = self.problem_facts()["levels"], np.linspace(0.1, 1.1, 21)
+        sizes = np.array([self.d, *_SIZES], dtype=float)
+        angle = np.pi * np.arange(1, 201) / 401
+        noise, weight = np.cos(angle), np.sin(angle) ** 2 / np.sum(np.sin(angle) ** 2)  # the quarter-circle law
+        found = np.empty((2, len(sizes), len(sums)))
+        for i, d in enumerate(sizes):
+            for j, total in enumerate(sums):
+                c = d**total
+                best = mixed.early_stopping(levels, d, c, start=c**2 / d**2)
+                s, n = (
+                    np.asarray(mixed.mode(float(best.time), 0.0, target, c, 2 / d**2))
+                    for target in (levels * d, 2 * np.sqrt(d) * noise)
+                )
+                rank = (np.sum(s**2) + d * np.sum(weight * n**2)) / s[0] ** 2
+                found[:, i, j] = best.error, rank / (np.sum(levels**2) / levels[0] ** 2)
+        coords = {"trend_d": sizes, "trend_sum": sums}
+        return xarray.Dataset(
+            {
+                "trend_test": (tuple(coords), found[0], {"long_name": "Smallest test error of the mode model"}),
+                "trend_rank": (tuple(coords), found[1], {"long_name": "Stable rank there over the signal's"}),
+            },
+            coords=coords,
+        )
 
     def problem_facts(self) -> dict[str, Any]:
         """The truth's norms, which set the scales of the figure."""
@@ -250,6 +315,13 @@ class Fig2(Experiment):
             out["active networks (sum of the exponents <= 0): largest test error"] = at_most(active, most)
         if lazy.size:
             out["lazy networks (sum > 1): smallest test error"] = at_least(lazy, 0.45)
+        chosen = (inside & (width >= 1)).values
+        if chosen.any():
+            out["w > d, finite noise: largest ratio of the smallest test error to the last"] = at_most(
+                (data["test"] / data["last"]).values[chosen], 1.0
+            )
+            out["w > d, finite noise: largest train error at the end"] = at_most(data["train"].values[chosen], 0.7)
+        out |= self._trend(data)
         predicted = self.predict(data)
         # the model is one of high dimension
         for name, words in (
@@ -266,6 +338,20 @@ class Fig2(Experiment):
             out |= self._table(data, facts) if self.d == 200 else {}
             out |= self._distances(data) if self.d >= 100 else {}
         return out
+
+    def _trend(self, data: xarray.Dataset) -> dict[str, Finding]:
+        """The region below the line by the mode model: errors fall with d, up to the line, and the rank is right."""
+        below = data.sel(trend_sum=data["trend_sum"] < 0.71)
+        falls = (below["trend_test"].values[1:] / below["trend_test"].values[:-1]).max()
+        near_line = data["trend_test"].sel(trend_sum=slice(0.71, 0.95)).values
+        return {
+            "mode model, sum <= 0.7: largest ratio of the errors of one d and the next smaller": at_most(falls, 0.6),
+            "mode model, sum 0.75 to 0.95: the same": at_most((near_line[1:] / near_line[:-1]).max(), 0.99),
+            "mode model, sum <= 0.7, d = 1e12: largest test error": at_most(below["trend_test"].values[-1], 1e-3),
+            "mode model, sum <= 0.7, d = 1e12: stable rank / the signal's, farthest from 1": near(
+                below["trend_rank"].values[-1][np.argmax(np.abs(below["trend_rank"].values[-1] - 1))], 1, 0.02
+            ),
+        }
 
     def predict(self, data: xarray.Dataset) -> xarray.Dataset:
         """The best step and the test error there of every cell, from the mode model."""
@@ -314,8 +400,10 @@ class Fig2(Experiment):
     def _distances(self, data: xarray.Dataset) -> dict[str, Finding]:
         """The logarithm of the distance at the best step; measured at d = 100 in Euler steps, smaller at larger d."""
         variance, width = np.meshgrid(_NODES["gamma_sigma2"], _NODES["gamma_w"], indexing="ij")
-        measured = "distance_euler" if self.euler else "distance"
-        log = np.log(_at_nodes(data[measured]))
+        measured = data["distance"]
+        if self.euler:
+            measured = data["distance_euler"].rename({f"{name}_euler": name for name in _NODES})
+        log = np.log(_at_nodes(measured))
         out = {}
         for narrow, wide, low, high, (least, most) in _DISTANCES:
             chosen = (

@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm, Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Polygon
 
-from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, finish, label_outer, panels
+from linnet.plot.style import NOISE, SIGNAL, TEST, THEORY, TRAIN, finish, panels
 
 
 def fig1(data: xarray.Dataset, rank: int) -> Figure:
@@ -69,11 +69,11 @@ def fig1(data: xarray.Dataset, rank: int) -> Figure:
 
 
 def fig2(data: xarray.Dataset, signal_rank: float) -> Figure:
-    """Four panels over the exponents of variance and width, with the transition lines and the degenerate regions."""
-    figure, grid = panels(11.5, 9, 2, 2, sharex=True, sharey=True)
-    test, rank, step, distance = (
-        data[n].transpose("gamma_w", "gamma_sigma2") for n in ("test", "stable_rank", "step", "distance")
-    )
+    """Maps over the exponents of variance and width, with the transition lines and the degenerate regions; and the
+    smallest test error over the sum of the exponents, measured and as d grows.
+    """
+    figure, grid = panels(16.5, 9, 2, 3)
+    test, rank, step = (data[n].transpose("gamma_w", "gamma_sigma2") for n in ("test", "stable_rank", "step"))
     most = float(np.clip(rank.max(), 2 * signal_rank, 4 * signal_rank))
     _panel(figure, grid[0, 0], test, "Smallest test error on the way", LogNorm(float(test.min()), 1.0), "viridis")
     title = f"Stable rank there (the signal has {signal_rank:.1f})"
@@ -82,11 +82,21 @@ def fig2(data: xarray.Dataset, signal_rank: float) -> Figure:
     bar.set_ticks([1, *inner, most], labels=["1", *(f"{value:.1f}" for value in inner), f"≥ {most:.0f}"])
     norm = LogNorm(max(1, float(step.min())), float(step.max()))
     _panel(figure, grid[1, 0], step.clip(min=1), "Step of the minimum", norm, "cividis")
-    distance = distance.copy(data=np.log(distance.values))
-    scale = Normalize(float(np.quantile(distance, 0.01)), 0)
-    _panel(figure, grid[1, 1], distance, "Distance of the mixed closure there:  ln |A − Â|² / d²", scale, "magma")
+    distances = {grid[1, 2]: ("distance", "the closure's own part")}
+    if "distance_euler" in data:
+        distances = {grid[1, 1]: ("distance_euler", "to the iterated equation"), **distances}
+    else:
+        figure.delaxes(grid[1, 1])
+    logs = {axes: np.log(_exponents(data[name])) for axes, (name, _) in distances.items()}
+    least = min(float(np.quantile(log, 0.01)) for log in logs.values())
+    for axes, log in logs.items():
+        _panel(figure, axes, log, f"ln |A − Â|² / d², {distances[axes][1]}", Normalize(least, 0), "magma")
+    _trend(grid[0, 2], data)
     variance = r"$\gamma_{\sigma^2}$   (variance $d^{\gamma_{\sigma^2}}$)"
-    label_outer(grid, xlabel=variance, ylabel=r"$\gamma_w$   (width $d^{\gamma_w}$)")
+    for axes in (grid[0, 0], grid[0, 1], grid[1, 0], *distances):
+        axes.set_xlabel(variance)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(r"$\gamma_w$   (width $d^{\gamma_w}$)")
     handles: list[Any] = [
         mpl.lines.Line2D([], [], color="black", lw=2, label=r"lazy above: $\gamma_{\sigma^2} + \gamma_w = 1$"),
         mpl.lines.Line2D(
@@ -97,6 +107,37 @@ def fig2(data: xarray.Dataset, signal_rank: float) -> Figure:
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return figure
+
+
+def _exponents(values: xarray.DataArray) -> xarray.DataArray:
+    """Values over the two exponents, whichever grid they are of."""
+    names = {name: name.removesuffix("_euler") for name in map(str, values.dims)}
+    return values.rename(names).transpose("gamma_w", "gamma_sigma2")
+
+
+def _trend(axes: Axes, data: xarray.Dataset) -> None:
+    """The smallest test error over the sum of the exponents: of networks, and of the mode model as d grows."""
+    sizes, sums = data["trend_d"].values, data["trend_sum"].values
+    colors = mpl.colormaps["viridis"](np.linspace(0.85, 0.1, len(sizes)))
+    for d, errors, color in zip(sizes, data["trend_test"].values, colors, strict=True):
+        exponent = int(np.floor(np.log10(d)))
+        power = f"10^{{{exponent}}}" if d == 10.0**exponent else f"{d:g}"
+        axes.plot(sums, errors, color=color, lw=1.6, label=f"mode model, $d = {power}$")
+    total = data["gamma_sigma2"] + data["gamma_w"]
+    inside = (data["gamma_w"] > 1) & (2 * data["gamma_sigma2"] + data["gamma_w"] < 0)
+    chosen = (inside & (total > sums[0]) & (total < sums[-1])).transpose(*data["test"].dims).values
+    x = total.transpose(*data["test"].dims).values[chosen]
+    axes.plot(x, data["test"].values[chosen], ".", color=THEORY, ms=4, label=f"networks, $d = {sizes[0]:g}$")
+    axes.axvline(1, color="black", lw=1.2)
+    finish(
+        axes,
+        log="y",
+        xlabel=r"$\gamma_{\sigma^2} + \gamma_w$ (lazy beyond 1)",
+        ylabel="smallest test error",
+        title="Below the line, as d grows",
+        legend="lower right",
+        legend_size=8,
+    )
 
 
 def _panel(figure: Figure, axes: Axes, values: xarray.DataArray, title: str, norm: Any, colors: str) -> Any:
