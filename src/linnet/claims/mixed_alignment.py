@@ -1,4 +1,4 @@
-"""Claims of the mixed-dynamics paper on alignment: the sets P1 and P2 along runs, stages of the active phase."""
+"""Claims of the mixed-dynamics paper on alignment: the sets P_1 and P_2 along runs, stages of the active phase."""
 
 import math
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def _run(d: int) -> _Run:
     negative_control={"begin": 0.0},
 )
 def alignment_is_kept(size: str, begin: float = _LATE) -> Iterator[Finding]:
-    """From t_2 = 0.16 d until 0.5 d ln d the network and the mixed equation stay in P1 and in P2(30, 1): s_K >= 0.4 c,
+    """From t_2 = 0.16 d until 0.5 d ln d the network and the mixed equation stay in P_1 and in P_2(30, 1): s_K >= 0.4 c,
     s_{K+1} <= 2 c, s_{K+1} <= 0.45 s_K, s_1 - s_2 >= 0.25 s_1, and x <= 30/d, with one set of constants for d >= 100;
     and s_{K+1} grows by at most 5 c d^{-1/2} ln d.
     """
@@ -133,7 +133,7 @@ def alignment_is_kept(size: str, begin: float = _LATE) -> Iterator[Finding]:
 
 @claim("mixed/C35", "bound", "Lemma C.4", negative_control={"power": 0.5})
 def singular_values_move_slowly(size: str, power: float = 1.0) -> Iterator[Finding]:
-    """d^2 |ds_j/dt| <= 5 d (s_j + c) for j = 1 ... K + 1, so that from P1 no condition of P1' fails for a time of the
+    """d^2 |ds_j/dt| <= 5 d (s_j + c) for j = 1 ... K + 1, so that from P_1 no condition of P_1' fails for a time of the
     order of d: s_j + c changes by less than a quarter in t = d/25, which is longer than the lemma's c / sqrt(d).
     """
     for d in _sizes(size):

@@ -330,3 +330,37 @@ def theorem_two_on_networks(size: str, model_share: float = 1.0, seed: Seed = 0)
             yield close(found.measured / other.model, 1, atol=0.1, what="error / the mode model's", **case)
             early = _recovered(d, gamma_w, gamma_s, 0.15, seed)
             yield close(early.measured / early.model, 1, atol=0.2, what="error / the mode model's, early", **case)
+
+
+def _stopped(d: float, total: float) -> tuple[float, float]:
+    """The smallest test error of the mode model at width d^2 and variance d^{total - 2}, and the stable rank there over
+    the signal's, for five equal signals with |A_star|_F = d, as the task has them on average.
+    """
+    levels = np.full(5, 1 / np.sqrt(5))
+    c = d**total
+    best = mixed.early_stopping(levels, d, c, start=c**2 / d**2)
+    angle = np.pi * np.arange(1, 201) / 401
+    weight = np.sin(angle) ** 2 / np.sum(np.sin(angle) ** 2)  # the quarter-circle law of the noise's singular values
+    s, n = (
+        np.asarray(mixed.mode(float(best.time), 0.0, target, c, 2 / d**2))
+        for target in (levels * d, 2 * np.sqrt(d) * np.cos(angle))
+    )
+    rank = (np.sum(s**2) + d * np.sum(weight * n**2)) / s[0] ** 2
+    return float(best.error), float(rank / len(levels))
+
+
+@evidence("mixed/E36", negative_control={"total": 1.2})
+def region_below_the_line(size: str, total: float = 0.7) -> Iterator[Finding]:
+    """The mode model, which networks follow within 12 % (`mixed/fig2`), with five equal signals: at the sum 0.7 at
+    d = 200 and 1e8, and at the sum 0.3 at d = 200.
+    """
+    lazy = _stopped(200.0, 1.2)[0]
+    near, rank = _stopped(200.0, total)
+    far, right = _stopped(1e8, total)
+    yield at_most(far, 0.01, d=1e8, sum=total, of="test error")
+    yield close(right, 1, atol=0.03, d=1e8, sum=total, of="stable rank / the signal's")
+    low, low_rank = _stopped(200.0, 0.3)
+    yield at_most(low / lazy, 1 / 3, d=200, sum=0.3, of="test error / the lazy one")
+    yield close(low_rank, 1, atol=0.15, d=200, sum=0.3, of="stable rank / the signal's")
+    yield as_printed(at_most(near / lazy, 1 / 3, d=200, sum=total, of="test error / the lazy one"))
+    yield as_printed(close(rank, 1, atol=0.25, d=200, sum=total, of="stable rank"), "the rank alone")

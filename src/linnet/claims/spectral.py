@@ -628,13 +628,32 @@ def entropy_at_small_gamma(size: str, factor: float = 0.5) -> Iterator[Finding]:
     yield as_printed(close(ratio, 1.0, atol=0.01))
 
 
+_SLOW_GAMMA = 1e-6
+
+
+def _slow_flow() -> tuple[np.ndarray, np.ndarray, Weights]:
+    """Inputs, outputs, and initialization of a flow along which X^T (Y - X A) grows for a while."""
+    x, y = np.array([[1.0, 0.2], [0.0, 0.01]]), np.array([[0.02], [0.05]])
+    return x, y, i_gamma(regression(x, y), _SLOW_GAMMA)
+
+
 @evidence("spectral/E4", negative_control={"rate": 40.0})
 def trace_of_three_matrices(size: str, rate: float = 1.0) -> Iterator[Finding]:
-    """A = diag(1, 0.01), B = [[1, 1], [1, 1.01]], C = v v^T with v = (1, -2); and the loss bound along flows."""
+    """A = diag(1, 0.01), B = [[1, 1], [1, 1.01]], C = v v^T with v = (1, -2); the matrices X^T X, C1 and R R^T of a flow
+    (that of `spectral/E17` at t = 1000); and the loss bound along flows.
+    """
     a, b, v = np.diag([1.0, 0.01]), np.array([[1.0, 1.0], [1.0, 1.01]]), np.array([1.0, -2.0])
     left = float(v @ a @ b @ v)
     bound = np.linalg.eigvalsh(a)[0] * np.linalg.eigvalsh(b)[0] * float(v @ v)
     yield as_printed(at_least(left, bound))
+    x, y, start = _slow_flow()
+    end: Any = simulate(regression(x, y), start, GradientFlow(rtol=1e-11), time=1000.0, record=linear(2)).final
+    r, c1 = x.T @ (y - x @ np.asarray(end.matrix).T), np.asarray(end.layers[0].T @ end.layers[0])
+    used = float((r.T @ x.T @ x @ c1 @ r)[0, 0]) / float(np.sum(r**2))
+    yield as_printed(
+        at_least(used / (np.linalg.eigvalsh(x.T @ x)[0] * np.linalg.eigvalsh(c1)[0]), 1.0, time=1000),
+        "for the matrices of a flow",
+    )
     yield from loss_decays.check(size, rate=rate)
 
 
@@ -663,6 +682,9 @@ def mean_size_of_the_commutator(size: str, limit: float | None = None) -> Iterat
             yield at_most(first + second, -1e-3, d_in=d, what="K_i vanishes")
         else:
             yield at_least(first + second, -1e-12, d_in=d, what="K_i does not vanish")
+            yield as_printed(
+                at_most(first + second, -1e-3, d_in=d, what="K_i vanishes"), "almost surely, for d_in >= 3"
+            )
 
 
 @evidence("spectral/E7", negative_control={"dimensions": (1,)})
@@ -712,9 +734,8 @@ def residual_of_the_gradient(size: str, factor: float = 1.0) -> Iterator[Finding
     """X = [[1, 0.2], [0, 0.01]], Y = (0.02, 0.05), gamma = 1e-6: |R|^2 grows from t = 450 to 2200, while the loss obeys
     its bound, whose exponent is twice the printed one.
     """
-    x, y, gamma = np.array([[1.0, 0.2], [0.0, 0.01]]), np.array([[0.02], [0.05]]), 1e-6
-    problem = regression(x, y)
-    start = i_gamma(problem, gamma)
+    x, y, start = _slow_flow()
+    problem, gamma = regression(x, y), _SLOW_GAMMA
     observed = {"a": observe.matrix}
     run = simulate(problem, start, GradientFlow(rtol=1e-11), time=2200.0, record=linear(45), observe=observed)
     left = [y - x @ np.asarray(a).T for a in run["a"]]
