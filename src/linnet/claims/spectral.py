@@ -639,8 +639,8 @@ def _slow_flow() -> tuple[np.ndarray, np.ndarray, Weights]:
 
 @evidence("spectral/E4", negative_control={"rate": 40.0})
 def trace_of_three_matrices(size: str, rate: float = 1.0) -> Iterator[Finding]:
-    """A = diag(1, 0.01), B = [[1, 1], [1, 1.01]], C = v v^T with v = (1, -2); the matrices X^T X, C1 and R R^T of a flow
-    (that of `spectral/E17` at t = 1000); and the loss bound along flows.
+    """A = diag(1, 0.01), B = [[1, 1], [1, 1.01]], C = v v^T with v = (1, -2); the matrices X^T X, C1 and R R^T of the
+    flow of `spectral/E17` at t = 1000; and the loss bound along flows.
     """
     a, b, v = np.diag([1.0, 0.01]), np.array([[1.0, 1.0], [1.0, 1.01]]), np.array([1.0, -2.0])
     left = float(v @ a @ b @ v)

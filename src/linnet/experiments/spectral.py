@@ -416,8 +416,8 @@ class Fig2(_Students):
     layer of rank two, most of it in the span of the teacher's neurons; from large initializations none has, and the
     span holds no more of it than of a random layer. That is a statement about many problems, drawn as such, beside two
     runs. The paper does not give its teacher: this one, two orthonormal neurons with readouts 1 and -1, is the most
-    favorable of four that were tried: 50 % of its students that fit have rank two, against 35 % for unit neurons at random
-    angles and 23 to 24 % where both readouts are 1.
+    favorable of four that were tried: 50 % of its students that fit have rank two, against 35 % for unit neurons at
+    random angles and 23 to 24 % where both readouts are 1.
     """
 
     title = "ReLU students from small and large initializations"
