@@ -663,6 +663,25 @@ def speed_of_a_singular_value(
                 yield at_most(jnp.max(jnp.abs(moved - right)) / _norm(g), 1e-10, cost=name, c=c)
 
 
+@claim("mixed/C44", "exact", "appendix C.1; section 1.5", negative_control={"turn": 0.1})
+def aligned_starts_stay_aligned(size: str, turn: float = 0.0, seed: Seed = 0) -> Iterator[Finding]:
+    """A that has the singular vectors of the target, with signs, keeps them along the mixed and the balanced flow, and
+    each of its values obeys the formula of one mode.
+    """
+    rng = np.random.default_rng(seed)
+    for d_out, d_in in ((4, 4), (3, 5)) if size == "quick" else ((4, 4), (3, 5), (6, 2), (12, 12)):
+        k = min(d_out, d_in)
+        u, v = (np.linalg.qr(rng.normal(size=(n, k)))[0] for n in (d_out, d_in))
+        goals, starts = np.sort(rng.uniform(0.5, 2, size=k))[::-1], 0.3 * rng.normal(size=k)
+        rotation = np.linalg.qr(np.eye(d_in) + turn * rng.normal(size=(d_in, d_in)))[0]
+        for c in (0.0, 0.2, 3.0):
+            begun = np.abs(starts) if c == 0 else starts
+            for t in (0.3, 2.0):
+                a = mixed.matrix(t, (u * begun) @ v.T @ rotation, (u * goals) @ v.T, c)
+                values = np.asarray(mixed.mode(t, begun, goals, c))
+                yield at_most(_norm(a - (u * values) @ v.T), 1e-9, c=c, time=t, d_out=d_out, d_in=d_in)
+
+
 # Errata ---------------------------------------------------------------------------------------------------------------
 
 

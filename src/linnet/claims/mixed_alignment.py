@@ -108,8 +108,8 @@ def _run(d: int) -> _Run:
 )
 def alignment_is_kept(size: str, begin: float = _LATE) -> Iterator[Finding]:
     """From t_2 = 0.16 d until 0.5 d ln d the network and the mixed equation stay in P_1 and in P_2(30, 1): s_K >= 0.4
-    c, s_{K+1} <= 2 c, s_{K+1} <= 0.45 s_K, s_1 - s_2 >= 0.25 s_1, and x <= 30/d, with one set of constants for d >= 100;
-    and s_{K+1} grows by at most 5 c d^{-1/2} ln d.
+    c, s_{K+1} <= 2 c, s_{K+1} <= 0.45 s_K, s_1 - s_2 >= 0.25 s_1, and x <= 30/d, with one set of constants for d >=
+    100; and s_{K+1} grows by at most 5 c d^{-1/2} ln d.
     """
     for d in _sizes(size)[1:]:
         run = _run(d)
