@@ -195,6 +195,12 @@ def _stopping(levels: Array, d: float, c: Array, start: Array) -> mixed.Stopping
     return jax.vmap(lambda c, start: mixed.early_stopping(levels, d, c, start=start))(c, start)
 
 
+def _on_grid(spec: sweep.Sweep, count: int) -> sweep.Sweep:
+    """The sweep with this many cells along each axis."""
+    axes = {name: axis.model_copy(update={"count": count}) for name, axis in spec.axes.items()}  # type: ignore[union-attr]
+    return spec.model_copy(update={"axes": axes})
+
+
 class Fig2(Experiment):
     """Networks of every width and initial scale on one noisy low-rank matrix: the smallest test error on the way, the
     stable rank and the step there, and how far the network is at that step from the iterated mixed equation, as in the
@@ -230,9 +236,8 @@ class Fig2(Experiment):
         """The sweep behind the figure."""
         text = resources.files("linnet.experiments").joinpath("mixed_fig2.toml").read_text(encoding="utf-8")
         paper = sweep.parse(text)
-        axes = {name: axis.model_copy(update={"count": self.grid}) for name, axis in paper.axes.items()}  # type: ignore[union-attr]
         let = {**paper.let, "d": self.d, "rank": self.rank, "c_lr": self.c_lr}
-        return paper.model_copy(update={"seed": self.seed, "axes": axes, "let": let})
+        return _on_grid(paper.model_copy(update={"seed": self.seed, "let": let}), self.grid)
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         spec, first = self.spec(), self.grid**2
@@ -243,11 +248,10 @@ class Fig2(Experiment):
         if self.euler:
             kept = {name: spec.store[name] for name in ("test", "distance", "largest_distance")}
             closure = sweep.Call.model_validate({"kind": "Mixed", "c": "c"})
-            axes = {name: axis.model_copy(update={"count": self.euler}) for name, axis in spec.axes.items()}
-            second = spec.model_copy(update={"second": closure, "store": kept, "axes": axes})
+            second = _on_grid(spec.model_copy(update={"second": closure, "store": kept}), self.euler)
             later: Progress = lambda done, total: progress(first + done, whole)  # noqa: E731
             sweep.run(second, folder / "data-euler.zarr", later, workers=workers)
-            other = sweep.load(folder / "data-euler.zarr").rename({name: f"{name}_euler" for name in axes})
+            other = sweep.load(folder / "data-euler.zarr").rename({name: f"{name}_euler" for name in spec.axes})
             for name in ("distance", "largest_distance"):
                 data[f"{name}_euler"] = other[name].drop_attrs()
                 data[f"{name}_euler"].attrs = {"long_name": f"{data[name].attrs.get('long_name', name)}, iterated"}

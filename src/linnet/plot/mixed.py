@@ -87,7 +87,8 @@ def fig2(data: xarray.Dataset, signal_rank: float) -> Figure:
         distances = {grid[1, 1]: ("distance_euler", "to the iterated equation"), **distances}
     else:
         figure.delaxes(grid[1, 1])
-    logs = {axes: np.log(_exponents(data[name])) for axes, (name, _) in distances.items()}
+    over = {axes: _exponents(data[name]) for axes, (name, _) in distances.items()}
+    logs = {axes: values.copy(data=np.log(values.values)) for axes, values in over.items()}
     least = min(float(np.quantile(log, 0.01)) for log in logs.values())
     for axes, log in logs.items():
         _panel(figure, axes, log, f"ln |A − Â|² / d², {distances[axes][1]}", Normalize(least, 0), "magma")
