@@ -444,8 +444,8 @@ def time_of_the_theorem(size: str, power: float = 0.5, seed: Seed = 0) -> Iterat
     """The rate of Theorem 4.1 is right: the number of steps to L <= 4 eps is between 0.2 and 0.8 of
     (w sqrt(n) / (lr sqrt(tr Sigma) beta)) (log(1/v0) + log(n beta tr Sigma / eps)) for all numbers of samples,
     dimensions, sizes of the teacher, initializations, levels, and covariances (isotropic, a power law, a spike), and
-    for signs as for normal entries; and rho is 1 by the time (w sqrt(n) / (lr sqrt(tr Sigma) beta)) log(1/v0).
-    Medians of nine draws.
+    for signs as for normal entries; and rho is 1 by the time (w sqrt(n) / (lr sqrt(tr Sigma) beta)) log(1/v0). Medians
+    of nine draws.
     """
     rng = np.random.default_rng(seed)
     for law in _laws(size):

@@ -107,7 +107,7 @@ def edge_between_the_levels(size: str, calm: float = 0.05, seed: Seed = 0) -> It
     of the smooth image (bumps) never rises and that of the texture of 3 to 6 cycles does; at lr = 0.1 the loss of the
     bumps rises in nearly every other step. The checkerboard of two pixels has no rise at either. Medians of draws: the
     bumps of two draws of five saturate above 40, and the slowest texture needs more than 4000 steps. Figure
-    `stability/fig9` has longer runs at lr = 0.03.
+    `stability/fig9` has longer runs of five draws at lr = 0.04.
     """
     steps, draws = (4000, range(seed, seed + 1)) if size == "quick" else (12_000, range(seed, seed + 5))
 

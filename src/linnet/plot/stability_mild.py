@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from linnet.curves import rise_count
 from linnet.plot.style import NOISE, QUIET, SIGNAL, TEST, THEORY, TRAIN, canvas, finish, ramp
 
-_ROWS = ((SIGNAL, 2.2, "-"), (TRAIN, 2.2, "-"), (SIGNAL, 1.0, "--"), (NOISE, 1.0, "--"), (TRAIN, 1.0, "--"))
-_CALM = {"bumps": SIGNAL, "CIFAR-10": TEST, "texture": TRAIN}
+_COLORS = {"bumps": SIGNAL, "texture": TRAIN, "checkerboard": NOISE, "CIFAR-10": TEST}
 
 
 def _draw_pairs(axes: Axes, steps: np.ndarray, pair: np.ndarray, label: str, color: str, lw: float, ls: str) -> None:
@@ -24,51 +23,41 @@ def _draw_threshold(axes: Axes, lr: float) -> None:
     axes.axhline(2 / lr, color=THEORY, lw=1.2, ls=":", label="2 / lr")
 
 
-def fig9(data: xarray.Dataset, lr: float, picture_lr: float, calm_lr: float, law: float | None) -> Figure:
+def fig9(data: xarray.Dataset, lr: float, picture_lr: float, large_lr: float, law: float | None) -> Figure:
     """The UNet's sharpness and its images above; below that of N samples, in time and in the end."""
-    calm = "calm_sharpness" in data
-    figure = canvas(15 if calm else 13, 8)
+    figure = canvas(15, 8)
     rows: Any = figure.subfigures(2, 1)
     above, below = rows
-    parts = above.subfigures(1, 3 if calm else 2, width_ratios=(1.3, 0.9, 0.9) if calm else (1.2, 0.8))
-    _pictures(parts[0].subplots(), data, picture_lr)
-    if calm:
-        _calm(parts[1].subplots(), data, calm_lr)
-    images = parts[-1].subplots(2, 3).ravel()
-    for i, image in enumerate(data["picture"].values[:, 0]):
-        images[i].imshow(image, cmap="gray", vmin=0, vmax=1)
-        images[i].set_title(str(data["row"].values[i]), fontsize=9, color=_ROWS[i][0])
+    parts = above.subfigures(1, 3, width_ratios=(1.3, 1.0, 0.8))
+    _pictures(parts[0].subplots(), data, "picture", picture_lr)
+    _pictures(parts[1].subplots(), data, "large", large_lr)
+    images = parts[2].subplots(2, 2).ravel()
+    for axes, kind in zip(images, data["kind"].values, strict=False):
+        axes.imshow(data["picture"].sel(kind=kind).values[0], cmap="gray", vmin=0, vmax=1)
+        axes.set_title(str(kind), fontsize=9, color=_COLORS[str(kind)])
     for axes in images:
         axes.axis("off")
-    parts[-1].suptitle("image and contrast (standard deviation)", fontsize=10)
+    parts[2].suptitle("images of one contrast", fontsize=10)
     in_time, in_the_end = below.subplots(1, 2, width_ratios=(1.4, 1))
     _samples(in_time, data, lr, "CIFAR-10" if law else "synthetic stand-in, Gaussian classes")
     _ends(in_the_end, data, lr, law)
     return figure
 
 
-def _pictures(axes: Axes, data: xarray.Dataset, lr: float) -> None:
-    record = data["picture_record"].values
-    for (color, width, style), name in zip(_ROWS, data["row"].values, strict=True):
-        part = data.sel(row=name)
-        count = int(rise_count(part["picture_loss"].values[0]))
-        _draw_pairs(axes, record, part["picture_sharpness"].values[0], f"{name}: {count} rises", color, width, style)
+def _pictures(axes: Axes, data: xarray.Dataset, name: str, lr: float) -> None:
+    """All draws of every kind; in the legend how often the loss rose, of the least to the most."""
+    record = data[f"{name}_record"].values
+    runs, losses = data[f"{name}_sharpness"], data[f"{name}_loss"]
+    for kind, each, loss in zip(runs[runs.dims[0]].values, runs.values, losses.values, strict=True):
+        color, risen = _COLORS[str(kind)], np.atleast_1d(rise_count(loss))
+        counts = f"{risen.min()}" if risen.min() == risen.max() else f"{risen.min()} to {risen.max()}"
+        _draw_pairs(axes, record, each[0], f"{kind}: {counts}", color, 1.8, "-")
+        for pair in each[1:]:
+            axes.plot(record[:, 0], pair.mean(axis=1), color=color, lw=0.7, alpha=0.6)
     _draw_threshold(axes, lr)
-    heading = {"title": "image, contrast: rises of the loss", "title_fontsize": 8}
-    legend = {"loc": "upper right", "ncols": 2, **heading}
+    legend = {"loc": "upper left", "ncols": 2, "title": "rises of the loss", "title_fontsize": 8}
     title = f"UNet on one image, lr {lr:g}"
-    finish(axes, xlabel="step", legend_size=8, title=title, ylabel="sharpness", ylim=(0, 3.6 / lr), legend=legend)
-
-
-def _calm(axes: Axes, data: xarray.Dataset, lr: float) -> None:
-    record = data["calm_record"].values
-    for name in data["calm"].values:
-        for draw, pair in enumerate(data["calm_sharpness"].sel(calm=name).values):
-            label = {"label": str(name), "lw": 1.8} if draw == 0 else {"lw": 0.7, "alpha": 0.6}
-            axes.plot(record[:, 0], pair.mean(axis=1), color=_CALM[str(name)], **label)
-    _draw_threshold(axes, lr)
-    legend, title = {"loc": "upper left", "ncols": 2}, f"the same near gradient flow, lr {lr:g}"
-    finish(axes, xlabel="step", legend_size=8, title=title, ylim=(0, 2.9 / lr), legend=legend)
+    finish(axes, xlabel="step", legend_size=8, title=title, ylabel="sharpness", ylim=(0, 3.2 / lr), legend=legend)
 
 
 def _samples(axes: Axes, data: xarray.Dataset, lr: float, what: str) -> None:
