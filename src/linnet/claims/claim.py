@@ -417,7 +417,7 @@ def _order(id: str) -> tuple[int, str, int]:  # noqa: A002
 _MODULES = {  # of this package, by paper
     "mixed": ("mixed", "mixed_networks", "mixed_alignment"),
     "spectral": ("spectral", "spectral_data", "spectral_noise"),
-    "nonlocal": ("landscape", "convergence"),
+    "nonlocal": ("landscape", "convergence", "depths"),
     "stability": ("stability", "sharpening", "networks", "adapters"),
     "feature": ("feature",),
     "balance": ("balance",),
