@@ -418,7 +418,7 @@ _MODULES = {  # of this package, by paper
     "mixed": ("mixed", "mixed_networks", "mixed_alignment"),
     "spectral": ("spectral", "spectral_data", "spectral_noise"),
     "nonlocal": ("landscape", "convergence", "depths"),
-    "stability": ("stability", "sharpening", "networks", "adapters"),
+    "stability": ("stability", "edge", "sharpening", "networks", "adapters"),
     "feature": ("feature",),
     "balance": ("balance",),
     "optimizers": ("optimizers",),
