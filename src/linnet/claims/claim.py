@@ -419,7 +419,7 @@ _MODULES = {  # of this package, by paper
     "spectral": ("spectral", "spectral_data", "spectral_noise"),
     "nonlocal": ("landscape", "convergence", "depths"),
     "stability": ("stability", "edge", "sharpening", "networks", "adapters"),
-    "feature": ("feature",),
+    "feature": ("feature", "neurons"),
     "balance": ("balance",),
     "optimizers": ("optimizers",),
 }

@@ -110,6 +110,7 @@ def rank_one_orbit_at_every_depth(size: str, factor: float = 1.0, seed: Seed = 0
     mode 1 and at s_j^{1/L} in the others, from the one-zero initialization and, with a symmetric target, the balanced
     one.
     """
+    steps = 4000 if size == "quick" else 8000
     for depth in _depths(size):
         for kappa in (2.1, 2.3, 2.45):
             lr = _lr(kappa, depth)
@@ -118,7 +119,7 @@ def rank_one_orbit_at_every_depth(size: str, factor: float = 1.0, seed: Seed = 0
                 target = _target(seed, symmetric=symmetric)
                 alpha = 0.3
                 start = [alpha * np.eye(_D)] * depth if symmetric else _one_zero(alpha, depth)
-                *_, before, end = _descend(start, target.matrix, lr, 4000)
+                *_, before, end = _descend(start, target.matrix, lr, steps)
                 both = np.stack([_rotated(layers, _frames(target, depth)) for layers in (before, end)])
                 case: dict[str, Any] = {"depth": depth, "kappa": kappa}
                 case["start"] = "balanced" if symmetric else "one-zero"
