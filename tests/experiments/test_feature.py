@@ -35,6 +35,12 @@ def test_two_stages(tmp_path):
     early = data.assign(loss=data["loss"] * 0.8 ** data["step"])
     assert "loss left at t1, smallest" in broken(figure, early)
     assert len(broken(figure, data.assign(distance=data["distance"] + 0.1))) >= 2
+    sinking = data.assign(slope=data["slope"] * (1 - 0.2 * (data["step"] > 80)))
+    assert {name for name in broken(figure, sinking) if "slope from t1 on" in name} == {
+        "slope from t1 on, smallest", "slope from t1 on, largest change"
+    }  # fmt: skip
+    assert len([name for name in broken(figure, data.assign(ratio=2 * data["ratio"])) if "mean of rho_r" in name]) == 1
+    assert any("until t1" in name for name in broken(figure, data.assign(distance=1 - data["distance"])))
     late = broken(figure, data.assign(model=data["model"].shift(step=1, fill_value=data["loss"].values[0, 0])))
     assert {name.split(":")[0] for name in late} == {"two-scalar model"}
 

@@ -48,12 +48,31 @@ def _at(values: np.ndarray, step: np.ndarray) -> np.ndarray:
 
 # Gaussian data (figure 1) --------------------------------------------------------------------------------------------
 
+_SINGLE = 20  # draws of whole networks, neuron by neuron: the others are compressed
+
+
+def _ratios(key: Any, x: Any, y: Any, width: int, v0: float, sigma0: float, lr: float, steps: int) -> Any:
+    """The mean over the neurons of rho_r / v_r at every step, over sqrt(gamma)."""
+    n, g = len(x), x.T @ y
+    left, right = jax.random.split(key)
+    start = sigma0 * jax.random.normal(left, (width, x.shape[1])), v0 * jax.random.rademacher(right, (width,), float)
+
+    def step(state: Any, _: None) -> tuple[Any, Any]:
+        first, v = state
+        ratio = jnp.mean((first - start[0]) @ g / v) / jnp.linalg.norm(g)
+        force = lr / (n * width) * (x.T @ (y - x @ (first.T @ v) / width))
+        return (first + jnp.outer(v, force), v + first @ force), ratio
+
+    return jax.lax.scan(step, start, length=steps + 1)[1]
+
 
 class Fig1(Experiment):
     """A two-layer linear network learns in two stages: the neurons align with Xᵀy while the loss is constant, then the
     loss falls along that direction. Above one draw, as in the paper, with the two-scalar model of the whole training;
-    below all draws, in units of the step t₁ where the slope reaches 0.95. The kernel is closest to the target-aligned
-    one between the stages and then leaves it a little; its norm is not kept in stage one but grows several hundredfold.
+    below all draws, in units of the step t₁ where the slope reaches 0.95. The slope is the least-squares ratio of ρ to
+    v; the mean of ρᵣ/vᵣ over the neurons, the paper's axis, is beside it, and both stay where they are from t₁ on. The
+    kernel nears the target-aligned one at every step until t₁ and then leaves it a little; its norm is not kept in
+    stage one but grows several hundredfold.
     """
 
     title = "Two stages of feature learning on Gaussian data"
@@ -96,9 +115,16 @@ class Fig1(Experiment):
             slope = feature.slope(feature.growth(jnp.arange(self.steps + 1.0), x), self.v0, self.sigma0)
             return {**run, "model": model.loss(task), "stage_one": slope, "x": x, "start_loss": task.start_loss}
 
-        values = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(self.seed), self.draws))
+        def single(key: Any) -> Any:
+            samples = gaussian_samples(key, self.n, self.d, noise2=self.noise2)
+            return _ratios(key, *samples, self.width, self.v0, self.sigma0, self.lr, self.steps)
+
+        keys = jax.random.split(jax.random.key(self.seed), self.draws)
+        values = jax.jit(jax.vmap(one))(keys)
+        ratios = jax.jit(jax.vmap(single))(keys[:_SINGLE])
         return xarray.Dataset(
-            {name: (("draw", "step")[: np.ndim(value)], np.asarray(value)) for name, value in values.items()},
+            {name: (("draw", "step")[: np.ndim(value)], np.asarray(value)) for name, value in values.items()}
+            | {"ratio": (("single", "step"), np.asarray(ratios))},
             coords={"step": np.arange(self.steps + 1)},
         )
 
@@ -115,12 +141,23 @@ class Fig1(Experiment):
         late = _at(left, 3 * t1)[small]
         half = [first_record(curve <= 0.5 * loss[:, :1]) for curve in (loss, data["model"].values)]
         grown = _at(data["norm"].values / data["norm"].values[:, :1], t1)
+        lowest, highest = _range(slope, t1, np.full_like(t1, self.steps))
+        before = np.arange(1, self.steps + 1) <= t1[:, None]
+        nearer = np.where(before, np.diff(distance, axis=1), -np.inf)
+        mean = data["ratio"].values
+        last = np.full(len(mean), self.steps)
+        least, most = _range(mean, t1[: len(mean)] + 3, last)
         return {
             "draws that never align": at_most(np.sum(t1 < 0), 0),
             "loss left at t1, smallest": at_least(_at(left, t1), 0.9),
             "loss left at 3 t1, largest (x < 1/2)": at_most(np.max(late) if late.size else math.nan, 1e-6),
             "largest slope of a run, smallest": at_least(slope.max(axis=1), 0.985),
             "largest slope of a run, largest": at_most(slope, 1.0),
+            "slope from t1 on, smallest": at_least(lowest, 0.94),
+            "slope from t1 on, largest change": at_most(highest - lowest, 0.06),
+            "mean of rho_r / v_r over sqrt(gamma), three steps after t1 and later, smallest": at_least(least, 0.85),
+            "mean of rho_r / v_r over sqrt(gamma), three steps after t1 and later, largest": at_most(most, 1.15),
+            "distance of the kernel until t1: largest change in a step": at_most(nearer, 0.0),
             "distance of the kernel from the target-aligned one at t1, largest": at_most(_at(distance, t1), 0.01),
             "distance of the kernel at the end, largest": at_most(distance[:, -1], 0.05),
             "it is closer at t1 than at the end: median of the ratio": at_most(

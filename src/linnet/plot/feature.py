@@ -39,6 +39,8 @@ def fig1(data: xarray.Dataset, aligned: np.ndarray) -> Figure:
     dotted = {"color": THEORY, "lw": 1.1, "ls": ":"}
     above[0].plot(steps, first["model"].values[shown] / initial, label="two-scalar model, to its floor", **dotted)
     above[1].plot(steps, first["stage_one"].values[shown], label="law of stage one", **dotted)
+    mean = data["ratio"].values[0][shown]
+    above[1].plot(steps, mean, color=NOISE, lw=1.2, label=r"mean of $\rho_r / v_r$, over $\sqrt{\gamma}$")
     loss: dict[str, Any] = {"log": "y", "ylabel": "$L / L(0)$"}
     finish(above[0], title=f"One draw, $x$ = {float(first['x']):.2f}: loss", ylim=(1e-9, None), **loss)
     slope = r"slope $\sum\rho v\, /\, (\sqrt{\gamma}\,\sum v^2)$"
