@@ -1,5 +1,6 @@
 """The figures about non-local convergence at toy size: they run, draw, and their acceptance can fail."""
 
+import numpy as np
 import pytest
 from toys import all_hold, broken, run
 
@@ -14,6 +15,8 @@ def test_depth_near_and_far(tmp_path):
     assert len(figure.draw(data).axes) == 2
     turned = data.isel(depth=slice(None, None, -1)).assign_coords(depth=data["depth"].values)
     assert len(broken(figure, turned)) >= 4
+    sudden = data.assign(distance=data["distance"][..., :1] * np.exp(-np.minimum(100 * data["time"], 2 + data["time"])))
+    assert {name.split(":")[0] for name in broken(figure, sudden)} >= {"no sudden change"}
     assert len(broken(figure, data.assign(exact=1.1 * data["exact"])) - broken(figure, data)) == 1
 
 

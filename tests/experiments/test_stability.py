@@ -36,13 +36,16 @@ def test_cascade(tmp_path):
     assert len([n for n in spoilt if n.startswith("matrices, ")]) >= 5
     assert any(n.startswith("matrices against") for n in spoilt)
     assert any(n.startswith("the other modes") for n in spoilt)
+    still = broken(figure, data.assign(curvature=data["curvature"] * 0 + 1, sharpness=data["sharpness"] * 0 + 1))
+    assert len([n for n in still if "has the same period" in n]) == 2
 
 
 def test_sharpness_in_time(tmp_path):
     figure, data, findings = run(Fig2, tmp_path, steps=700)
     all_hold(findings)
-    assert len(findings) == 8
+    assert len(findings) == 10
     assert len(figure.draw(data).axes) == 3
+    assert len(broken(figure, data.assign(loss=("step", np.sort(data["loss"])[::-1] * 1.01))) & set(findings)) == 2
     assert len(broken(figure, data.assign(sharpness=1.001 * data["sharpness"]))) >= 5
     assert broken(figure, data.assign(dense=data["dense"] + 1e-6)) == {
         "sharpness from blocks against the dense Hessian: largest gap"

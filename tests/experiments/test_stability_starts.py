@@ -24,9 +24,9 @@ def test_landscapes(tmp_path):
     assert len(broken(figure, exchanged)) >= 6
     figure, data, findings = run(Fig11, tmp_path / "11", others=2)
     assert not broken(figure, data)
-    assert len(findings) == 10
+    assert len(findings) == 11
     assert len(figure.draw(data).axes) == 3
-    assert len(broken(figure, data.assign(sharpness=2 * data["sharpness"]))) == 5
+    assert len(broken(figure, data.assign(sharpness=2 * data["sharpness"]))) == 6
 
 
 def test_aligned_starts(tmp_path):
@@ -44,8 +44,11 @@ def test_aligned_starts(tmp_path):
 def test_starts_beyond_the_edge(tmp_path):
     figure, data, findings = run(Fig14, tmp_path / "14", d=4, steps=2500, shown=20)
     assert not broken(figure, data)
-    assert len(findings) == 13
+    assert len(findings) == 17
     assert len(figure.draw(data).axes) == 4
+    balanced = broken(figure, data.assign(gaps=0 * data["gaps"]))
+    assert {name.split(": ")[0] for name in balanced} == {"alpha 0.01", "alpha 0.5"}
+    assert len(broken(figure, data.assign(gaps=data["gaps"] + 1))) == 2
     unsorted = data.assign(sorted=data["modes"].rename(mode="index"))
     assert {name.split(": ")[1] for name in broken(figure, unsorted)} == {"sorted second value, low"}
     figure, data, _ = run(Fig15, tmp_path / "15", d=4, steps=2500, shown=20, draws=3)

@@ -145,6 +145,18 @@ class Fig1(Experiment):
                 distance, data["exact"].values, rtol=2e-3 * self.lr / 1e-6
             ),
         }
+        if self.ratio > math.sqrt(6):  # both phases are passed
+            # tenths of the time; near the target the slope is a constant, which the other mode may approach from below
+            tenths = np.log(distance[:, :, np.linspace(1, len(time) - 1, 11).astype(int)])
+            local = -np.diff(tenths, axis=-1)
+            drops = np.log(local[..., :-1] / local[..., 1:])
+            found |= {
+                "the slope falls from one tenth of the time to the next: smallest ratio": at_least(np.exp(drops), 0.95),
+                "slope of the first tenth / that of the last, smallest": at_least(local[..., 0] / local[..., -1], 2.0),
+                "no sudden change: largest share of the fall, as logarithms, from one tenth to the next": at_most(
+                    drops / np.log(local[..., :1] / local[..., -1:]), 0.75
+                ),
+            }
         if self.ratio * z1.min() >= 1:  # smaller initializations may be slower with depth
             found["slope at initialization grows with depth: smallest ratio"] = at_least(slope[1:] / slope[:-1], 1.0)
         if self.ratio > math.sqrt(6) and z1.min() >= 0.1:

@@ -245,6 +245,12 @@ class Fig11(Experiment):
             "largest mean sharpness of a stage (second half) / (2 / lr)": at_most(mean * rates / 2, 1.1),
             "largest coordinate ever": at_most(np.abs(point), 20.0),
         }
+        if self.stages >= 5:
+            # at one learning rate of nine the iterate was thrown into a basin half as sharp
+            follows = (mean * rates / 2 > 0.8) & (mean * rates / 2 < 1.1)
+            found["share of the stages whose mean sharpness is between 0.8 and 1.1 of 2 / lr"] = at_least(
+                follows.mean(), 0.8
+            )
         if len(point) > 1:
             found["starts: largest distance of their ends"] = close(point[:, -1, -1], point[0, -1, -1], atol=1e-6)
         if (self.first, self.increment, self.stages, self.steps) == (0.8, 0.4, 9, 200):

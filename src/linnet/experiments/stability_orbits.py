@@ -132,6 +132,12 @@ class Fig1(Target):
             found["chaos begins (positive Lyapunov exponent)"] = within(
                 first, table.accumulation - slow, table.accumulation + slow + spacing
             )
+        doubled = np.isin(periods, (2, 4, 8))
+        for name in ("curvature", "sharpness"):
+            own = self.periods(data[name].values / self.edge)
+            found[f"share of orbits of period 2, 4, 8 whose {name} has the same period"] = at_least(
+                np.mean((own == periods)[doubled]) if doubled.any() else math.nan, 0.99
+            )
         rest = np.abs(data["modes"].values[:, :, 1:] / np.array(s[1:]) - 1)
         quiet = kappas[:, None] * (np.array(s[1:]) / s[0]) ** (2 - 2 / self.depth) < 1.99
         found["the other modes are at rest: largest relative deviation"] = at_most(

@@ -95,6 +95,15 @@ class Fig2(Target):
             last.max(), float(orbit.curvature_high), rtol=1e-9
         )
         found["mean sharpness in the end / (2/lr)"] = within(last.mean() / level, 1.0, 1.1)
+        loss, goal = data["loss"].values, self.spectrum[0]
+        rises = np.diff(loss) > 0
+        first = int(np.argmax(rises)) if rises.any() else math.nan
+        found["first rise of the loss / first step above 2/lr"] = within(first / crossed, 0.99, 1.02)
+        sides = [(float(end) - goal) ** 2 / 2 for end in (orbit.bottom, orbit.top)]
+        others = np.sum((data["modes"].values[-2:, 1:] - self.spectrum[1:]) ** 2, axis=1) / 2
+        found["loss of the last two steps without the other modes / that of the 2-cycle, minus 1"] = close(
+            np.sort(loss[-2:] - others), np.sort(sides), rtol=1e-5
+        )
         if (self.spectrum, self.depth, self.alpha, self.kappa) == ((10.0, 6.0, 3.0), 3, 0.01, 2.05):
             found["first step above 2/lr"] = within(crossed, 498, 504)
             found["lower sharpness in the end"] = digits(last.min(), 48.1228, 4)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from linnet import observe
 from linnet._random import with_spectrum
-from linnet.claims import Finding, at_most, close, near, within
+from linnet.claims import Finding, at_least, at_most, close, near, within
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.experiments.stability_shared import (
     Rank5,
@@ -270,8 +270,9 @@ class _Beyond(Experiment):
 class Fig14(_Beyond):
     """A step beyond the edge from a small and from a large initialization: the same orbit of mode 1, the others at
     rest. Sorted singular values (dotted) alternate in second place because mode 1 passes below mode 2: sorting suffices
-    to produce an oscillation of "the second singular value". The large initialization is inside the published bound on
-    alpha.
+    to produce an oscillation of "the second singular value". The layers of mode 1 become balanced from either; those of
+    the modes at rest keep most of their gap, which is small only if alpha is. The large initialization is inside the
+    published bound on alpha.
     """
 
     title = "Small and large initializations beyond the edge"
@@ -295,6 +296,14 @@ class Fig14(_Beyond):
         found: dict[str, Finding] = {}
         for i, alpha in enumerate(self.alphas):
             found |= self.orbit_findings(f"alpha {alpha:g}", modes[i], 1e-9)
+            gaps = np.abs(data["gaps"].values[i, -1])
+            found[f"alpha {alpha:g}: gap of the layers of mode 1 in the end / alpha^2"] = at_most(
+                gaps[:, 0] / alpha**2, 1e-6
+            )
+            # not balanced: small or large as alpha^2 is
+            found[f"alpha {alpha:g}: gap of the layers of the other modes in the end / alpha^2, smallest"] = at_least(
+                gaps[:, 1:] / alpha**2, 0.1
+            )
         kappa = self.lr * float(stability.curvature(self.spectrum[0], self.depth))
         bound = stability.largest_alpha(self.spectrum[0], self.depth, kappa, "printed")
         if self.printed():
