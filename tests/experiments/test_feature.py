@@ -69,6 +69,13 @@ def test_images_in_three_stages(tmp_path, folder):
     assert float(data["floor"][0]) == pytest.approx(1 - gamma**2 / phi / figure.n)
     assert len(broken(figure, data.assign(distance_t1=data["distance_t1"] + 1, slope=0.8 * data["slope"]))) >= 4
 
+    inputs, labels = Fig2.of_size("quick", toy | {"regression": True}).samples("mnist")
+    assert inputs.shape == (2, 20, 20)
+    np.testing.assert_allclose(labels.mean(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(labels.std(axis=1), 1)
+    np.testing.assert_allclose(inputs.sum(axis=1), 0, atol=1e-8)  # less their mean
+    assert len(np.unique(labels[0])) > 2
+
     figure, data, findings = run(Fig3, tmp_path / "3", **toy)
     assert not findings["mnist: runs"].holds
     assert findings["mnist: not the target-aligned kernel: distance from t1 on, smallest"].holds

@@ -7,7 +7,7 @@ import pytest
 from toys import broken, quiet
 
 import linnet as ln
-from linnet.experiments.stability_networks import CONTROL, SETTLED, Fig17, Fig19
+from linnet.experiments.stability_networks import CONTROL, SETTLED, Case, Fig17, Fig19, _bands, _uniform
 
 REAL = os.environ.get("LINNET_DATA")
 
@@ -76,6 +76,15 @@ def test_two_clocks(made, tmp_path):
     assert broken(one, drifting) == {"period 2: its share of a layer's singular values, smallest"}
 
 
+def test_uniform_weights_are_the_scaled_default():
+    network = _uniform(ln.networks.mlp(0, np.zeros((2, 400), np.float32), (300, 10)), 3)
+    for layer in network.layers:
+        top = 0.01 / np.sqrt(layer.shape[1])
+        assert np.abs(layer).max() <= top
+        np.testing.assert_allclose(np.std(layer), top / np.sqrt(3), rtol=0.03)
+        assert layer.dtype == np.float32
+
+
 def test_values_and_rotations(made, tmp_path):
     toy = {"cases": (("mnist", 60, 0.5, 10), ("cifar10", 70, 0.05, 10)), "width": 12, "window": 6, "d": 6, "draws": 2}
     figure = Fig19.of_size("quick", toy)
@@ -90,6 +99,12 @@ def test_values_and_rotations(made, tmp_path):
     assert float(np.abs(change[:, :2] / data["change"].sel(part="whole")[:, :2]).max()) < 0.2
     assert not any(CONTROL in name for name in broken(figure, data))
     assert len(figure.accept(data)) == 2 * (2 * 10 + 4)
+    # with many images fewer bands, the share of the largest values among them
+    one = data.isel(draw=0, case=0)
+    many = _bands(one, Case("mnist", 20_000, 2.0, 10))
+    (largest,) = (finding for name, finding in many.items() if "layers 2 and 3" in name)
+    assert largest.measured == float(one["top 10"][1:3].min())
+    assert len(many) == 4
     swapped = data.assign({"values share": data["rotations share"], "rotations share": data["values share"]})
     assert sum(CONTROL in name for name in broken(figure, swapped)) == 4
     assert len({name for name in broken(figure, swapped) if "excess loss, share" in name}) >= 8

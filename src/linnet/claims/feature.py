@@ -416,9 +416,9 @@ def _source_run(
     direction = rng.normal(size=d)
     teacher = beta * direction / math.sqrt(float(np.sum(law.values * direction**2)))
     y = inputs @ teacher + 0.01 * beta * rng.normal(size=n)
-    x = np.linalg.qr(inputs.T, mode="r").T
+    x = np.asarray(np.linalg.qr(inputs.T, mode="r")).T
     start = np.column_stack([0.1 * v0 * rng.normal(size=(width, n)), v0 * rng.choice([-1.0, 1.0], size=width)])
-    small = np.linalg.qr(start, mode="r")
+    small = np.asarray(np.linalg.qr(start, mode="r"))
     first, v = small[:, :n].copy(), small[:, n].copy()
     begin, g = first, x.T @ y
     lr = 0.1 * n * width / float(np.linalg.norm(g))

@@ -281,15 +281,15 @@ class Fig21(Tuned):
         for head in self.heads:
             for lr in self.rates:
                 one, name = end.sel(head=head, lr=lr), f"{head}, lr {lr:g}"
-                pearson, left = float(one["pearson"]), float(fall.sel(head=head, lr=lr))
+                correlated, left = float(one["pearson"]), float(fall.sel(head=head, lr=lr))
                 if head == "zero bias":
-                    found[f"{name}: |Pearson|"] = at_most(abs(pearson), 0.3)
+                    found[f"{name}: |Pearson|"] = at_most(abs(correlated), 0.3)
                     # the paper's sentence on the loss, at equal numbers of steps
                     compared = at_most(left, 0.75) if lr >= 1e-4 else at_least(left, 0.8)
                     found[f"{name}: loss at the end / at initialization"] = compared
                 elif head == "mean bias" and lr >= 1e-4:
-                    found[f"{name}: Pearson"] = at_least(pearson, 0.6)
+                    found[f"{name}: Pearson"] = at_least(correlated, 0.6)
                 elif head == "trained" and lr >= 3e-4:
-                    found[f"{name}: Pearson"] = at_least(pearson, 0.6)
+                    found[f"{name}: Pearson"] = at_least(correlated, 0.6)
                     found[f"{name}: loss at the end / at initialization"] = at_most(left, 0.35)
         return found

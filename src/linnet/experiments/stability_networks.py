@@ -26,6 +26,7 @@ from linnet.optim import SGD
 from linnet.problems import supervised
 from linnet.record import at, every, pairs
 from linnet.simulation import cast, simulate
+from linnet.states import Network
 
 SETTLED = 100  # steps from the first record at 2/lr after which a run counts as being at the edge
 WINDOW, SMOOTH = 512, 65  # steps whose frequencies are asked, and those of the running mean
@@ -33,6 +34,14 @@ WINDOW, SMOOTH = 512, 65  # steps whose frequencies are asked, and those of the 
 
 def _seed(seed: int, draw: int) -> int:
     return (seed + draw) % 2**63
+
+
+def _uniform(network: Network, seed: int) -> Network:
+    """The network with weights 0.01 U(-1, 1) / sqrt(fan_in)."""
+    rng = np.random.default_rng(seed)
+    sizes = [0.01 / math.sqrt(w.shape[1]) for w in network.layers]
+    draws = [size * rng.uniform(-1, 1, w.shape) for size, w in zip(sizes, network.layers, strict=True)]
+    return network.with_layers([jnp.asarray(draw, jnp.float32) for draw in draws])
 
 
 # Two clocks (figure 17) ----------------------------------------------------------------------------------------------
@@ -53,6 +62,10 @@ class Fig17(Experiment):
     deviation: float = Field(
         default=0.01, gt=0, le=1, description="Standard deviation of all weights at initialization."
     )
+    weights: Literal["normal", "uniform"] = Field(
+        default="normal",
+        description="Initialization: N(0, deviation^2), or 0.01 times U(-1, 1) / sqrt(fan_in), PyTorch's scaled.",
+    )
     lr: float = Field(default=4.0, gt=0, le=100, description="Learning rate.")
     steps: int = Field(default=1500, ge=WINDOW + SMOOTH, le=10**5, description="Steps.")
     interval: int = Field(default=25, ge=2, le=1000, description="Steps between two pairs of sharpness records.")
@@ -67,6 +80,8 @@ class Fig17(Experiment):
         x, y = (part.astype(np.float32) for part in (images.scaled(), images.one_hot()))
         widths = (self.width, self.width, y.shape[1])
         network = mlp(jax.random.key(seed), x, widths, deviation=self.deviation)
+        if self.weights == "uniform":
+            network = _uniform(network, seed)
         observed = {"loss": observe.loss, "path": observe.path}
         observed["curvature"] = observe.only(observe.curvature(), pairs(self.interval))
         observed |= {f"layer {i}": observe.layer_singular_values(i, 5) for i in (1, 2, 3)}
@@ -113,7 +128,11 @@ class Fig17(Experiment):
         seen = np.isfinite(run["sharpness"].values)
         step, sharpness = run["step"].values[seen], run["sharpness"].values[seen]
         k = int(first_record(sharpness >= edge))
-        found = {"first record of the sharpness at 2/lr, step": at_most(step[k] if k >= 0 else math.inf, 400)}
+        # uniform weights are so small that the saddle is left late, and the first swings are larger: with 1000 images
+        # and 200 neurons the edge was met at step 475, and the sharpness was then between 0.80 and 1.90 of 2/lr
+        small = self.weights == "uniform"
+        met = step[k] if k >= 0 else math.inf
+        found = {"first record of the sharpness at 2/lr, step": at_most(met, 1000 if small else 400)}
         if k < 0 or step[k] + SETTLED + self.interval > self.steps:
             return found
         begin = step[k] + SETTLED
@@ -121,14 +140,14 @@ class Fig17(Experiment):
         # wide networks swing further: of seven runs at the paper's size the lowest was 0.84 to 0.93 of 2/lr, the gap
         # 0.10 to 0.16, and period 2 had 0.07 to 0.13 of the log loss, the slow cycle 0.87 to 0.93
         wide = self.width >= 500
-        found["sharpness / (2/lr) at the edge, lowest"] = at_least(late.min(), 0.8 if wide else 0.88)
+        found["sharpness / (2/lr) at the edge, lowest"] = at_least(late.min(), 0.7 if small else 0.8 if wide else 0.88)
         found["sharpness / (2/lr) at the edge, median"] = within(np.median(late), 0.96, 1.2)
-        found["sharpness / (2/lr) at the edge, highest"] = at_most(late.max(), 1.6)
+        found["sharpness / (2/lr) at the edge, highest"] = at_most(late.max(), 2.2 if small else 1.6)
         both = step[:-1][(np.diff(step) == 1) & (step[:-1] >= begin)]
         first, second = (run["sharpness"].sel(step=both + i).values for i in (0, 1))
         apart = np.median(np.abs(second - first) / (first + second) * 2)
         found["two consecutive records of the sharpness, relative gap, median"] = within(
-            apart, 0.03, 0.25 if wide else 0.12
+            apart, 0.03, 0.25 if wide or small else 0.12
         )
         found["share of steps at the edge at which the loss rises"] = within(
             np.mean(np.diff(loss[begin:]) > 0), 0.4, 0.5
@@ -192,7 +211,7 @@ class Fig19(Experiment):
         default=(
             Case("mnist", 20_000, 2.0, 400),
             Case("mnist", 20_000, 4.0, 400),
-            Case("cifar10", 10_000, 0.4, 1100),
+            Case("cifar10", 20_000, 0.4, 1100),
         ),
         min_length=1,
         max_length=8,
@@ -312,7 +331,7 @@ def _bands(run: xarray.Dataset, case: Case) -> dict[str, Finding]:
     """Of a network with relu; with many images the parts add up less well.
 
     At the paper's size and η = 4, where the oscillation is strongest, the rotations alone had 0.87 to 0.93 of the
-    excess in six runs, elsewhere 0.96 and more; the values never had 0.006.
+    excess in six runs, elsewhere 0.96 and more; the values never had 0.006. (CIFAR-10 with 10,000 images.)
     """
     many = case.n >= 5000
     found = {
@@ -321,7 +340,9 @@ def _bands(run: xarray.Dataset, case: Case) -> dict[str, Finding]:
         "sharpness where the window begins / (2/lr)": at_least(run["edge"], 0.85),
     }
     if many:
-        return found
+        # the first layer has 0.11 to 0.49 there
+        name = "ten largest values' share of all values' movement, layers 2 and 3, smallest"
+        return found | {name: at_least(run["top 10"][1:3].min(), 0.8)}
     hidden = slice(0, 3)
     return found | {
         "excess loss / loss, median": at_least(run["size"], 0.01),
