@@ -278,8 +278,8 @@ def nearby_starts_are_lazy(size: str, far: float = 10.0, seed: Seed = 0) -> Iter
             first, last = _kernel(target + gap * side, depth), _kernel(target, depth)
             changes.append(np.linalg.norm(last - first) / np.linalg.norm(first))
         yield within(changes[0] / changes[1], 9.5, 10.5, depth=depth, what="change, ten times the distance")
-        turned = far * np.outer(u[:, 0], math.cos(angle) * vt[0] + math.sin(angle) * vt[1])
-        before, after = _kernel(turned, depth), _kernel(np.outer(u[:, 0], vt[0]), depth)
+        rotated = far * np.outer(u[:, 0], math.cos(angle) * vt[0] + math.sin(angle) * vt[1])
+        before, after = _kernel(rotated, depth), _kernel(np.outer(u[:, 0], vt[0]), depth)
         if depth > 2:
             yield at_most(np.linalg.norm(after) / np.linalg.norm(before), 0.1, depth=depth, what="what is left of it")
 
@@ -294,10 +294,10 @@ def size_is_learned_faster_with_depth(size: str, factor: float = 2.0, seed: Seed
     for draw in range(1 if size == "quick" else 6):
         u, v, side = (x / np.linalg.norm(x) for x in rng.normal(size=(3, 3)))
         target = np.outer(u, v)
-        turned = math.cos(0.5) * v + math.sin(0.5) * (side - (side @ v) * v) / np.linalg.norm(side - (side @ v) * v)
+        rotated = math.cos(0.5) * v + math.sin(0.5) * (side - (side @ v) * v) / np.linalg.norm(side - (side @ v) * v)
         data, fallen = _Data(math.sqrt(n) * np.eye(3), math.sqrt(n) * target.T), []
         for depth in (2, 3, 5, 10):
-            layers = [np.asarray(w) for w in balanced(5 * np.outer(u, turned), (1,) * (depth - 1), rank=1).layers]
+            layers = [np.asarray(w) for w in balanced(5 * np.outer(u, rotated), (1,) * (depth - 1), rank=1).layers]
             times = np.concatenate([[0.0], np.geomspace(1e-5, 2.0, 120)]) / n
             values = np.array([np.linalg.norm(_product(at)) for at in _flow(layers, data, times)])
             along = np.array([np.sum(_product(at) * target) for at in _flow(layers, data, times)]) / values
@@ -355,7 +355,7 @@ def operator_of_the_flow(size: str, closure: Callable[[int], Balanced] = Balance
         a, force = rng.normal(size=(2, *shape))
         u, s, vt = np.linalg.svd(a)
         rows, columns = (np.pad(s, (0, n - len(s))) for n in shape)
-        turned = u.T @ force @ vt.T
+        rotated = u.T @ force @ vt.T
         for depth in (2, 3, 5):
             moved = _kernel(a, depth) @ force.ravel()
             found = np.asarray(closure(depth).tangent(a, force))
@@ -368,6 +368,6 @@ def operator_of_the_flow(size: str, closure: Callable[[int], Balanced] = Balance
                     for values, k in ((rows, depth - j), (columns, j - 1))
                 )
                 left, right = sides
-                squares += float(np.sum((left[:, None] * turned * right) ** 2))
+                squares += float(np.sum((left[:, None] * rotated * right) ** 2))
             gap = abs(float(np.sum(force * found)) / squares - 1)
             yield at_most(gap, 1e-12, **case, what="<D, A_W(D)>")

@@ -144,9 +144,9 @@ def layers_move_mode_by_mode(size: str, share: float = 1.0, seed: Seed = 0) -> I
                 d, last = np.full(_D, alpha), np.full(_D, alpha if symmetric else 0.0)
                 off, gap = 0.0, 0.0
                 for step, layers in enumerate(_descend(start, target.matrix, lr, 600)):
-                    turned = _rotated(layers, _frames(target, depth))
-                    values = np.einsum("lii->li", turned)
-                    off = max(off, float(np.max(np.abs(turned - np.einsum("li,ij->lij", values, np.eye(_D))))))
+                    rotated = _rotated(layers, _frames(target, depth))
+                    values = np.einsum("lii->li", rotated)
+                    off = max(off, float(np.max(np.abs(rotated - np.einsum("li,ij->lij", values, np.eye(_D))))))
                     gap = max(gap, float(np.max(np.abs(values[:-1] - d))), float(np.max(np.abs(values[-1] - last))))
                     if step == 1 and not symmetric:
                         first = np.max(np.abs(layers[-1] - lr * alpha ** (depth - 1) * target.matrix))

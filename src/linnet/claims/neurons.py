@@ -251,3 +251,23 @@ def feature_concentrates_with_noise(size: str, noise: float = 0.05, seed: Seed =
         case = {"entries": "signs" if signs else "normal", "draws": draws}
         yield at_most(shares[1], 0.0, **case, n=counts[1], what="frequency outside")
         yield at_least(shares[0], 0.02, **case, n=counts[0], what="frequency outside")
+
+
+@claim("feature/C35", "asymptotic", "section 5.1, equation (9)", negative_control={"share": 0.0})
+def difference_tends_to_the_start(size: str, share: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
+    """In stage one rho_r - sqrt(gamma) v_r does not vanish but tends to -<w_r(0), X^T y>, the projection of the
+    initialization, as (1 - x)^t; relative to rho_r it diminishes, as the text says.
+    """
+    for law in _laws(size):
+        for draw in _seeds(seed, size):
+            path = _run(law, 1.0, draw, level=1e-4)
+            start = path.first[0] @ path.g
+            differences = path.rho - math.sqrt(path.gamma) * path.v
+            end = path.end_of_stage_one
+            case = {"law": law, "draw": draw}
+            left = np.abs(differences[end] + share * start) / np.std(start)
+            yield at_most(left, 0.02, **case, what="distance from minus the projection, in its deviations")
+            relative = [np.median(np.abs(differences[i] / path.rho[i])) for i in (end // 4, end // 2, end)]
+            yield at_most(
+                np.array(relative[1:]) / relative[:-1], 0.5, **case, what="relative difference, later over before"
+            )
