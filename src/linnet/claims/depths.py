@@ -206,7 +206,7 @@ def singular_values_move_on_their_own(size: str, shift: float = 0.0, seed: Seed 
 def narrow_networks_reach_the_best_fit(size: str, rank: int = 2, seed: Seed = 0) -> Iterator[Finding]:
     """For r > 1 and networks whose bottleneck is below the number of inputs or of outputs, the flow from balanced
     normal initializations of rank r reached the best fit of rank r in every draw, at every depth; only r = d_in = d_out
-    has a sign that forbids it (C20). Deep networks may pass by a saddle slowly: the time is long.
+    has a sign that forbids it (nonlocal/C20). Deep networks may pass by a saddle slowly: the time is long.
     """
     draws = 10 if size == "quick" else 20
     shapes = ((4, 3), (3, 3)) if size == "quick" else ((4, 3), (3, 3), (3, 2), (2, 5))

@@ -319,7 +319,7 @@ def no_self_stabilization(size: str, share: float = 1.0) -> Iterator[Finding]:
 def negative_curvature_of_relu(size: str, lr: float = 0.2, seed: Seed = 0) -> Iterator[Finding]:
     """Where a network with relu trains at the edge the Hessian has negative eigenvalues, by 0.5 % of the largest and
     more; they are those of training, not of the minima: at a sixth of the learning rate, where a wide network fits its
-    samples, the lowest one goes to zero with the loss. Linear networks have none where they converge (C17).
+    samples, the lowest one goes to zero with the loss. Linear networks have none where they converge (stability/C17).
     """
     for draw in range(seed, seed + (1 if size == "quick" else 4)):
         rng = np.random.default_rng(draw)

@@ -239,7 +239,7 @@ def _feature_sizes(rng: np.random.Generator, n: int, d: int, noise: float, *, si
 def feature_concentrates_with_noise(size: str, noise: float = 0.05, seed: Seed = 0) -> Iterator[Finding]:
     """With noise of a twentieth of beta^2, gamma / (n tr(Sigma) beta^2) is in [1/2, 3/2] and |X alpha|^2 / (n
     |alpha|_Sigma^2) in [1/2, 2], the more often the more samples there are, for normal entries and for signs: with many
-    in every draw. For few samples they are so less often than 1 - n^-2 (C14, C15).
+    in every draw. For few samples they are so less often than 1 - n^-2 (feature/C14, feature/C15).
     """
     for signs, counts, d, draws in ((False, (20, 1000), 10**6, 500), (True, (20, 200), 8000, 40)):
         shares = []
