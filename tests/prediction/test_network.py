@@ -1,5 +1,6 @@
 """`prediction.network`: every number beside an exact run or an independent computation."""
 
+import dataclasses
 import math
 import re
 from itertools import pairwise, product
@@ -20,13 +21,14 @@ from linnet.prediction.reduced import white
 from linnet.prediction.theories.network import build
 from linnet.prediction.theories.network import modes as network_modes
 from linnet.prediction.theories.network.closed_form import ClosedFormTimes
+from linnet.prediction.theories.network.copies import COPIES, follow_copies
 from linnet.prediction.theories.network.end import NetworkEnd
 from linnet.prediction.theories.network.following import STIFF
 from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.objective import Objective
 from linnet.prediction.theories.network.shown import oscillates
 from linnet.prediction.theories.network.thresholds import largest_lr, largest_monotone_lr, with_lr
-from linnet.prediction.theories.network.verdict import NetworkOutcome
+from linnet.prediction.theories.network.verdict import NetworkOutcome, Verdict, followed_verdict
 from linnet.theory import optimizers
 from linnet.theory.mode_fate import Fate, Outcome
 from linnet.theory.regime import Regime
@@ -326,9 +328,13 @@ def test_beyond_the_edge_nothing_is_promised():
     assert said.stop is None
     drawn = ask(data={"spectrum": [3.0]}, network={"width": 40}, init={"scale": 0.01}, training={"lr": 0.4})
     assert drawn.outcome is NetworkOutcome.CYCLE
-    assert drawn.explanation.startswith("as balanced layers would")
+    assert "descent comes to a cycle in 4,096 steps" in drawn.explanation
+    unseen = prediction.Situation(data={"spectrum": [3.0]}, network={"width": 40}, init={"scale": 0.01},
+                                  training={"lr": 0.4}).predict(follow=False)  # fmt: skip
+    assert unseen.outcome is NetworkOutcome.MIXED  # what balanced layers would do is no answer
     sharp = ask(data={"spectrum": [1.0]}, init={"kind": "balanced", "scale": 4.0}, training={"lr": 0.1})
-    assert sharp.outcome is NetworkOutcome.SURVIVES
+    assert sharp.outcome is NetworkOutcome.CONVERGES
+    assert "though the start is too sharp for it" in sharp.explanation
     assert sharp.largest_stable_lr_at_start < sharp.lr < sharp.largest_stable_lr
 
 
@@ -1221,6 +1227,54 @@ def test_modes_that_mix_until_descent_diverges(depth):
     run = said.measure()
     assert run.status == "diverged"
     assert said.modes_mix.step < run.steps
+
+
+def test_no_word_beyond_the_edge_is_contradicted_by_the_run():
+    """Orthogonal inputs, three kinds of initialization, up to twice the largest stable learning rate."""
+    ends = {NetworkOutcome.DIVERGES: "diverged", NetworkOutcome.CONVERGES: "converged"}
+    told = 0
+    for seed in range(9):
+        rng = np.random.default_rng([11, seed])
+        depth, kind = int(rng.integers(2, 5)), ["balanced", "one-zero", "gaussian"][seed % 3]
+        x = np.linalg.qr(rng.normal(size=(2, 2)))[0]
+        problem = ln.regression(x, x @ rng.normal(size=(2, 2)))
+        tables = {"network": {"depth": depth, "width": 2}, "init": {"kind": kind, "scale": 0.3}}
+        lr = [1.2, 1.6, 2.0][seed // 3] * ask(problem, **tables).largest_stable_lr
+        run = ask(problem, **tables, training={"lr": lr}).measure()
+        word = run.prediction.outcome
+        if word not in (NetworkOutcome.MIXED, NetworkOutcome.ELSEWHERE):
+            told += 1
+            assert run.status == ends.get(word, "horizon"), (seed, word)
+    assert told >= 7
+
+
+def test_copies_that_disagree_leave_the_outcome_unknown():
+    """Copies of a network that differ by 1e-9 and do not end alike: what descent does depends on rounding."""
+    rng = np.random.default_rng(1)
+    x = np.linalg.qr(rng.normal(size=(2, 2)))[0]
+    problem = ln.regression(x, x @ rng.normal(size=(2, 2)))
+    said = ask(problem, network={"depth": 4, "width": 2}, init={"kind": "balanced", "scale": 0.3})
+    objective, modes = said.data["training"].objective, said.data["analysis"].times.modes
+    seen = follow_copies(objective, modes, 1.6 * said.largest_stable_lr)
+    assert seen.lost == COPIES == len(seen.diverged)
+    before = Verdict.alike(NetworkOutcome.CHAOS, "as balanced layers would: beyond", Outcome(Fate.CHAOS), 2)
+    assert followed_verdict(before, seen, modes, diverged=True) is before  # all agree
+    for copies, diverged in [
+        (seen, False),
+        (seen._replace(diverged=np.where(np.arange(8) < 3, 100, -1)), False),
+        (seen._replace(diverged=np.where(np.arange(8) < 3, 100, -1)), True),
+        (None, False),
+    ]:
+        found = followed_verdict(before, copies, modes, diverged=diverged)
+        assert (found.outcome, set(found.modes)) == (NetworkOutcome.MIXED, {Outcome(Fate.UNKNOWN)})
+        assert found.between == [None, None]
+        assert found.explanation.startswith("beyond")
+        if copies is not None:
+            itself = "diverges" if diverged else "does not"
+            words = f"{copies.lost} of 8 copies whose weights differ by 1e-9 diverge in {copies.steps:,} steps"
+            assert f"{words}, and the network itself {itself}" in found.explanation
+    alone = dataclasses.replace(before, alone=True)
+    assert followed_verdict(alone, None, modes) is alone
 
 
 def test_a_regression_is_decomposed_three_times(monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 from linnet.optim import SGD
 from linnet.prediction.reduced import ReducedRegression
 from linnet.prediction.theories.network.closed_form import ClosedFormTimes
+from linnet.prediction.theories.network.copies import follow_copies
 from linnet.prediction.theories.network.end import End, expected, reached, sharpness_bound
 from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.following import (
@@ -26,6 +27,7 @@ from linnet.prediction.theories.network.verdict import (
     Verdict,
     descent_verdict,
     flattest,
+    followed_verdict,
     momentum_verdict,
     revised,
 )
@@ -95,10 +97,15 @@ def analyze(
         if solution.arrived:
             end = reached(objective, modes, solution.end)
             sharpness = sharpness._replace(end=end.sharpness)
-        if not exact or converges or verdict.mix is not None:  # otherwise each mode was iterated by itself
+        if not verdict.alone:  # otherwise each mode was iterated by itself, and none disturbs another
             verdict = revised(verdict, solution, rate, end.sharpness)
+            if not converges and not solution.arrived:
+                copies = follow_copies(objective, modes, rate)
+                verdict = followed_verdict(verdict, copies, modes, diverged=solution.diverged)
         kept = solution if verdict.outcome is NetworkOutcome.CONVERGES else solution.exact_part()
         times = FollowedTimes(modes, kept, rate)
+    elif initialization.depth > 1:
+        verdict = followed_verdict(verdict, None, modes)
     return Analysis(rate, sharpness, verdict, times, end)
 
 

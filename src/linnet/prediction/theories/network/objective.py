@@ -52,7 +52,7 @@ class Objective:
         """The end-to-end matrix, or a stack of them."""
         return prefixes(self.layers(weights))[-1]
 
-    def matrix_gradient(self, matrix: Float[np.ndarray, "d_out rank"]) -> Float[np.ndarray, "d_out rank"]:
+    def matrix_gradient(self, matrix: Float[np.ndarray, "*many d_out rank"]) -> Float[np.ndarray, "*many d_out rank"]:
         """dC/dA."""
         return (matrix - self.limit) * self.gram
 
@@ -62,17 +62,18 @@ class Objective:
         gram = self.gram + self.decay
         return (self.limit * (self.gram / gram) if self.decay else self.limit), gram
 
-    def loss_gradient(self, weights: Flat) -> Flat:
-        """The gradient without weight decay."""
+    def loss_gradient(self, weights: Float[np.ndarray, "*many weights"]) -> Float[np.ndarray, "*many weights"]:
+        """The gradient without weight decay, of one network or of a stack of them."""
         layers = self.layers(weights)
         below = prefixes(layers)
         cotangent, out = self.matrix_gradient(below[-1]), []
         for layer in range(len(layers) - 1, 0, -1):
-            out.append(cotangent @ below[layer - 1].T)
-            cotangent = layers[layer].T @ cotangent
-        return flat([cotangent, *out[::-1]])
+            out.append(cotangent @ below[layer - 1].swapaxes(-1, -2))
+            cotangent = layers[layer].swapaxes(-1, -2) @ cotangent
+        many = weights.shape[:-1]
+        return np.concatenate([part.reshape(*many, -1) for part in (cotangent, *out[::-1])], axis=-1)
 
-    def gradient(self, weights: Flat) -> Flat:
+    def gradient(self, weights: Float[np.ndarray, "*many weights"]) -> Float[np.ndarray, "*many weights"]:
         """The gradient."""
         gradient = self.loss_gradient(weights)
         return gradient + self.decay * weights if self.decay else gradient

@@ -192,6 +192,9 @@ class TrainingRun:
         """What is unknown may take long; what keeps moving shows soon how."""
         halves = [mode.half_learned.step for mode in self.quantities["modes"].value]
         known = [step for step in halves if math.isfinite(step)]
+        followed = self.analysis.verdict.followed
+        if followed is not None:
+            return followed
         if self.analysis.converges or len(known) < len(halves):
             return _MOST_STEPS
         return int(min(max(20 * max(known), 2000), _MOST_STEPS))

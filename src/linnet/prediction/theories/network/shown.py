@@ -173,6 +173,7 @@ def _verb(get: Mapping[str, Any]) -> str:
         NetworkOutcome.FLIPS: "flips between two signs",
         NetworkOutcome.TRAPPED: "is trapped at a saddle",
         NetworkOutcome.SURVIVES: "may diverge from its initialization",
+        NetworkOutcome.MIXED: "may diverge, since modes mix",
     }.get(get["outcome"], word)
 
 

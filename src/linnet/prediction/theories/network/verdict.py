@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from linnet.optim import SGD
 from linnet.prediction.reduced import ReducedRegression
+from linnet.prediction.theories.network.copies import LONGEST, Copies
 from linnet.prediction.theories.network.following import Solution
 from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.modes import ALONE, Modes
@@ -18,6 +19,8 @@ from linnet.theory import stability as edge
 from linnet.theory.mode_fate import Fate, Outcome
 
 _CHOSEN = 0.1  # of the largest stable learning rate
+_BALANCED = "as balanced layers would: "
+_NEAR, _SEPARATED = 0.01, 1e-3  # of a mode, of the largest entry of A
 
 
 class NetworkOutcome(enum.StrEnum):
@@ -31,6 +34,7 @@ class NetworkOutcome(enum.StrEnum):
     FLIPS = "flips"
     TRAPPED = "trapped"
     DIVERGES = "diverges"
+    MIXED = "unknown: modes mix"  # beyond the edge, where nothing that is known of single modes holds
 
 
 class Between(NamedTuple):
@@ -42,13 +46,19 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome, an explanation, and the outcome of each mode; `mix` is the step from which modes mix visibly."""
+    """The outcome, an explanation, and the outcome of each mode.
+
+    `mix` is the step from which modes mix visibly, `alone` says that none does, and `followed` is the number of steps
+    in which an outcome without end was seen.
+    """
 
     outcome: NetworkOutcome
     explanation: str
     modes: list[Outcome]
     between: list[Between | None]
     mix: float | None = None
+    alone: bool = False
+    followed: int | None = None
 
     @classmethod
     def alike(cls, outcome: NetworkOutcome, explanation: str, mode: Outcome, count: int) -> "Verdict":
@@ -92,7 +102,7 @@ def descent_verdict(
         return Verdict.alike(NetworkOutcome.SURVIVES, text, _CONVERGES, count)
     if depth == 1:
         text = f"lr times the curvature is {at_end:.3g}, above 2"
-        return Verdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count)
+        return replace(Verdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count), alone=True)
     text = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} or more at the flattest end"
     kappas = lr * modes.curvature * edge.curvature(modes.value, depth)
     white = bool(np.all(reduction.scales >= (1 - ALONE) * reduction.scales[0]))
@@ -103,7 +113,7 @@ def descent_verdict(
         return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     outcomes = edge.outcome(kappas, depth)
     worst = NetworkOutcome(mode_fate.worst(outcomes).fate)
-    return Verdict(worst, f"as balanced layers would: {text}", outcomes, [None] * count)
+    return Verdict(worst, _BALANCED + text, outcomes, [None] * count)
 
 
 def _single_modes(
@@ -126,7 +136,65 @@ def _single_modes(
         text += f"; modes mix, visibly after about step {mix:,.0f}"
     between = [None if one.low is None or one.high is None else Between(one.low, one.high) for one in found]
     outcomes = [one.outcome for one in found]
-    return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix)
+    settled = all(one.fate is Fate.DIVERGES or one.period is not None for one in outcomes)
+    lost = any(one.fate is Fate.DIVERGES for one in outcomes)
+    alone = mix is None and (settled or lost)
+    return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix, alone)
+
+
+def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, diverged: bool = False) -> Verdict:
+    """The verdict beyond the edge after copies of the network were followed; None: that would take too long.
+
+    `diverged` says whether the network itself did, in the steps that were made before. What single modes or balanced
+    layers would do is kept where modes stay apart alone.
+    """
+    if verdict.alone or verdict.outcome in (NetworkOutcome.CONVERGES, NetworkOutcome.SURVIVES):
+        return verdict
+    if copies is None and diverged:
+        return verdict
+    count, text = modes.value.size, verdict.explanation.removeprefix(_BALANCED)
+    if copies is None:
+        if verdict.outcome is NetworkOutcome.ELSEWHERE:
+            return verdict
+        return replace(Verdict.alike(NetworkOutcome.MIXED, text, _UNKNOWN, count), mix=verdict.mix)
+    seen = f"of {len(copies.diverged)} copies whose weights differ by 1e-9"
+    if diverged and copies.lost == len(copies.diverged):
+        return verdict
+    unknown = NetworkOutcome.ELSEWHERE if verdict.outcome is NetworkOutcome.ELSEWHERE else NetworkOutcome.MIXED
+    outcome, fates = unknown, [_UNKNOWN] * count
+    at_rest = copies.periods == 1
+    lingers = at_rest & (copies.errors > _NEAR)  # near a saddle
+    if copies.lost or diverged:
+        itself = "diverges" if diverged else "does not"
+        text += f"; {copies.lost} {seen} diverge in {copies.steps:,} steps, and the network itself {itself}"
+    elif not copies.left:
+        text += f"; in {copies.steps:,} steps mode 1 is not learned"
+    elif np.all(at_rest) and np.all(copies.errors > _NEAR):
+        outcome, fates = NetworkOutcome.TRAPPED, [Outcome(Fate.TRAPPED)] * count
+        text += f"; descent comes to rest at a saddle in {copies.steps:,} steps"
+    elif np.all(copies.periods > 1):
+        outcome, fates = NetworkOutcome.CYCLE, _fates(copies, modes, Fate.UNKNOWN)
+        text += f"; descent comes to a cycle in {copies.steps:,} steps"
+    elif np.all((copies.periods == 0) | lingers) and np.any(copies.periods == 0) and copies.apart > _SEPARATED:
+        flips = bool(np.any((copies.low < -_NEAR * modes.value) & (copies.high > _NEAR * modes.value)))
+        outcome = NetworkOutcome.FLIPS if flips else NetworkOutcome.CHAOS
+        fates = _fates(copies, modes, Fate(outcome))
+        text += f"; none {seen} diverges in {copies.steps:,} steps, and they separate"
+    elif not np.all(at_rest):
+        text += f"; what moves after {copies.steps:,} steps has no period up to {LONGEST}"
+    between = [Between(float(a), float(b)) for a, b in zip(copies.low, copies.high, strict=True)]
+    ranges: list[Between | None] = [None] * count if outcome is unknown else [*between]
+    return Verdict(outcome, text, fates, ranges, verdict.mix, followed=copies.steps)
+
+
+def _fates(copies: Copies, modes: Modes, moving: Fate) -> list[Outcome]:
+    """Of the modes of a network that cycles or moves chaotically; `moving` is that of a mode without a period."""
+    found = []
+    for period, low, high, value in zip(copies.modes, copies.low, copies.high, modes.value, strict=True):
+        rests = period == 1 and max(abs(low - value), abs(high - value)) < _NEAR * value
+        known = Outcome(Fate.CYCLE, int(period)) if period > 1 else Outcome(moving)
+        found.append(_CONVERGES if rests else known)
+    return found
 
 
 def momentum_verdict(modes: Modes, sharpness: Sharpness, lr: float, solution: Solution, optimizer: SGD) -> Verdict:

@@ -1,0 +1,112 @@
+"""What descent does beyond the largest stable learning rate: the network itself is followed, in several copies.
+
+Where no minimum is stable a network may cycle, move chaotically, or diverge, and modes that each would stay bounded may
+mix out of rounding and diverge together. So copies of the network whose weights differ by 1e-9 make the same steps:
+what they agree on does not depend on rounding.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from linnet.prediction.theories.network.modes import HALF, Modes
+from linnet.prediction.theories.network.objective import Objective
+
+COPIES = 8
+_APART = 1e-9  # the differences of the copies at initialization, relative
+_STEPS, _MORE = 4096, 4  # and so many times more where the saddle is left late
+_LATE, LONGEST = 256, 64  # the steps that are looked at, and the longest period that is found in them
+_OPERATIONS = 2e10  # multiplications: one or two seconds
+_OFTEN = 16  # steps between two looks at the first mode
+_FEWEST = 1024  # steps that must be possible within them
+_SAME, _CLOSE, _SEPARATE = 1e-6, 1e-2, 1e-3  # of the largest entry: equal, settling, and no longer the same orbit
+_LOST = 1e6  # times the size of start and end: diverged
+
+
+class Copies(NamedTuple):
+    """Copies of a network after `steps` steps of descent.
+
+    - `diverged`: the step at which each diverged, -1 for those that did not.
+    - `periods`: of each copy that did not: 1 at rest, 0 for none up to 64.
+    - `modes`: the period of each mode of the first of these, `low` and `high` its smallest and largest value in them.
+    - `apart`: the largest distance of these copies in the end over the largest entry of A.
+    - `errors`: the distance of each from the predicted end, relative.
+    - `left`: whether the first mode came to half of its target in the first half of the steps.
+    """
+
+    steps: int
+    diverged: Int[np.ndarray, " copies"]
+    periods: Int[np.ndarray, " bounded"]
+    modes: Int[np.ndarray, " modes"]
+    low: Float[np.ndarray, " modes"]
+    high: Float[np.ndarray, " modes"]
+    apart: float
+    errors: Float[np.ndarray, " bounded"]
+    left: bool
+
+    @property
+    def lost(self) -> int:
+        """How many copies diverged."""
+        return int(np.sum(self.diverged >= 0))
+
+
+def follow_copies(objective: Objective, modes: Modes, lr: float) -> Copies | None:
+    """Eight copies of the network under descent; None where that would take more than seconds."""
+    most = int(_OPERATIONS / (COPIES * objective.operations))
+    if most < _FEWEST:
+        return None
+    found = _followed(objective, modes, lr, min(_STEPS, most))
+    if not found.left and found.lost < COPIES:
+        found = _followed(objective, modes, lr, min(_MORE * _STEPS, most))
+    return found
+
+
+def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copies:
+    sizes = [float(np.max(np.abs(w))) for w in objective.layers(objective.start) if np.any(w)]
+    noise = np.random.default_rng(0).normal(size=(COPIES, objective.start.size))
+    weights = objective.start + _APART * min(sizes) * noise
+    most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
+    diverged, left, late = np.full(COPIES, -1), np.zeros(COPIES, bool), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in range(1, steps + 1):
+            weights = weights - lr * objective.gradient(weights)
+            lost = (diverged < 0) & ~(np.max(np.abs(weights), axis=1) <= most)
+            if lost.any():
+                diverged[lost], weights[lost] = step, np.nan
+                if np.all(diverged >= 0):
+                    break
+            if step % _OFTEN == 0 and step <= steps // 2 and not left.all():
+                first = modes.left[:, 0] @ objective.matrix(weights) @ modes.right[:, 0]
+                left |= ~(np.abs(first) < HALF * modes.value[0])
+            if step > steps - _LATE:
+                late.append(objective.matrix(weights))
+    bounded = diverged < 0
+    if not bounded.any():
+        none = np.full(modes.value.size, np.nan)
+        return Copies(step, diverged, np.zeros(0, int), np.zeros(none.size, int), none, none, np.nan, np.zeros(0), True)
+    matrices = np.array(late)[:, bounded]
+    size = max(float(np.max(np.abs(matrices))), 1e-300)
+    along = np.sum((modes.left.T @ matrices[:, 0]) * modes.right.T, axis=-1)
+    return Copies(
+        steps,
+        diverged,
+        np.array([_period(one.reshape(len(one), -1), size) for one in np.swapaxes(matrices, 0, 1)]),
+        np.array([_period(one[:, None], size) for one in along.T]),
+        np.min(along, axis=0),
+        np.max(along, axis=0),
+        float(np.max(np.abs(matrices[-1] - matrices[-1, :1]))) / size,
+        np.max(np.abs(matrices[-1] - modes.matrix), axis=(1, 2)) / float(np.max(modes.value)),
+        bool(left.all()),
+    )
+
+
+def _period(points: Float[np.ndarray, "points entries"], size: float) -> int:
+    """The smallest period with which the points repeat, or come closer to it with time; 0 if there is none."""
+    half = len(points) // 2
+    for p in range(1, LONGEST + 1):
+        away = np.max(np.abs(points[p:] - points[:-p]), axis=1)
+        early, last = float(np.max(away[: half - p])), float(np.max(away[half:]))
+        if max(early, last) <= _SAME * size or (last <= _CLOSE * size and last <= early / 2):
+            return p
+    return 0
