@@ -1,6 +1,6 @@
 """What `Situation.predict` says of random situations, against exact training by a program of its own.
 
-    python benchmarks/trust.py [--situations 1000] [--seed 0] [--only INDEX]
+    python benchmarks/trust.py [--count 1000] [--seed 0] [--only INDEX]
 
 Samples of any rank and condition with three normalizations of the loss, adapters beside frozen matrices; depths 1 to 4
 with bottlenecks; initializations Gaussian, balanced, with a zero last layer, and PyTorch's; SGD plain, with momentum of
@@ -249,7 +249,8 @@ def answers(case: Case) -> Iterator[Answer]:
     if said.batch_size is not None and not math.isnan(said.largest_stable_lr_with_batches):
         yield _with_batches(said, case, run, distance[-1])
     for name, time in times:
-        yield _time(name, time, _curve(said, name, run, distance, case, ends), said.converges)
+        last = bool(said.momentum) and not name.startswith("mode")  # it comes back: the last time counts
+        yield _time(name, time, _curve(said, name, run, distance, case, ends), said.converges, last=last)
 
 
 def _end(said: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -381,14 +382,12 @@ def _mean_square_growth(layers: list[np.ndarray], case: Case, lr: float, batch: 
 
 def _curve(said: Any, name: str, run: Run, distance: np.ndarray, case: Case, ends: np.ndarray) -> np.ndarray:
     """What rises through 1 when the time of this name comes."""
-    modes, how = said.data["analysis"].times.modes, said
+    modes = said.data["analysis"].times.modes
     if name.startswith("mode"):
         i = int(name.split()[1]) - 1
         right = said.data["training"].setup.reduction.basis.T @ modes.right[:, i]
         return np.einsum("o,toi,i->t", modes.left[:, i], run.matrices, right) / (modes.value[i] / 2)
     left = distance if name == "learned" else _excess(said, run, case, ends)
-    if how.momentum:  # it comes back: the last time counts
-        left = np.append(left[:1], np.maximum.accumulate(left[:0:-1])[::-1])
     return np.log(np.maximum(left, 1e-300)) / math.log(0.01)
 
 
@@ -403,13 +402,13 @@ def _excess(said: Any, run: Run, case: Case, ends: np.ndarray) -> np.ndarray:
     return loss / max(float(loss[0]), 1e-300)
 
 
-def _time(name: str, time: Any, curve: np.ndarray, converges: bool) -> Answer:
+def _time(name: str, time: Any, curve: np.ndarray, converges: bool, *, last: bool) -> Answer:
     kind = name.split()[-1]
     if time.error is None or time.step is None or math.isnan(time.step):
         return Answer(kind, "unknown" if converges else "unchecked", f"{name} unknown")
     if np.isnan(curve).any() or math.isinf(time.step):
         return Answer(kind, "unchecked")
-    step = crossed(curve, 1.0)
+    step = crossed(curve, 1.0, last=last)
     if math.isnan(step):  # it has not come: wrong only if it was predicted to
         late = time.step * (1 + STATED * time.error) < len(curve) - 1
         return Answer(kind, "wrong" if late else "unchecked", f"{name} at {time.step:.6g}, but never")
@@ -421,12 +420,12 @@ def _time(name: str, time: Any, curve: np.ndarray, converges: bool) -> Answer:
     return Answer(kind, "right" if error <= STATED else "wrong", f"{name} at {time.step:.6g}, but {step:.6g}", error)
 
 
-def crossed(curve: np.ndarray, level: float) -> float:
-    """The step at which a curve first rises through a level, by a line between two steps; NaN if it does not."""
-    above = np.flatnonzero(curve >= level)
-    if not above.size:
+def crossed(curve: np.ndarray, level: float, *, last: bool) -> float:
+    """The step at which a curve first or last rises through a level, by a line between two steps; NaN if never."""
+    above = np.flatnonzero((curve >= level) & (np.append(-np.inf, curve[:-1]) < level if last else True))
+    if not above.size or (last and not curve[-1] >= level):
         return math.nan
-    k = int(above[0])
+    k = int(above[-1 if last else 0])
     return 0.0 if k == 0 else k - 1 + float((level - curve[k - 1]) / (curve[k] - curve[k - 1]))
 
 
@@ -454,12 +453,12 @@ def table(found: Mapping[str, tuple[int, list[Answer]]]) -> str:
 def main() -> None:
     """Draws, predicts, trains, and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--situations", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=1000, help="of situations")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of situations: print all their answers")
     asked = parser.parse_args()
     found: dict[str, tuple[int, list[Answer]]] = {"all": (0, [])}
-    for index in track(asked.only or range(asked.situations), description="situations"):
+    for index in track(asked.only or range(asked.count), description="situations"):
         rng = np.random.default_rng([asked.seed, index])
         case = drawn(rng, index)
         given = list(answers(case))

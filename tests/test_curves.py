@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet.curves import crossing, first_record, powers
+from linnet.curves import crossing, first_record, last_crossing, powers
 
 
 def test_the_first_record_of_each_run():
@@ -32,6 +32,16 @@ def test_what_is_there_from_the_beginning_and_what_never_comes():
     assert crossing(clock, curve, 0.6, "records") == 2.0
     assert crossing(clock, np.array([0.0, 0.4, 0.8, 1.0]), 0.2) == pytest.approx(0.5)  # on a line out of time 0
     assert crossing(clock, np.array([0.0, math.nan, 0.8, 1.0]), 0.2) == 2.0
+
+
+def test_last_crossings():
+    """A curve that comes back: the last time it rises counts, on the line between its own two records."""
+    clock, curve = np.arange(6.0), np.array([0.0, 0.8, 0.2, 0.6, 0.55, 0.9])
+    assert last_crossing(clock, curve, 0.5) == pytest.approx(2.75)
+    assert last_crossing(clock, curve, 0.7) == pytest.approx(4 + 0.15 / 0.35)
+    assert last_crossing(clock, curve, -1.0) == 0.0
+    assert math.isnan(last_crossing(clock, curve, 0.95))
+    assert math.isnan(last_crossing(clock[:3], curve[:3], 0.5))
 
 
 def test_the_clocks_of_a_curve():

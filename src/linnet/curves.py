@@ -43,6 +43,21 @@ def crossing(
     return float(np.exp(inside[0])) if inside.size else float(clock[k])
 
 
+def last_crossing(clock: Num[np.ndarray, " records"], curve: Float[np.ndarray, " records"], level: float) -> float:
+    """When a curve last rises through a level, by a line between two records; the first record if it is never below.
+
+    NaN if it ends below the level, or where it is not a number.
+    """
+    below = np.flatnonzero(~(curve >= level))
+    if not below.size:
+        return float(clock[0])
+    k = int(below[-1])
+    if k + 1 == len(curve):
+        return math.nan
+    share = (level - curve[k]) / (curve[k + 1] - curve[k])
+    return float(clock[k] + share * (clock[k + 1] - clock[k]))
+
+
 def powers(
     curves: Float[np.ndarray, "*curves steps"], smooth: int = 65
 ) -> tuple[Float[np.ndarray, " frequencies"], Float[np.ndarray, " frequencies"]]:

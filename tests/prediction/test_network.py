@@ -756,7 +756,8 @@ def test_momentum_is_followed_and_bears_what_theory_says(network, init, training
         assert mode.half_learned.time == pytest.approx(said.lr * measured, rel=1e-9)
     away = np.linalg.norm(seen - modes.matrix, axis=(1, 2))
     last = int(np.flatnonzero(away > 0.01 * away[0])[-1])  # then it stays
-    assert last <= said.learned.step <= last + 1
+    between = math.log(away[last] / (0.01 * away[0])) / math.log(away[last] / away[last + 1])
+    assert said.learned.step == pytest.approx(last + between, rel=1e-9)
     top = 9.0 if said.depth == 1 else top_of_hessian(said.problem, layers)
     b, share = (
         said.momentum,

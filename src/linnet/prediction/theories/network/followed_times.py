@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from linnet.curves import crossing
+from linnet.curves import crossing, last_crossing
 from linnet.prediction.prediction import Time
 from linnet.prediction.theories.network.following import Solution
 from linnet.prediction.theories.network.modes import HALF, Modes, Samples
@@ -69,7 +69,10 @@ class FollowedTimes(NamedTuple):
     def _down(self, curve: Float[np.ndarray, " points"], share: float) -> float:
         if curve[0] <= 0:
             return 0.0
-        return self._crossing(-np.log(np.maximum(curve / curve[0], 1e-300)), -math.log(share))
+        learned = -np.log(np.maximum(curve / curve[0], 1e-300))
+        if self.solution.returns:
+            return self.lr * last_crossing(self.solution.steps, learned, -math.log(share))
+        return self._crossing(learned, -math.log(share))
 
     def _crossing(self, curve: Float[np.ndarray, " points"], level: float) -> float:
         return self.lr * crossing(self.solution.steps, curve, level, "line")

@@ -45,6 +45,7 @@ class Solution(NamedTuple):
     - `flow_error`: the largest relative error of the flow's speed.
     - `left`: the step at which it came within 1e-6 of the end at weights that are too sharp for the learning rate: when
       it leaves from there depends on rounding. Infinite if it did not.
+    - `returns`: momentum overshoots and comes back: what is left is down to a share when that is so for the last time.
     """
 
     steps: Float[np.ndarray, " points"]
@@ -58,6 +59,7 @@ class Solution(NamedTuple):
     flow_error: float = 0.0
     before: Flat | None = None
     left: float = math.inf
+    returns: bool = False
 
     def exact_part(self) -> "Solution":
         """The exact steps alone, where the flow does not stand for the steps."""
@@ -95,15 +97,12 @@ def follow_optimizer(
 ) -> Solution:
     """SGD with momentum: exact steps, and if they converge, from there on the flow that they follow.
 
-    The flow is used where oscillations have died out and nothing moves that would oscillate (`_continued`). Distance
-    and excess loss are the largest ones still to come, since momentum overshoots and comes back.
+    The flow is used where oscillations have died out and nothing moves that would oscillate (`_continued`).
     """
     solution = _stepped(objective, modes, lr, optimizer, count)
     if converges and not (solution.arrived or solution.diverged):
         solution = _continued(objective, modes, lr, optimizer, solution)
-    later = np.maximum.accumulate(solution.values[::-1, -2:], axis=0)[::-1]
-    later[0] = solution.values[0, -2:]  # what shares refer to
-    return solution._replace(values=np.concatenate([solution.values[:, :-2], later], axis=1))
+    return solution._replace(returns=True)
 
 
 def _continued(objective: Objective, modes: Modes, lr: float, optimizer: SGD, solution: Solution) -> Solution:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from linnet._check import InputError
-from linnet.curves import crossing
+from linnet.curves import crossing, last_crossing
 from linnet.prediction.prediction import Progress, Quantity, Row, Time
 from linnet.prediction.theories.network.analysis import Analysis
 from linnet.prediction.theories.network.batches import MOMENTS
@@ -174,9 +174,10 @@ class TrainingRun:
         """
         if np.isnan(left).any():
             return math.nan
+        learned = -np.log(np.maximum(left, 1e-300))
         if self.setup.optimizer.momentum is not None and self.setup.batch_size is None:
-            left = np.append(left[:1], np.maximum.accumulate(left[:0:-1])[::-1])
-        return crossing(clock, -np.log(np.maximum(left, 1e-300)), -math.log(share), "line")
+            return last_crossing(clock, learned, -math.log(share))
+        return crossing(clock, learned, -math.log(share), "line")
 
     def _horizon(self) -> int:
         """Enough steps to converge; where it is unknown how many, the loss says when to stop."""
