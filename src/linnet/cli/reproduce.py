@@ -1,5 +1,6 @@
 """`linnet reproduce`: figures of the papers with data, verdicts and claims, and one page about it all."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from linnet import report, reproduction
+from linnet._check import InputError
 from linnet._files import duration
+from linnet._table import Fitted, Heading
 from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
 from linnet.cli.settings import changes, own
-from linnet.reproduction import Made, Result, Work
+from linnet.reproduction import Made, Result, Spread, Work
+from linnet.reproduction.seeds import ENOUGH
 
 
 def run(
@@ -22,6 +26,7 @@ def run(
     settings: Sequence[str],
     *,
     claims: bool | None = None,
+    seeds: int = 1,
     sources: Sequence[str] = (),
     cluster: str | None = None,
     quiet: bool,
@@ -30,6 +35,11 @@ def run(
     returns what `--json` prints.
     """
     among = own(sources)
+    if seeds != 1:
+        for name, given in (("claims", claims), ("cluster", cluster)):
+            if given:
+                raise InputError(f"{name} = {given!r} is not allowed with --seeds: it checks figures on this machine.")
+        return _seeds(seeds, reproduction.plan(ids, size, out, changes(settings), claims=False, among=among), quiet)
     work = reproduction.plan(ids, size, out, changes(settings), claims=claims, among=among)
     console = Console(quiet=quiet, highlight=False)
     _announce(console, work)
@@ -63,6 +73,55 @@ def run(
         f"{len(results)} reproduced, {facts['failed']} not as required{left_out}. Page: {out / 'index.html'}",
     )
     return facts
+
+
+def _seeds(seeds: int, work: Work, quiet: bool) -> dict[str, Any]:
+    """The table of all requirements over seeds, and what `--json` prints."""
+    console = Console(quiet=quiet, highlight=False)
+    for name, lacks in work.lacking.items():
+        console.print(f"[bold]{name}[/] is left out: {escape(lacks)}")
+    spreads: list[Spread] = []
+    with bar("seeds", quiet=quiet) as progress:
+        for some in reproduction.over_seeds(work.experiments, seeds, work.out, progress):
+            spreads += some
+            console.print(_spreads(some))
+    failed = sum(one.failed > 0 for one in spreads)
+    close = sum(one.failed == 0 and one.margin < ENOUGH for one in spreads)
+    console.print(
+        f"{len(spreads)} requirements of {len(work.experiments)} experiments with {seeds} seeds: {failed} fail with a "
+        f"seed or more, {close} of the others have less than {ENOUGH:g} standard deviations left."
+    )
+    return {
+        "out": str(work.out),
+        "size": work.size,
+        "seeds": seeds,
+        "requirements": [one.to_dict() for one in spreads],
+        "failed": failed,
+        "close": close,
+        "skipped": [{"id": name, "reason": lacks} for name, lacks in work.lacking.items()],
+        "claims": None,
+    }
+
+
+def _spreads(spreads: Sequence[Spread]) -> Fitted:
+    table = Fitted(
+        Heading(spreads[0].id if spreads else ""),
+        Heading("fails", right=True),
+        Heading("sd left", right=True),
+        Heading("requirement", spare=1, prose=True),
+        Heading("measured", spare=2),
+        Heading("must be", spare=3),
+    )
+    for one in spreads:
+        low, high = max(one.low), min(one.high)
+        bounds = f"{low:.4g} to {high:.4g}" if math.isfinite(low + high) else f">= {low:.4g}"
+        bounds = f"<= {high:.4g}" if not math.isfinite(low) else bounds
+        word = "[bold red]fails[/]" if one.failed else "[yellow]close[/]" if one.margin < ENOUGH else "[green]holds[/]"
+        seen = f"{min(one.measured):.4g} to {max(one.measured):.4g}"
+        table.add(
+            word, f"{one.failed}/{len(one.measured)}", f"{one.margin:.3g}", escape(one.name), seen, escape(bounds)
+        )
+    return table
 
 
 def exit_code(result: dict[str, Any], **_: Any) -> int:

@@ -1,6 +1,7 @@
 """Reproduction: running experiments and claims, side by side or alone, and keeping their files."""
 
 from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, results, verdicts
+from linnet.reproduction.seeds import Spread, over_seeds
 from linnet.reproduction.verification import verify
 from linnet.reproduction.work import Made, Work, plan
 
@@ -8,9 +9,11 @@ __all__ = [
     "Made",
     "Requirement",
     "Result",
+    "Spread",
     "Verdicts",
     "Verified",
     "Work",
+    "over_seeds",
     "plan",
     "results",
     "verdicts",

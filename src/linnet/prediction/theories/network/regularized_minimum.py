@@ -95,10 +95,11 @@ def _is_minimum(objective: Objective, weights: Flat) -> bool:
         values = np.linalg.eigvalsh(objective.hessian(weights))
         return bool(values[0] >= -_SADDLE * values[-1])
     top = objective.sharpness(weights)
-    below = _operator(weights.size, lambda v: top * v - objective.hessian_product(weights, v))
+    # twice the top: with three or more layers the Hessian of decay at zero weights is a multiple of the identity
+    below = _operator(weights.size, lambda v: 2 * top * v - objective.hessian_product(weights, v))
     begin = np.random.default_rng(0).normal(size=weights.size)  # fixed, so that the result depends on no seed
     (largest,) = scipy.sparse.linalg.eigsh(below, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-9)
-    return bool(top - float(largest) >= -_SADDLE * top)
+    return bool(2 * top - float(largest) >= -_SADDLE * top)
 
 
 def _operator(size: int, product: Callable[[Flat], Flat]) -> "scipy.sparse.linalg.LinearOperator":
