@@ -458,10 +458,16 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="*", help="numbers of situations: print all their answers")
     asked = parser.parse_args()
     found: dict[str, tuple[int, list[Answer]]] = {"all": (0, [])}
+    refused = 0
     for index in track(asked.only or range(asked.count), description="situations"):
         rng = np.random.default_rng([asked.seed, index])
-        case = drawn(rng, index)
-        given = list(answers(case))
+        try:
+            case = drawn(rng, index)
+            given = list(answers(case))
+        except ln.InputError as error:  # such as decay with which nothing is learned
+            refused += 1
+            print(f"{index} refused: {error}", flush=True)
+            continue
         for name in ("all", *case.kinds):
             count, old = found.get(name, (0, []))
             found[name] = count + 1, old + given
@@ -472,6 +478,7 @@ def main() -> None:
                     flush=True,
                 )
     print(table(found))
+    print(f"{refused} situations refused in a sentence")
 
 
 if __name__ == "__main__":

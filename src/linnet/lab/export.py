@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ _KINDS = {
     "gif": "image/gif",
     "mp4": "video/mp4",
 }
+_POOL = ThreadPoolExecutor(max_workers=2, thread_name_prefix="linnet-export")
+_WAITING = 16
+
+
+class _BusyError(Exception):
+    """Too many exports wait already."""
 
 
 def execute(page: Page, values: Values) -> dict[str, Any]:
@@ -36,6 +43,7 @@ def write(page: Page, values: Values, path: Path) -> None:
     end = path.suffix.removeprefix(".")
     if end not in page.files:
         raise InputError(f"{path.name} is not allowed: {page.title} can be exported as {', '.join(page.files)}.")
+    page.afford(values)
     found = execute(page, values)
     if end == "nc":
         found["data"].to_netcdf(path, engine="scipy")
@@ -45,8 +53,17 @@ def write(page: Page, values: Values, path: Path) -> None:
         found["run"].animate(path)
 
 
+def _written(page: Page, values: Values, name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        write(page, values, path)
+        return path.read_bytes()
+
+
 class DownloadHandler(RequestHandler):
     """GET /download/PAGE.SUFFIX?STATE: the file that a page in this state would give."""
+
+    waiting = 0  # exports that are made or wait, of all visitors
 
     async def get(self, name: str, end: str) -> None:
         pages = {page.name: page() for page in PAGES}
@@ -55,10 +72,10 @@ class DownloadHandler(RequestHandler):
             if name not in pages or end not in pages[name].files:
                 raise InputError(f"{name}.{end} is not allowed: there are {', '.join(pages)}.")
             values = await asyncio.to_thread(pages[name].read, query)
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / f"{name}.{end}"
-                await asyncio.to_thread(write, pages[name], values, path)
-                content = path.read_bytes()
+            content = await self._made(pages[name], values, f"{name}.{end}")
+        except _BusyError as error:
+            self._refuse(503, str(error))
+            return
         except InputError as error:
             self._refuse(400, str(error))
             return
@@ -69,6 +86,17 @@ class DownloadHandler(RequestHandler):
         self.set_header("Content-Type", _KINDS[end])
         self.set_header("Content-Disposition", f'attachment; filename="linnet-{name}.{end}"')
         self.finish(content)
+
+    async def _made(self, page: Page, values: Values, name: str) -> bytes:
+        """The file, made in its turn: exports share two threads, which pages do not use."""
+        cls = type(self)
+        if cls.waiting >= _WAITING:
+            raise _BusyError(f"{name} cannot be made now: {_WAITING} other exports are waiting; try again later.")
+        cls.waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(_POOL, _written, page, values, name)
+        finally:
+            cls.waiting -= 1
 
     def _refuse(self, status: int, sentence: str) -> None:
         self.set_status(status)

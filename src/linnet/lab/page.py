@@ -59,6 +59,9 @@ class Page(ABC):
     def updates(self, values: Values) -> Iterator[Update]:
         """What is shown for these values."""
 
+    def afford(self, values: Values) -> None:  # noqa: B027
+        """Raises `InputError` for values that would compute too long; called before `updates` and before an export."""
+
     @abstractmethod
     def script(self, values: Values) -> str:
         """Lines that call the functions with these values and leave `data`, `figure` and `run`."""

@@ -2,6 +2,7 @@
 
 import base64
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,8 @@ from linnet.prediction.render import listing, tables
 _HERE = Path(__file__).parent
 _STYLE = [(_HERE / "inside.css").read_text(encoding="utf-8")]
 _SHORT = 32  # numbers of an array that is sent as a list
-_POOL = ThreadPoolExecutor(max_workers=4, thread_name_prefix="linnet-lab")
+THREADS, AT_ONCE = 4, 2  # that compute for all pages, and for one: a newer move does not wait for an older one to stop
+_POOL = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="linnet-lab")
 
 
 class Controls(JSComponent):
@@ -74,7 +76,8 @@ class PageView(pn.viewable.Viewer):
     """A page with the current values of its controls, for one visitor or one notebook cell.
 
     Each change of a value is computed in a thread. A newer change cancels an older one, so that the page ends at the
-    last of many changes and never shows an older one after it. Errors are shown as a sentence.
+    last of many changes and never shows an older one after it. Errors are shown as a sentence. However many changes a
+    page makes, two of the four threads compute for it at most and one change waits; pages take turns as they come.
     """
 
     def __init__(
@@ -90,6 +93,8 @@ class PageView(pn.viewable.Viewer):
         self.page, self._document, self._latest, self._warning = page, pn.state.curdoc, 0, warning
         self._sources = Sources()
         self._sent: dict[str, Any] = {}  # the columns that each source has, the very objects
+        self._turn, self._running = threading.Lock(), 0
+        self._next: Callable[[], None] | None = None  # what waits for a thread of this page
         self._queue: deque[tuple[int, Callable[[], None]]] = deque()  # what is to be shown, in order
         self._opened = self._document is None or self._document.session_context is None
         self._loop = None if self._opened else IOLoop.current()
@@ -180,7 +185,7 @@ class PageView(pn.viewable.Viewer):
     def _upload(self, upload: Mapping[str, Any]) -> None:
         self._latest += 1
         self.summary.busy = True
-        _POOL.submit(self._receive, self._latest, upload)
+        self._submit(partial(self._receive, self._latest, upload))
 
     def _receive(self, number: int, upload: Mapping[str, Any]) -> None:
         """Reads an uploaded file in a thread: large ones take a while."""
@@ -203,7 +208,29 @@ class PageView(pn.viewable.Viewer):
             self._fail(str(error))
             return
         self.summary.busy = True
-        _POOL.submit(self._compute, number, values)
+        self._submit(partial(self._compute, number, values))
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        """Runs this in a thread, after what this page runs there already; what waited before it is superseded."""
+        with self._turn:
+            self._next = work
+            if self._running >= AT_ONCE:
+                return
+            self._running += 1
+        _POOL.submit(self._work)
+
+    def _work(self) -> None:
+        with self._turn:
+            work, self._next = self._next, None
+        try:
+            if work is not None:
+                work()
+        finally:
+            with self._turn:
+                again = self._next is not None
+                self._running -= not again
+            if again:
+                _POOL.submit(self._work)  # behind the pages that wait
 
     def _count(self, requested: int) -> None:
         """The number of a change arrives after it; one that was undone at once has nothing to compute."""
@@ -216,6 +243,7 @@ class PageView(pn.viewable.Viewer):
             return
         try:
             with self._errors(number, "This could not be computed ({0}: {1}); other values may work."):
+                self.page.afford(values)
                 for update in self.page.updates(values):
                     if number != self._latest:
                         return

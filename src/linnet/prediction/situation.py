@@ -228,11 +228,13 @@ class Situation(Part):
 
         return triple(self, problem)
 
-    def setup(self) -> "Setup":
-        """What `predict` needs of the triple of a spectrum: problem and layers in the coordinates of its modes."""
-        from linnet.prediction.theories.network.build import setup
+    def setup(self, problem: "Regression | OwnSamples | None" = None) -> "Setup":
+        """What `predict` needs of the triple: problem and layers in the coordinates of the samples, or of the modes of
+        a spectrum.
+        """
+        from linnet.prediction.theories.network.build import prepared
 
-        return setup(self)
+        return prepared(self, problem)
 
     def predict(self, problem: "Regression | OwnSamples | None" = None, *, follow: bool = True) -> "Prediction":
         """The prediction of `linnet.prediction.network` for this triple, with how it was made.

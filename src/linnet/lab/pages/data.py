@@ -30,6 +30,7 @@ from linnet.lab.pages.network import (
 )
 from linnet.lab.panel import COLORS, Panel, Sources
 from linnet.lab.upload_cache import UploadCache, called
+from linnet.lab.work import affordable
 from linnet.prediction import Quantity
 from linnet.prediction.theories.network import mode_curve
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE
@@ -217,6 +218,10 @@ class DataPage(Page):
         kernel.legend("center_right")
         kernel.points("growth", "mode", "growth", color="color", size=12)
         return [modes, loss, kernel]
+
+    def afford(self, values: Values) -> None:
+        tables, path = self._tables(values), str(_given(values["file"]).path)
+        affordable(ln.prediction.Situation(**tables).setup(_samples(path, json.dumps(self._reading(values)))))
 
     def updates(self, values: Values) -> Iterator[Update]:
         tables, path = self._tables(values), str(_given(values["file"]).path)

@@ -12,6 +12,7 @@ import linnet as ln
 from linnet.lab.control import Bars, Choice, Control, Slider, Values
 from linnet.lab.page import Page, Update, as_toml, headline
 from linnet.lab.panel import COLORS, Panel, Sources
+from linnet.lab.work import affordable
 from linnet.optim import SGD
 from linnet.prediction import Prediction, Quantity
 from linnet.prediction.theories.network import mode_curve, predicted
@@ -151,6 +152,9 @@ class NetworkPage(Page):
         for panel in (sharpness, layers):
             panel.legend("bottom_right")
         return [modes, loss, sharpness, layers, kernel]
+
+    def afford(self, values: Values) -> None:
+        affordable(ln.prediction.Situation(**self.tables(values)).setup())
 
     def updates(self, values: Values) -> Iterator[Update]:
         situation = ln.prediction.Situation(**self.tables(values))

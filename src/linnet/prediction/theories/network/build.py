@@ -30,12 +30,12 @@ Given = Regression | OwnSamples | None
 
 def predict(situation: Situation, problem: Given, *, follow: bool = True) -> Prediction:
     """The prediction for a situation, with its title and what was done to the samples."""
-    regression, prepared = _regression(situation, problem)
+    regression, done = _regression(situation, problem)
     found = predicted(setup(situation, regression), follow=follow)
     if situation.title:
         found = replace(found, setting=f"{escape(situation.title)}\n{found.setting}")
-    facts = Quantity("title", situation.title), Quantity("prepared", prepared)
-    return found.including(*facts, notes=coerce.preparation_notes(prepared))
+    facts = Quantity("title", situation.title), Quantity("prepared", done)
+    return found.including(*facts, notes=coerce.preparation_notes(done))
 
 
 def triple(situation: Situation, problem: Given) -> tuple[Regression, Weights, SGD]:
@@ -55,6 +55,11 @@ def triple(situation: Situation, problem: Given) -> tuple[Regression, Weights, S
     hidden = _hidden(situation, reduction.d_in, reduction.d_out, reduction.limit.shape)
     scale = _scales(situation, reduction, hidden)
     return regression, _network(situation, regression, reduction, hidden, scale), optimizer
+
+
+def prepared(situation: Situation, problem: Given) -> Setup:
+    """The triple in the coordinates of the samples; `problem` replaces the situation's data."""
+    return setup(situation, _regression(situation, problem)[0])
 
 
 def setup(situation: Situation, regression: Regression | None = None) -> Setup:

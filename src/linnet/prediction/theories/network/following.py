@@ -282,7 +282,7 @@ def make_solver(
 
     def jacobian(_: float, moved: Flat) -> Float[np.ndarray, "weights weights"]:
         hessian = objective.hessian(weights + moved)
-        return -rate * ((1 + shift) * hessian + bend * hessian @ hessian)
+        return -rate * ((1 + shift) * hessian + (bend * hessian @ hessian if bend else 0.0))
 
     def velocity(_: float, moved: Flat) -> Flat:
         return _velocity(objective, equation, weights + moved)
