@@ -38,8 +38,8 @@ def test_an_address_that_would_compute_long_is_one_sentence(monkeypatch):
     settle(shown)
     assert shown.summary.error
     assert shown.summary.headline == (
-        "depth = 6 is too much here: 700 weights take about 14 s to follow, and 10 s are the most that a page computes; "
-        "give fewer layers, or use linnet predict network."
+        "depth = 6 is too much here: 700 weights take about 14 s to follow, and 10 s are the most that a page computes"
+        "; give fewer layers, or use linnet predict network."
     )
     assert time.process_time() - began < 5
     with pytest.raises(InputError, match="depth = 6 is too much here"):

@@ -20,7 +20,7 @@ _LATE, LONGEST = 256, 64  # the steps that are looked at, and the longest period
 _OPERATIONS = 2e10  # multiplications: one or two seconds
 _OFTEN = 16  # steps between two looks at the first mode
 _FEWEST = 1024  # steps that must be possible within them
-_SAME, _CLOSE, _SEPARATE = 1e-6, 1e-2, 1e-3  # of the largest entry: equal, settling, and no longer the same orbit
+_SAME, _CLOSE = 1e-9, 1e-2  # of the largest entry: equal, and settling
 _LOST = 1e6  # times the size of start and end: diverged
 
 

@@ -160,7 +160,8 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
     seen = f"of {len(copies.diverged)} copies whose weights differ by 1e-9"
     if diverged and copies.lost == len(copies.diverged):
         return verdict
-    unknown = NetworkOutcome.ELSEWHERE if verdict.outcome is NetworkOutcome.ELSEWHERE else NetworkOutcome.MIXED
+    flatter = verdict.outcome is NetworkOutcome.ELSEWHERE  # there are stable ends, and what moves may yet find one
+    unknown = NetworkOutcome.ELSEWHERE if flatter else NetworkOutcome.MIXED
     outcome, fates = unknown, [_UNKNOWN] * count
     at_rest = copies.periods == 1
     lingers = at_rest & (copies.errors > _NEAR)  # near a saddle
@@ -169,13 +170,13 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
         text += f"; {copies.lost} {seen} diverge in {copies.steps:,} steps, and the network itself {itself}"
     elif not copies.left:
         text += f"; in {copies.steps:,} steps mode 1 is not learned"
-    elif np.all(at_rest) and np.all(copies.errors > _NEAR):
+    elif np.all(at_rest) and np.all(copies.errors > _NEAR) and not flatter:
         outcome, fates = NetworkOutcome.TRAPPED, [Outcome(Fate.TRAPPED)] * count
         text += f"; descent comes to rest at a saddle in {copies.steps:,} steps"
     elif np.all(copies.periods > 1):
         outcome, fates = NetworkOutcome.CYCLE, _fates(copies, modes, Fate.UNKNOWN)
         text += f"; descent comes to a cycle in {copies.steps:,} steps"
-    elif np.all((copies.periods == 0) | lingers) and np.any(copies.periods == 0) and copies.apart > _SEPARATED:
+    elif np.all((copies.periods == 0) | lingers) and copies.apart > _SEPARATED and not flatter:
         flips = bool(np.any((copies.low < -_NEAR * modes.value) & (copies.high > _NEAR * modes.value)))
         outcome = NetworkOutcome.FLIPS if flips else NetworkOutcome.CHAOS
         fates = _fates(copies, modes, Fate(outcome))
@@ -183,8 +184,9 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
     elif not np.all(at_rest):
         text += f"; what moves after {copies.steps:,} steps has no period up to {LONGEST}"
     between = [Between(float(a), float(b)) for a, b in zip(copies.low, copies.high, strict=True)]
-    ranges: list[Between | None] = [None] * count if outcome is unknown else [*between]
-    return Verdict(outcome, text, fates, ranges, verdict.mix, followed=copies.steps)
+    if outcome is unknown:
+        return Verdict(outcome, text, fates, [None] * count, verdict.mix)
+    return Verdict(outcome, text, fates, [*between], verdict.mix, followed=copies.steps)
 
 
 def _fates(copies: Copies, modes: Modes, moving: Fate) -> list[Outcome]:
