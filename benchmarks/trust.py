@@ -337,7 +337,7 @@ def _hessian(layers: list[np.ndarray], samples: Samples) -> np.ndarray:
 
 def _with_batches(said: Any, case: Case, run: Run, distance: float) -> Answer:
     """Mean squares over many runs near the end: they must shrink at 0.9 and grow at 1.15 of the threshold."""
-    if run.diverged or distance > 1e-4 or run.speed > 1e-9:
+    if not said.converges or run.diverged or distance > 1e-4 or run.speed > 1e-9:  # it may be another end
         return Answer("lr with batches", "unchecked")
     found = [
         _mean_square_growth(run.layers, case, factor * said.largest_stable_lr_with_batches, said.batch_size)

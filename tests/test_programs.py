@@ -164,3 +164,20 @@ def test_a_process_leaves_no_more_than_it_may(tmp_path):
     assert kept(tmp_path / ".cache" / "linnet")
     python(code + work, **surroundings(tmp_path))
     assert not kept(tmp_path / ".cache" / "linnet")
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no owners of folders")
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
+    """What lies there is run as it is."""
+    from linnet import _programs
+
+    place = tmp_path / f"programs-{_programs._instructions()}"
+    place.mkdir()
+    place.chmod(0o777)
+    with pytest.raises(ln.InputError, match="of your own, and closed to others"):
+        _programs.cache_programs(tmp_path)
+    place.chmod(0o700)
+    assert _programs._usable(place)
+    theirs = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: theirs)
+    assert not _programs._usable(place)

@@ -29,7 +29,8 @@ def cache_programs(folder: str | Path | None = None) -> Path | None:
     Without a folder: the one of LINNET_CACHE ("off": none), or the folder that JAX is configured with, or the user's
     cache folder; one that cannot be used is none. The commands do so by themselves. Programs take at most
     256 MiB after a process has ended, and those that were not used for longest go first. A damaged one is compiled
-    again. Whoever can write there can make this process run what they like, as with any program.
+    again. Whoever can write there can make this process run what they like: a folder that belongs to somebody else, or
+    that everybody can write to, is not used.
     """
     wish = os.environ.get("LINNET_CACHE", "")
     if folder is None and wish == "off":
@@ -44,7 +45,10 @@ def cache_programs(folder: str | Path | None = None) -> Path | None:
         if folder is not None:
             from linnet._check import InputError
 
-            raise InputError(f"folder = {str(folder)!r} is not allowed: folder must be one that can be written to.")
+            raise InputError(
+                f"folder = {str(folder)!r} is not allowed: folder must be one that can be written to, of your own, and "
+                "closed to others."
+            )
         return None
     _configure_jax(place)
     _hush()
@@ -91,9 +95,11 @@ def _usable(place: Path) -> bool:
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
+        status = place.stat()
     except (OSError, ValueError):  # a name with a zero in it
         return False
-    return os.access(place, os.R_OK | os.W_OK | os.X_OK)
+    ours = not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o002)
+    return ours and os.access(place, os.R_OK | os.W_OK | os.X_OK)
 
 
 def _configure_jax(place: Path) -> None:

@@ -65,6 +65,10 @@ class DownloadHandler(RequestHandler):
 
     waiting = 0  # exports that are made or wait, of all visitors
 
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """As pages read addresses: bytes that are no text are refused by the control that gets them."""
+        return value.decode("utf-8", "replace")
+
     async def get(self, name: str, end: str) -> None:
         pages = {page.name: page() for page in PAGES}
         query = {key: self.get_argument(key) for key in self.request.arguments}

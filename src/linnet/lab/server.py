@@ -14,6 +14,7 @@ from tornado.web import RedirectHandler
 
 from linnet._check import InputError
 from linnet.lab.export import DownloadHandler
+from linnet.lab.guard import guard
 from linnet.lab.page import Page
 from linnet.lab.pages import PAGES
 from linnet.lab.programs import programs
@@ -67,7 +68,7 @@ def template(kind: type[Page]) -> Callable[[], pn.Template]:
 def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server":
     """A server that listens but does not run yet, on a free port unless one is given.
 
-    Bokeh accepts connections to known host names only; a server for all machines cannot know its own.
+    Requests and connections to known host names only are accepted; a server for all machines cannot know its own.
     """
     try:
         with socket.socket() as probe:  # a free port, known before the server runs
@@ -96,6 +97,7 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
         show=False,
     )
     use_socket(server)
+    guard(server, None if names == ["*"] else names)
     server.io_loop.asyncio_loop.set_exception_handler(ignore_closed)
     return server
 
