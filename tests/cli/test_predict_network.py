@@ -105,6 +105,10 @@ def test_every_example_is_shown_and_named(typed):
         assert code == 0
         assert out == path.read_text()
     assert "name an example" in typed("--show")[2]
+    for option in (["--json"], ["--run"], ["--plot", "x.png"], ["--momentum", "2"], ["--intercept"], ["--seed", "1"]):
+        code, out, err = typed("edge", "--show", *option)
+        assert (code, out) == (2, "")
+        assert f"{option[0][2:]} is not allowed with --show: the file alone is printed." in err
 
 
 def test_flags_say_what_a_file_says(typed, tmp_path):

@@ -505,6 +505,9 @@ class NetworkTopic(OptimizerOptions, FileOptions):
         from linnet.prediction.situation import situation_text
 
         if self.show:
+            for name in self.model_fields_set - {"file", "show"}:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise alone(name.replace("_", "-"))
             typer.echo(situation_text(self.file), nl=False)
             raise typer.Exit
         data = self.given("spectrum", "inputs", "outputs", "standardize", "center", "intercept", "frozen")
@@ -517,6 +520,13 @@ class NetworkTopic(OptimizerOptions, FileOptions):
             training=self.given("lr", "signal") | self.optimizer(),
         )
         return situation.predict()
+
+
+def alone(name: str) -> Exception:
+    """The error of an option beside --show."""
+    from linnet._check import InputError
+
+    return InputError(f"{name} is not allowed with --show: the file alone is printed.")
 
 
 _ALL = (PhaseTopic, BiasTopic, BalanceTopic, LandscapeTopic, RatesTopic, StabilityTopic, FeaturesTopic, NetworkTopic)

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from linnet._files import dumps, placed
 from linnet._schema import sentence
 from linnet.cli import typed
-from linnet.cli.models import TOPICS, Topic
+from linnet.cli.models import TOPICS, Topic, alone
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
@@ -44,6 +44,10 @@ def answer(topic: Topic, run: bool, plot: Path | None, as_json: bool) -> None:
     """Predicts, measures with `run`, draws to `plot`, and prints."""
     from linnet.cli.bar import bar
 
+    if getattr(topic, "show", False):
+        for name, given in (("run", run), ("plot", plot), ("json", as_json)):
+            if given:
+                raise alone(name)
     result: Any = topic.predict()
     if run:
         with bar(topic.measured, quiet=as_json) as progress:
