@@ -256,3 +256,88 @@ def test_arithmetic_without_end_is_one_sentence(text):
 
     with pytest.raises(ln.InputError):
         expression.evaluate(text, float, expression.FUNCTIONS)
+
+
+ABOUT = {"format": 2, "parameters": 7, "precision": "float32", "device": "<b>cpu", "layers": ["<script>a", "b"]}
+MEASURED = {
+    "kind": "measurement",
+    "step": 0,
+    "batch_loss": 1.0,
+    "sharpness": [2.0],
+    "residual": [0.1],
+    "lowest": -0.5,
+    "products": 3,
+    "singular_values": [[1.0], [0.5]],
+    "drift": [None, None],
+}
+HOSTILE_LINES = {
+    "no dictionary": "[1]",
+    "a word": '"step"',
+    "no kind": '{"step": 1}',
+    "another kind": '{"kind": "run", "step": 1}',
+    "a kind that is a list": '{"kind": ["step"], "step": 1}',
+    "no step": '{"kind": "step", "loss": 1.0}',
+    "a step of text": '{"kind": "step", "step": "<script>"}',
+    "text": json.dumps(MEASURED | {"batch_loss": "<script>alert(1)</script>"}),
+    "text in a row": json.dumps(MEASURED | {"sharpness": ["__import__('os')"]}),
+    "no rows": json.dumps(MEASURED | {"sharpness": []}),
+    "a row without end": json.dumps(MEASURED | {"drift": [[[[1.0]]]]}),
+    "an object": json.dumps(MEASURED | {"products": {"__class__": "os.system"}}),
+    "no pairs": '{"kind": "pairs", "step": 0, "pairs": {}}',
+    "a pair of no layer": '{"kind": "pairs", "step": 0, "pairs": [{"layer": 7}]}',
+    "a pair before the first": '{"kind": "pairs", "step": 0, "pairs": [{"layer": -1}]}',
+    "text in a pair": '{"kind": "pairs", "step": 0, "pairs": [{"layer": 0, "slope": "1"}]}',
+    "nesting": "[" * 100_000,
+}
+
+
+def record_of(folder, *lines, about=ABOUT):
+    folder.mkdir()
+    (folder / "probe.json").write_text(json.dumps(about))
+    (folder / "record.jsonl").write_text("\n".join([*lines, ""]))
+    return folder
+
+
+@pytest.mark.parametrize("name", HOSTILE_LINES)
+def test_a_hostile_record_of_a_probe_is_refused(name, tmp_path):
+    from linnet.probe.record import read
+
+    folder = record_of(tmp_path / "probe", json.dumps(MEASURED), HOSTILE_LINES[name])
+    with pytest.raises(
+        ln.InputError, match=r"record.jsonl' is damaged: line 2 (is none that a probe writes|cannot be)"
+    ):
+        read(folder)
+
+
+def test_names_of_a_record_are_text_on_its_page(tmp_path):
+    from linnet.probe.record import read
+    from linnet.report import write_probe
+
+    record = read(record_of(tmp_path / "probe", '{"kind": "step", "step": 0, "loss": 1.0}', json.dumps(MEASURED)))
+    page = write_probe(record, tmp_path / "page").read_text()
+    assert "&lt;script&gt;a" in page
+    assert "&lt;b&gt;cpu" in page
+    assert "<script>a" not in page
+    for layers in (["a", 1], "ab", None, [["a"]]):
+        folder = record_of(tmp_path / f"other{len(str(layers))}", about=ABOUT | {"layers": layers})
+        with pytest.raises(ln.InputError, match="layers are no list of names"):
+            read(folder)
+
+
+def test_results_are_text_on_their_page(tmp_path):
+    from linnet import report
+
+    attack = "<img src=x onerror=alert(1)>"
+    verdict = {"id": "mixed/C17", "paper": "mixed", "kind": "exact", "statement": attack, "detail": attack}
+    verdict |= {"holds": True, "measured": 1.0, "required": 0.0, "margin": None, "seconds": 0.1}
+    (tmp_path / "claims.json").write_text(json.dumps({"size": "quick", "claims": [verdict], "failed": 0}))
+    place = tmp_path / "mixed" / "fig1"
+    place.mkdir(parents=True)
+    requirement = {"name": attack, "holds": True, "measured": 1.0, "required": 1.0, "text": attack}
+    told = dict.fromkeys(("title", "place", "caption", "device", "again", "data", "size"), attack)
+    result = {"id": "mixed/fig1", "parameters": {"n": attack}, "seed": 0, "seconds": 1.0, "machine": {attack: attack}}
+    result |= told | {"versions": {attack: attack}, "verdicts": [requirement]}
+    (place / "result.json").write_text(json.dumps(result))
+    page = report.write(tmp_path).read_text()
+    assert "<img src=x" not in page
+    assert "&lt;img src=x" in page

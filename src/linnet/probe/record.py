@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 ABOUT, LINES = "probe.json", "record.jsonl"
 _EIGENVALUES = ("sharpness", "residual")  # one number for each eigenvalue; other rows have one for each layer
+_NEEDED = {"step": (), "measurement": ("batch_loss", "lowest", "products"), "pairs": ()}
 _NOT_NUMBERS = ("layer", "regime", "assumptions")  # of a pair
 
 
@@ -97,19 +98,58 @@ def read(folder: str | os.PathLike[str]) -> Record:
     try:
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         text = (place / LINES).read_text(encoding="utf-8")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise InputError(f"folder = {str(folder)!r} is not allowed: there is no record of a probe.") from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(f"{str(place / ABOUT)!r} is not of format {FORMAT}: this version of Linnet reads no other.")
+    names = about.get("layers")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{str(place / ABOUT)!r} is damaged: layers are no list of names.")
     found = Record(about)
     *whole, last = text.split("\n")
     for i, line in enumerate([*whole, last]):
         try:
-            found.lines += [json.loads(line)] if line else []
-        except ValueError:
+            new = [json.loads(line)] if line else []
+        except (ValueError, RecursionError):
             if i < len(whole):
                 raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} cannot be read.") from None
+            continue
+        for one in new:
+            if not _is_line(one, len(names)):
+                raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} is none that a probe writes.")
+        found.lines += new
     return found
+
+
+def _is_line(line: Any, layers: int) -> bool:
+    """Whether this is a line of a probe of so many layers: its kind, what tables show of it, and numbers elsewhere."""
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str) or line["kind"] not in _NEEDED:
+        return False
+    if line["kind"] == "pairs":
+        pairs = line.get("pairs")
+        return isinstance(pairs, list) and all(_is_pair(pair, layers) for pair in pairs)
+    if not isinstance(line.get("step"), int) or not all(_is_number(line.get(name)) for name in _NEEDED[line["kind"]]):
+        return False
+    rows = all(isinstance(line.get(name), list) and line[name] for name in _EIGENVALUES)
+    return (line["kind"] == "step" or rows) and all(_are_numbers(v) for name, v in line.items() if name != "kind")
+
+
+def _is_pair(pair: Any, layers: int) -> bool:
+    if not isinstance(pair, dict) or not isinstance(pair.get("layer"), int) or not 0 <= pair["layer"] < layers:
+        return False
+    return all(_is_number(value) for name, value in pair.items() if name not in _NOT_NUMBERS)
+
+
+def _is_number(value: Any) -> bool:
+    """Null stands for what is not finite."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _are_numbers(value: Any, depth: int = 3) -> bool:
+    """A number or lists of them, one in another at most twice."""
+    if isinstance(value, list):
+        return depth > 1 and all(_are_numbers(part, depth - 1) for part in value)
+    return isinstance(value, bool) or _is_number(value)
 
 
 def dataset(record: Record) -> "xarray.Dataset":

@@ -220,8 +220,9 @@ class DataPage(Page):
         return [modes, loss, kernel]
 
     def afford(self, values: Values) -> None:
-        tables, path = self._tables(values), str(_given(values["file"]).path)
-        affordable(ln.prediction.Situation(**tables).setup(_samples(path, json.dumps(self._reading(values)))))
+        situation = ln.prediction.Situation.model_validate(self._tables(values))
+        samples = _samples(str(_given(values["file"]).path), json.dumps(self._reading(values)))
+        affordable(situation.setup(samples))
 
     def updates(self, values: Values) -> Iterator[Update]:
         tables, path = self._tables(values), str(_given(values["file"]).path)
