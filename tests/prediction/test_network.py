@@ -1274,6 +1274,11 @@ def test_copies_that_disagree_leave_the_outcome_unknown():
             itself = "diverges" if diverged else "does not"
             words = f"{copies.lost} of 8 copies whose weights differ by 1e-9 diverge in {copies.steps:,} steps"
             assert f"{words}, and the network itself {itself}" in found.explanation
+    # times after they have separated depend on rounding too
+    assert 0 < seen.separated < min(seen.diverged)
+    late = ask(problem, network={"depth": 4, "width": 2}, init={"kind": "balanced", "scale": 0.3},
+               training={"lr": 1.6 * said.largest_stable_lr})  # fmt: skip
+    assert late.data["analysis"].times.solution.left == seen.separated
     alone = dataclasses.replace(before, alone=True)
     assert followed_verdict(alone, None, modes) is alone
 

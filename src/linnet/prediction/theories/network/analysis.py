@@ -99,8 +99,10 @@ def analyze(
             sharpness = sharpness._replace(end=end.sharpness)
         if not verdict.alone:  # otherwise each mode was iterated by itself, and none disturbs another
             verdict = revised(verdict, solution, rate, end.sharpness)
-            if not converges and not solution.arrived:
+            if not converges:
                 copies = follow_copies(objective, modes, rate)
+                if copies is not None:
+                    solution = solution._replace(left=min(solution.left, copies.separated))
                 verdict = followed_verdict(verdict, copies, modes, diverged=solution.diverged)
         kept = solution if verdict.outcome is NetworkOutcome.CONVERGES else solution.exact_part()
         times = FollowedTimes(modes, kept, rate)

@@ -21,6 +21,7 @@ _OPERATIONS = 2e10  # multiplications: one or two seconds
 _OFTEN = 16  # steps between two looks at the first mode
 _FEWEST = 1024  # steps that must be possible within them
 _SAME, _CLOSE = 1e-9, 1e-2  # of the largest entry: equal, and settling
+_DIFFER = 0.1  # of the largest weight: copies have separated
 _LOST = 1e6  # times the size of start and end: diverged
 
 
@@ -32,6 +33,8 @@ class Copies(NamedTuple):
     - `modes`: the period of each mode of the first of these, `low` and `high` its smallest and largest value in them.
     - `apart`: the largest distance of these copies in the end over the largest entry of A.
     - `errors`: the distance of each from the predicted end, relative.
+    - `separated`: the step from which the weights of copies differ by more than 0.1 of the largest: later times may
+      depend on rounding. Infinite if they do not.
     - `left`: whether the first mode came to half of its target in the first half of the steps.
     """
 
@@ -43,6 +46,7 @@ class Copies(NamedTuple):
     high: Float[np.ndarray, " modes"]
     apart: float
     errors: Float[np.ndarray, " bounded"]
+    separated: float
     left: bool
 
     @property
@@ -67,7 +71,7 @@ def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copi
     noise = np.random.default_rng(0).normal(size=(COPIES, objective.start.size))
     weights = objective.start + _APART * min(sizes) * noise
     most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
-    diverged, left, late = np.full(COPIES, -1), np.zeros(COPIES, bool), []
+    diverged, left, late, separated = np.full(COPIES, -1), np.zeros(COPIES, bool), [], np.inf
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(1, steps + 1):
             weights = weights - lr * objective.gradient(weights)
@@ -76,6 +80,9 @@ def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copi
                 diverged[lost], weights[lost] = step, np.nan
                 if np.all(diverged >= 0):
                     break
+            if step % _OFTEN == 0 and separated == np.inf:
+                spread = np.max(np.abs(weights - weights[0]))  # NaN where one has diverged: they have separated
+                separated = separated if spread <= _DIFFER * np.max(np.abs(weights)) else float(step - _OFTEN)
             if step % _OFTEN == 0 and step <= steps // 2 and not left.all():
                 first = modes.left[:, 0] @ objective.matrix(weights) @ modes.right[:, 0]
                 left |= ~(np.abs(first) < HALF * modes.value[0])
@@ -84,7 +91,18 @@ def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copi
     bounded = diverged < 0
     if not bounded.any():
         none = np.full(modes.value.size, np.nan)
-        return Copies(step, diverged, np.zeros(0, int), np.zeros(none.size, int), none, none, np.nan, np.zeros(0), True)
+        return Copies(
+            step,
+            diverged,
+            np.zeros(0, int),
+            np.zeros(none.size, int),
+            none,
+            none,
+            np.nan,
+            np.zeros(0),
+            min(separated, step),
+            True,
+        )
     matrices = np.array(late)[:, bounded]
     size = max(float(np.max(np.abs(matrices))), 1e-300)
     along = np.sum((modes.left.T @ matrices[:, 0]) * modes.right.T, axis=-1)
@@ -97,6 +115,7 @@ def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copi
         np.max(along, axis=0),
         float(np.max(np.abs(matrices[-1] - matrices[-1, :1]))) / size,
         np.max(np.abs(matrices[-1] - modes.matrix), axis=(1, 2)) / float(np.max(modes.value)),
+        separated,
         bool(left.all()),
     )
 

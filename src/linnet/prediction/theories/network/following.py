@@ -43,8 +43,8 @@ class Solution(NamedTuple):
     - `arrived`: within 1e-6 of the end; `diverged`.
     - `peak`: the largest sharpness on the flow; `steepness`: the largest curvature along it, |H g|/|g|.
     - `flow_error`: the largest relative error of the flow's speed.
-    - `left`: the step at which it came within 1e-6 of the end at weights that are too sharp for the learning rate: when
-      it leaves from there depends on rounding. Infinite if it did not.
+    - `left`: the step from which times depend on rounding: beyond the edge copies have separated, or it came within
+      1e-6 of the end at weights that are too sharp for the learning rate and leaves again. Infinite if neither.
     - `returns`: momentum overshoots and comes back: what is left is down to a share when that is so for the last time.
     """
 

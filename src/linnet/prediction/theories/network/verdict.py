@@ -148,7 +148,9 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
     `diverged` says whether the network itself did, in the steps that were made before. What single modes or balanced
     layers would do is kept where modes stay apart alone.
     """
-    if verdict.alone or verdict.outcome in (NetworkOutcome.CONVERGES, NetworkOutcome.SURVIVES):
+    if verdict.alone or verdict.outcome is NetworkOutcome.SURVIVES:
+        return verdict
+    if verdict.outcome is NetworkOutcome.CONVERGES and (copies is None or not copies.lost):
         return verdict
     if copies is None and diverged:
         return verdict
@@ -160,7 +162,10 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
     seen = f"of {len(copies.diverged)} copies whose weights differ by 1e-9"
     if diverged and copies.lost == len(copies.diverged):
         return verdict
-    flatter = verdict.outcome is NetworkOutcome.ELSEWHERE  # there are stable ends, and what moves may yet find one
+    flatter = verdict.outcome in (
+        NetworkOutcome.ELSEWHERE,
+        NetworkOutcome.CONVERGES,
+    )  # there are stable ends, and what moves may yet find one
     unknown = NetworkOutcome.ELSEWHERE if flatter else NetworkOutcome.MIXED
     outcome, fates = unknown, [_UNKNOWN] * count
     at_rest = copies.periods == 1
