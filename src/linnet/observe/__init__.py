@@ -3,6 +3,7 @@
 import difflib
 
 from linnet._check import InputError
+from linnet.observe.averages import critical_directions, oscillation, predicted_loss
 from linnet.observe.consecutive_steps import on, only, path
 from linnet.observe.frames import Split, Window, excess, step_split, value_shares, window
 from linnet.observe.hessian import (
@@ -85,6 +86,7 @@ __all__ = [
     "balance_drift",
     "classify",
     "closure_error",
+    "critical_directions",
     "curvature",
     "effective_rank",
     "excess",
@@ -120,9 +122,11 @@ __all__ = [
     "on",
     "on_second",
     "only",
+    "oscillation",
     "output_gram",
     "path",
     "preconditioned_sharpness",
+    "predicted_loss",
     "refined_distance",
     "refined_kernel",
     "residual_extremes",

@@ -6,12 +6,14 @@ Flows load on first use: diffrax takes longer to load than a small network to tr
 from typing import TYPE_CHECKING, Any
 
 from linnet.optim.adaptive import Adam, AdamW, Muon, Optax, SignSGD
+from linnet.optim.averaged import AveragedDescent
 from linnet.optim.batches import Batches, MiniBatch, Online
 from linnet.optim.discrete import DiscreteDynamics
-from linnet.optim.dynamics import Dynamics, Stepper
+from linnet.optim.dynamics import Averages, Dynamics, Stepper
 from linnet.optim.event import Event, change_below, loss_below
 from linnet.optim.noise import LabelNoiseSGD, NoisyFlow
 from linnet.optim.optimizer import Optimizer
+from linnet.optim.rod import RodFlow
 from linnet.optim.sgd import SGD
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "AveragedDescent",
+    "Averages",
     "Batches",
     "DiscreteDynamics",
     "Dynamics",
@@ -35,6 +39,7 @@ __all__ = [
     "Online",
     "Optax",
     "Optimizer",
+    "RodFlow",
     "SignSGD",
     "Stepper",
     "change_below",

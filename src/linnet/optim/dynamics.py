@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, Key, Num
@@ -48,6 +48,18 @@ class Stepper(abc.ABC):
         """The code of the `Status` of a run at its end, its last step or time, and the memory to resume it from."""
 
 
+class Averages(NamedTuple):
+    """What dynamics of averaged weights c predict of w = c + xi over its oscillation xi, Sigma = E[xi xi^T].
+
+    - `loss`: the mean of C(w); `oscillation`: tr Sigma.
+    - `directions`: how many eigenvalues of the Hessian at c are at the edge; None where they are not computed.
+    """
+
+    loss: Float[Array, ""]
+    oscillation: Float[Array, ""]
+    directions: Int[Array, ""] | None
+
+
 class Dynamics(eqx.Module):
     """How the parameters move: the unit of the horizon, what is needed, what is remembered, and how a run advances.
 
@@ -87,6 +99,10 @@ class Dynamics(eqx.Module):
 
         Of P^{-1/2} H P^{-1/2} where it divides by a preconditioner P.
         """
+        return None
+
+    def averages(self, problem: Problem, state: Any, memory: Any) -> Averages | None:
+        """What it predicts of the oscillation around this state; None unless the state is averaged over one."""
         return None
 
     def time(self, clock: Num[Array, "*n"]) -> Float[Array, "*n"]:
