@@ -131,6 +131,7 @@ OTHERS = {
         "key": KEY,
     },
     "LabelNoiseSGD": lambda x: {"optimizer": ln.optim.LabelNoiseSGD(x / 10, x), "key": KEY},
+    "CentralFlow": lambda x: {"optimizer": ln.optim.CentralFlow(x / 10)},
     "RodFlow": lambda x: {"optimizer": ln.optim.RodFlow(x / 10)},
     "NoisyFlow": lambda x: {"optimizer": ln.optim.NoisyFlow(x / 10, x), "key": KEY},
     "NoisyFlow, power": lambda x: {"optimizer": ln.optim.NoisyFlow(x / 10, x, power=x / 2, weight_decay=x), "key": KEY},
@@ -205,7 +206,7 @@ def test_every_public_constructor_is_asked():
     packages = (ln.problems, ln.init, ln.networks, ln.optim, ln.record, ln.states)
     bases = {"Batches", "Closure", "DiscreteDynamics", "Dynamics", "Optimizer", "Problem", "Record", "State"}
     bases |= {"AveragedDescent", "Event", "Flow", "Stepper"}
-    results = {"Averages", "Fit", "Optimum", "Projection", "Sampler", "Samples", "Whitening"}
+    results = {"Averages", "CentralMemory", "Fit", "Optimum", "Projection", "Sampler", "Samples", "Whitening"}
     # classes that a public function builds, and that have a case under its name
     by_function = {"At", "Custom", "Every", "Linear", "Logarithmic", "Logistic", "Masked"}
     by_function |= {"Pairs", "PseudoHuber"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from linnet.optim.adaptive import Adam, AdamW, Muon, Optax, SignSGD
 from linnet.optim.averaged import AveragedDescent
 from linnet.optim.batches import Batches, MiniBatch, Online
+from linnet.optim.central import CentralFlow, CentralMemory
 from linnet.optim.discrete import DiscreteDynamics
 from linnet.optim.dynamics import Averages, Dynamics, Stepper
 from linnet.optim.event import Event, change_below, loss_below
@@ -26,6 +27,8 @@ __all__ = [
     "AveragedDescent",
     "Averages",
     "Batches",
+    "CentralFlow",
+    "CentralMemory",
     "DiscreteDynamics",
     "Dynamics",
     "Event",

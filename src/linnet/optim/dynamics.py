@@ -82,6 +82,10 @@ class Dynamics(eqx.Module):
         """Raises `InputError` for a state or problem that it cannot train."""
         return
 
+    def warn(self, memory: Any) -> None:
+        """Warns of what this memory of a finished run says against its result: nothing."""
+        return
+
     def precision(self, state: Any) -> Any:
         """The type of real numbers it runs in: that of the state."""
         return precision(state)

@@ -13,6 +13,7 @@ from linnet.optim.dynamics import Averages
 from linnet.problems import Problem
 
 _RESEED = 0.5  # share of the variance that a step along the gradient would have
+_LIMIT = 1e9  # of the rod over the weights, where the run has diverged
 
 
 class RodFlow(AveragedDescent):
@@ -53,6 +54,9 @@ class RodFlow(AveragedDescent):
             return center, self._reseeded(rod, jax.tree.map(lambda a, b: (a + b) / 2, ahead, behind))
 
         center, rod = jax.lax.fori_loop(0, 2, half, (state.trained(), memory))
+        # a rod may grow alone, as on a quadratic cost: then the run has diverged as descent does
+        lost = ~(_largest(rod) <= _LIMIT * jnp.maximum(1.0, _largest(center)))
+        center = jax.tree.map(lambda c: jnp.where(lost, jnp.nan, c), center)
         return eqx.combine(center, state), rod
 
     def averages(self, problem: Problem, state: Any, memory: Any) -> Averages:
@@ -63,14 +67,17 @@ class RodFlow(AveragedDescent):
 
     def _reseeded(self, rod: Any, mean: Any) -> Any:
         """The rod with what the gradient's part along it adds to its length."""
-        leaves = jax.tree.leaves(rod)
-        tiny = float(np.finfo(leaves[0].dtype).tiny)
-        largest = jnp.maximum(jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves])), tiny)
+        tiny = float(np.finfo(jax.tree.leaves(rod)[0].dtype).tiny)
+        largest = jnp.maximum(_largest(rod), tiny)
         unit = jax.tree.map(lambda d: d / largest, rod)  # whose squares do not underflow
         norm = jnp.sqrt(jnp.maximum(_dot(unit, unit), tiny))
         extra = _RESEED * (self.lr / 2 * _dot(mean, unit) / norm) ** 2
         length = jnp.hypot(largest * norm, jnp.sqrt(extra))
         return jax.tree.map(lambda d: d * (length / norm), unit)
+
+
+def _largest(tree: Any) -> Float[Array, ""]:
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)]))
 
 
 def _dot(one: Any, other: Any) -> Float[Array, ""]:

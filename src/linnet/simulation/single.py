@@ -100,6 +100,8 @@ def run_one(
     )
     _check_memory(request)
     run = _execute(request, len(points), progress)
+    if not _check.traced(run):
+        optimizer.warn(run.memory)
     return run if resume_from is None else resume_from.followed_by(run)
 
 

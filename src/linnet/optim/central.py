@@ -1,0 +1,259 @@
+"""The central flow: the time average of gradient descent at the edge of stability, from third derivatives."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, Key
+
+from linnet import _check
+from linnet._check import InputError
+from linnet.optim.averaged import AveragedDescent, gradient, has_kinks
+from linnet.optim.complementarity import pairs, smat, solve, svec
+from linnet.optim.dynamics import Averages, Dynamics
+from linnet.optim.eigenpairs import generic_block, top_eigenpairs
+from linnet.optim.sgd import SGD
+from linnet.problems import Custom, Problem
+from linnet.states import Network, State
+
+_CRITICAL = 0.95  # of the threshold: eigenvalues above it may reach the edge within a step
+_BEYOND = 1.05  # of the threshold: a start above it is reported
+_CLOSE, _FAR = 1e-6, 1e-2  # residuals of critical and of other eigenpairs, over the threshold
+_LARGEST_MOMENTUM = 0.5
+_SWEEPS = 24
+
+
+class CentralMemory(NamedTuple):
+    """The eigenpairs of the Hessian where the last step began, and X of that step: Sigma = U X U^T.
+
+    - `momentum`: the buffer of the averaged gradient, as a vector; None without momentum.
+    - `most`: the largest number of critical directions so far; `start`: the initial sharpness over the threshold.
+    """
+
+    values: Float[Array, " k"]
+    vectors: Float[Array, "k parameters"]
+    x: Float[Array, "k k"]
+    momentum: Float[Array, " parameters"] | None
+    most: Int[Array, ""]
+    start: Float[Array, ""]
+
+
+class CentralFlow(AveragedDescent):
+    """The averaged weights c of gradient descent at the edge of stability, whose Hessian stays below the threshold.
+
+    With w = c + xi and Sigma = E[xi xi^T], the gradient averaged to third order is that of C + <H, Sigma>/2, and Sigma
+    is what keeps the Hessian H at c below 2/lr (Cohen, Damian et al., central flows): Sigma >= 0, 2/lr - H >= 0,
+    <Sigma, 2/lr - H> = 0. On the critical directions U, eigenvalues above 0.95 of 2/lr, Sigma = U X U^T. A step is
+
+        c <- c - M (grad C + T[X]/2),  T_ij = grad_c <u_i, H u_j>,  T[X] = sum_ij X_ij T_ij,
+        X >= 0,  Y = A + B[X] >= 0,  <X, Y> = 0,  A = 2/lr - lambda + <T, M grad C>,  B = <T, M T>/2,
+
+    where M is lr outside of U, which is descent's own step there, and 1/lambda, Newton's step, inside, where descent
+    oscillates. The cost at c never rises on the edge. The mean loss of descent is predicted as C(c) + <H, Sigma>/2.
+
+    - `directions`: the most critical directions. A run in which there were as many warns: give more.
+    - `substeps`: None, or the number of Euler steps per step of the flow dc/dt = -lr (grad C + T[X]/2) with M = lr in
+      all directions.
+
+    It needs a cost with three derivatives (not relu's: T does not contain the kinks, and its predictions are wrong
+    there; `RodFlow` has no such need). At a finite distance beyond the edge its variance is not that of descent's
+    2-cycle, not even to leading order: 8/9 of it for a mode of two layers. Where T vanishes and the sharpness exceeds
+    2/lr, as for a quadratic cost, nothing holds the sharpness, and the run ends as diverged.
+    """
+
+    directions: int = eqx.field(static=True)
+    substeps: int | None = eqx.field(static=True)
+    optimizer: SGD
+
+    def __init__(self, lr: Any, *, directions: int = 4, substeps: int | None = None):
+        super().__init__(lr)
+        self.directions = _check.integer("directions", directions, least=1)
+        self.substeps = None if substeps is None else _check.integer("substeps", substeps, least=1)
+        self.optimizer = SGD(self.lr)
+
+    @classmethod
+    def of(cls, optimizer: Dynamics, *, directions: int = 4) -> Self:
+        """The central flow of SGD, also with momentum up to 0.5, Nesterov's too, and with weight decay.
+
+        The averaged gradient goes through the optimizer's own buffer, without its part along the critical directions,
+        along which the step is Newton's; the threshold is the optimizer's.
+        """
+        refused = _reason(optimizer)
+        if refused:
+            raise InputError(f"{type(optimizer).__name__} {refused}: the central flow is that of SGD{_ALLOWED}.")
+        assert isinstance(optimizer, SGD)
+        return eqx.tree_at(lambda flow: flow.optimizer, cls(optimizer.lr, directions=directions), optimizer)
+
+    def check(self, problem: Problem, state: State) -> None:
+        super().check(problem, state)
+        if isinstance(problem, Custom) and has_kinks(problem.cost, jnp.zeros(problem.shape)):
+            raise InputError(
+                "the cost has kinks (max, min, abs) and no three derivatives: use RodFlow or a smooth cost."
+            )
+        if isinstance(state, Network) and has_kinks(
+            lambda weights: eqx.combine(weights, state).matrix, state.trained()
+        ):
+            warnings.warn(
+                "CentralFlow ignores the kinks of this network (relu, max, or abs) and is wrong there: use RodFlow.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def warn(self, memory: CentralMemory) -> None:
+        if float(memory.start) > _BEYOND:
+            warnings.warn(
+                f"the initial sharpness is {float(memory.start):.3g} of the stability threshold: descent first leaves "
+                "by a catapult, which CentralFlow does not describe; start below the threshold.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if int(memory.most) == self.directions:
+            warnings.warn(
+                f"directions = {self.directions} critical directions were reached: give CentralFlow more of them.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def stability_threshold(self, step: Any) -> Float[Array, ""] | None:
+        """That of the optimizer: 2/lr for descent."""
+        return self._threshold
+
+    @property
+    def _threshold(self) -> Float[Array, ""]:
+        threshold = self.optimizer.stability_threshold(jnp.zeros((), jnp.int64))
+        assert threshold is not None
+        return threshold
+
+    def memory(self, problem: Problem, state: Any) -> CentralMemory:
+        flat, _ = ravel_pytree(state.trained())
+        k = min(self.directions, flat.size)
+        product = _linear(self._slope(problem, state), flat, state)[1]
+        found = top_eigenpairs(
+            product, generic_block(k, flat.size, flat.dtype), self._allowed(flat.dtype), sweeps=5 * _SWEEPS
+        )
+        buffer = None if self.optimizer.momentum is None else jnp.zeros_like(flat)
+        zero = jnp.zeros((k, k), flat.dtype)
+        start = found.values[0] / self._threshold
+        return CentralMemory(*found, zero, buffer, jnp.zeros((), jnp.int32), start)
+
+    def step(
+        self, problem: Problem, state: Any, memory: CentralMemory, prepared: Any, key: Key[Array, ""] | None
+    ) -> tuple[Any, CentralMemory]:
+        flat, back = ravel_pytree(state.trained())
+        slope = self._slope(problem, state)
+
+        def once(_: Any, now: tuple[Array, CentralMemory]) -> tuple[Array, CentralMemory]:
+            return self._moved(slope, state, *now)
+
+        if self.substeps is None:
+            flat, memory = once(0, (flat, memory))
+        else:
+            flat, memory = jax.lax.fori_loop(0, self.substeps, once, (flat, memory))
+        return eqx.combine(back(flat), state), memory
+
+    def averages(self, problem: Problem, state: Any, memory: CentralMemory) -> Averages:
+        loss = problem.cost(state.matrix) + jnp.sum(memory.values * jnp.diagonal(memory.x)) / 2
+        return Averages(loss, jnp.trace(memory.x), self._count(memory.values))
+
+    def _count(self, values: Float[Array, " k"]) -> Int[Array, ""]:
+        return jnp.sum(values > _CRITICAL * self._threshold).astype(jnp.int32)
+
+    def _allowed(self, dtype: Any) -> Callable[[Array], Array]:
+        threshold, rounding = self._threshold, 50 * float(np.finfo(dtype).eps)
+        return lambda values: threshold * jnp.where(values > _CRITICAL * threshold, max(_CLOSE, rounding), _FAR)
+
+    def _slope(self, problem: Problem, state: Any) -> Callable[[Array], Array]:
+        """The gradient of the cost as a function of the weights, vectors both."""
+        back = ravel_pytree(state.trained())[1]
+        return lambda flat: ravel_pytree(gradient(problem, state, back(flat)))[0]
+
+    def _moved(
+        self, slope: Callable[[Array], Array], state: Any, flat: Array, memory: CentralMemory
+    ) -> tuple[Array, CentralMemory]:
+        """The weights and the memory after a step, or a substep."""
+        own, product = _linear(slope, flat, state)
+        values, vectors = top_eigenpairs(product, memory.vectors, self._allowed(flat.dtype), sweeps=_SWEEPS)
+        count, threshold, k = self._count(values), self._threshold, values.size
+        critical = np.arange(k) < count
+        third = _third_derivatives(slope, flat, vectors, count)
+        given = self.optimizer.coefficients
+        beta, decay = given["momentum"], given["weight_decay"]
+        own = own + decay * flat
+        direct, later = (1 + beta, beta**2) if given["nesterov"] else (1.0, beta)  # of gradient and buffer in a step
+        # M less descent's step, along U; Euler steps have none
+        newton = jnp.where(critical, 1 / (values + decay) - self.lr * direct, 0.0)
+        pulled = memory.momentum
+        if pulled is not None:
+            pulled = pulled - (jnp.where(critical, vectors @ pulled, 0.0)) @ vectors
+
+        def step_along(force: Array) -> Array:
+            if self.substeps is not None:
+                return self.lr / self.substeps * force
+            return self.lr * direct * force + (newton * (force @ vectors.T)) @ vectors
+
+        move = step_along(own) if pulled is None else step_along(own) + self.lr * later * pulled
+        diagonal = smat(svec(jnp.diag(threshold - values)) + third @ move, k)
+        effect = step_along(third)
+        found = solve(diagonal, third @ effect.T / 2, count)
+        x = svec(found.x)
+        flat = flat - move - x @ effect / 2
+        if pulled is not None:
+            pulled = beta * pulled + own + x @ third / 2
+            pulled = pulled - (jnp.where(critical, vectors @ pulled, 0.0)) @ vectors
+        most = jnp.maximum(memory.most, count)
+        return flat, CentralMemory(values, vectors, found.x, pulled, most, memory.start)
+
+
+_ALLOWED = " with momentum up to 0.5, Nesterov's or not, and weight decay in the gradient"
+
+
+def _reason(optimizer: Any) -> str:
+    """Why an optimizer has no central flow here, as a phrase; empty if it has one."""
+    if type(optimizer) is not SGD:
+        return "is not known to be near its central flow"
+    if optimizer.batches is not None:
+        return "draws batches, and its noise is no oscillation"
+    if callable(optimizer.lr):
+        return "has a learning rate that changes"
+    if optimizer.lr_multipliers is not None or optimizer.dampening is not None:
+        return "has lr_multipliers or dampening"
+    if optimizer.decoupled and optimizer.weight_decay is not None:
+        return "has decoupled weight decay"
+    beta = optimizer.momentum
+    if beta is not None and not _check.traced(beta) and np.any(np.asarray(beta) > _LARGEST_MOMENTUM):
+        return f"has momentum {float(beta):g}, above which its mean loss is not that of a central flow"
+    return ""
+
+
+def _linear(slope: Callable[[Array], Array], flat: Array, state: Any) -> tuple[Array, Callable[[Array], Array]]:
+    """The gradient, and the Hessian as a map of vectors; what all products share is computed once."""
+    if state.whole:
+        return jax.linearize(slope, flat)
+    return slope(flat), lambda v: jax.jvp(slope, (flat,), (v,))[1]
+
+
+def _third_derivatives(
+    slope: Callable[[Array], Array], flat: Array, vectors: Float[Array, "k parameters"], count: Int[Array, ""]
+) -> Float[Array, "m parameters"]:
+    """The `svec` of grad <u_i, H u_j>, i <= j, for the first vectors, so many; 0 for the others."""
+    rows, columns = (jnp.asarray(part) for part in pairs(vectors.shape[0]))
+    total = count * (count + 1) // 2
+
+    def add(now: tuple[Array, Array]) -> tuple[Array, Array]:
+        index, found = now
+        one, other = vectors[rows[index]], vectors[columns[index]]
+
+        def along(where: Array) -> Array:
+            return jax.jvp(slope, (where,), (one,))[1]
+
+        value = jax.jvp(along, (flat,), (other,))[1]
+        factor = jnp.where(rows[index] == columns[index], 1.0, np.sqrt(2.0)).astype(flat.dtype)
+        return index + 1, found.at[index].set(factor * value)
+
+    begin = jnp.zeros((), count.dtype), jnp.zeros((rows.size, flat.size), flat.dtype)
+    return jax.lax.while_loop(lambda now: now[0] < total, add, begin)[1]
