@@ -43,7 +43,7 @@ def matrix(entries, k):
 
 
 def violation(a, b, x):
-    """The largest of -min X, -min Y, and |<X, Y>|, in units of the problem, over the size of X where that is above 1."""
+    """The largest of -min X, -min Y, and |<X, Y>|, in units of the problem and of X where it is above 1."""
     y = a + matrix(b @ vector(x), len(a))
     size_a = np.abs(a).max()
     size_x = size_a / np.abs(b).max()
