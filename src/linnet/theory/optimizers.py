@@ -346,11 +346,12 @@ def batch_variance(curvatures: Any, batch_size: int, *, replacement: bool = Fals
     (n - B)/(B (n - 1)) of sum (h_i - h)^2/n where a batch has no sample twice, 1/B of it with `replacement`.
     """
     values = np.asarray(_check.double("curvatures", curvatures, ndim=1))
-    return _drawn(values.size, batch_size, replacement) * float(np.var(values))
+    return batch_share(values.size, batch_size, replacement=replacement) * float(np.var(values))
 
 
-def _drawn(samples: int, batch_size: int, replacement: bool) -> float:
-    """The variance of the mean of a batch, in that of one sample."""
+def batch_share(samples: int, batch_size: int, *, replacement: bool = False) -> float:
+    """The variance of the mean of a batch, in that of one sample: (n - B)/(B (n - 1)), 1/B with `replacement`."""
+    samples = _check.integer("samples", samples, least=1)
     if _check.flag("replacement", replacement):
         return 1 / _check.integer("batch_size", batch_size, least=1)
     batch = _check.integer("batch_size", batch_size, least=1, most=samples, reason="the samples there are")
@@ -422,7 +423,7 @@ def _batches(hessians: Any, batch_size: int, replacement: bool) -> _Batches:
     curved = vectors[:, h > 1e-12 * h[-1]]  # directions that are flat for all samples neither grow nor shrink
     rotated = curved.T @ given @ curved
     mean = np.mean(rotated, axis=0)
-    return _Batches(np.diag(mean), rotated - mean, _drawn(n, batch_size, replacement))
+    return _Batches(np.diag(mean), rotated - mean, batch_share(n, batch_size, replacement=replacement))
 
 
 def largest_batch_lr(
