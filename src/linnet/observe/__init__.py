@@ -4,6 +4,7 @@ import difflib
 
 from linnet._check import InputError
 from linnet.observe.averages import critical_directions, oscillation, predicted_loss
+from linnet.observe.batches import batch_sharpness, gradient_noise_interaction, mean_square_ratio
 from linnet.observe.consecutive_steps import on, only, path
 from linnet.observe.frames import Split, Window, excess, step_split, value_shares, window
 from linnet.observe.hessian import (
@@ -84,6 +85,7 @@ __all__ = [
     "aligned_sharpness",
     "aligned_spectrum",
     "balance_drift",
+    "batch_sharpness",
     "classify",
     "closure_error",
     "critical_directions",
@@ -93,6 +95,7 @@ __all__ = [
     "gauss_newton_product",
     "gauss_newton_sharpness",
     "gradient_noise",
+    "gradient_noise_interaction",
     "gradient_noise_top",
     "grams",
     "hessian_density",
@@ -115,6 +118,7 @@ __all__ = [
     "loss",
     "losses",
     "matrix",
+    "mean_square_ratio",
     "misalignment",
     "modes",
     "named",
