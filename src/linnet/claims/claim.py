@@ -422,6 +422,7 @@ _MODULES = {  # of this package, by paper
     "feature": ("feature", "neurons"),
     "balance": ("balance",),
     "optimizers": ("optimizers",),
+    "flows": ("flows",),
 }
 
 

@@ -90,6 +90,12 @@ PAPERS = {
             "Optimizers",
             "No paper: what Cohen et al. (2021, 2022) state of momentum and Adam, and what is derived here",
         ),
+        Subject(
+            "flows",
+            "Flows at the edge of stability: central flow, rod, and mini-batches on linear networks",
+            "Flows at the edge",
+            "No paper: the central flow is that of Cohen, Damian et al. (2025); what is derived here",
+        ),
     )
 }
 

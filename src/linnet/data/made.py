@@ -43,3 +43,12 @@ def gaussian_classes(
     means = rng.normal(size=(classes, d))
     kind = rng.integers(classes, size=n)
     return means[kind] + noise * rng.normal(size=(n, d)), np.eye(classes)[kind]
+
+
+def scored_classes(
+    rng: np.random.Generator, n: int, d: int, classes: int
+) -> tuple[Float64[np.ndarray, "n d"], Float64[np.ndarray, "n classes"]]:
+    """n samples N(0, 4/j^2) in coordinate j, classes by random linear and quadratic scores; one-hot labels."""
+    inputs = 2 * rng.normal(size=(n, d)) / np.arange(1, d + 1)
+    scores = inputs @ rng.normal(size=(d, classes)) + inputs**2 @ rng.normal(size=(d, classes))
+    return inputs, np.eye(classes)[np.argmax(scores, axis=1)]

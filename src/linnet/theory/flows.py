@@ -20,7 +20,7 @@ from linnet._check import InputError, namespace
 from linnet.theory import optimizers
 from linnet.theory._formula import NUMBERS, Number, above, at_least, formula
 
-LARGEST_GAP = 0.03  # of S eta/2 below 1, up to which `sharpness_gap` agrees with measurements
+LARGEST_GAP = 0.03  # of S eta/2 below 1, up to which `sharpness_gap` is of the measured order
 LARGEST_CORRECTED = 4.0  # kappa up to which the corrected threshold was found to have one root
 _DIMENSIONS = 40  # up to which maps of covariances are matrices
 
@@ -311,15 +311,17 @@ def _hessians(hessians: Any) -> Float[np.ndarray, "n d d"]:
     return given
 
 
-@formula(lr=above(0), slope=above(0), noise=at_least(0), rise=above(0))
-def sharpness_gap(lr: Number, slope: Number, noise: Number, rise: Number) -> Float[Array, "..."]:
-    """2/eta - S = eta beta v / (4 alpha), how far below the edge batches keep the sharpness: a heuristic (`flows/C8`).
+@formula(lr=above(0), slope=above(0), noise=at_least(0), rise=above(0), spread=at_least(0))
+def sharpness_gap(lr: Number, slope: Number, noise: Number, rise: Number, spread: Number = 0.0) -> Float[Array, "..."]:
+    """2/eta - S = (eta/2) (beta v/(2 alpha) + Var h_B), how far batches keep the sharpness below the edge: a heuristic.
 
-    To first order X = 2 alpha/beta holds the sharpness where it is, and 2 eta (2/eta - S) X = eta^2 v is what noise
-    adds to the squared amplitude X in a step: `slope` beta = |grad S|^2, `rise` alpha = -<grad C, grad S> without u,
-    `noise` v = Var <g_B, u>, all at weights averaged over about 100 steps. NaN above .03 in units of 2/eta: measured
-    gaps beyond are 1.5 times larger and more.
+    To first order the squared amplitude X = 2 alpha/beta holds the sharpness where it is, and noise adds
+    eta^2 (v + X Var h_B) to X in a step, which takes 2 eta (2/eta - S) X off it. `slope` is beta = |grad S|^2 and
+    `rise` alpha = -<grad C, grad S>, both without u, `noise` v = Var <g_B, u>, `spread` Var h_B of h_B = u^T H_B u, all
+    at weights averaged over about 100 steps. Good for the order of magnitude: measured gaps of a network were 0 to 3
+    times it (`flows/C8`).
+    NaN above .03 in units of 2/eta, where they are farther away.
     """
-    xp = namespace(lr, slope, noise, rise)
-    found = lr * slope * noise / (4 * rise)
+    xp = namespace(lr, slope, noise, rise, spread)
+    found = lr / 2 * (slope / rise * noise / 2 + spread)
     return xp.where(found * lr / 2 <= LARGEST_GAP, found, xp.nan)
