@@ -738,6 +738,7 @@ TABLE = {
         "slope": positive(2.0),
         "noise": nonnegative(0.5),
         "rise": positive(1.0),
+        "spread": nonnegative(0.1),
     },
     # stability
     "stability.curvature": {"s": positive(2.0), "depth": Count(3)},
@@ -836,7 +837,7 @@ UNKNOWN = {
     "spectral.log_det_objective": {"first"},
     "flows.two_cycle_variance": {"cubic", "quartic"},
     "flows.stationary": {"noise"},
-    "flows.sharpness_gap": {"lr", "slope", "noise", "rise"},
+    "flows.sharpness_gap": {"lr", "slope", "noise", "rise", "spread"},
     "optimizers.largest_stable_lr": {"curvature"},
     "optimizers.label_noise_rate": {"lr", "curvature"},
     "optimizers.modified_equation_error": {"lr", "curvature", "weight_decay"},

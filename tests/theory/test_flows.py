@@ -236,10 +236,12 @@ def test_what_batches_refuse():
     assert np.isnan(flows.stationary(h, np.ones((4, 2)), 1, 0.01).interaction)
 
 
-def test_sharpness_gap_is_offered_where_it_is_small():
-    lr, beta, noise, alpha = 0.1, 3.0, 0.4, 20.0
-    gap = float(flows.sharpness_gap(lr, beta, noise, alpha))
-    amplitude = 2 * alpha / beta
-    assert -2 * lr * gap * amplitude + lr**2 * noise == pytest.approx(0, abs=1e-15)
-    assert gap * lr / 2 < flows.LARGEST_GAP
-    assert np.isnan(flows.sharpness_gap(lr, beta, noise, alpha * gap * lr / 2 / 0.031))
+def test_sharpness_gap_balances_noise_and_is_offered_where_it_is_small():
+    """The squared amplitude of x <- (1 - eta h) x - eta xi, curvature and gradient of a batch drawn each step."""
+    lr, beta, noise, alpha, spread = 0.1, 3.0, 0.4, 30.0, 1.5
+    gap, amplitude = float(flows.sharpness_gap(lr, beta, noise, alpha, spread)), 2 * alpha / beta
+    kept = ((1 - lr * (2 / lr - gap)) ** 2 + lr**2 * spread) * amplitude + lr**2 * noise
+    assert kept == pytest.approx(amplitude, rel=2 * (lr * gap) ** 2)
+    assert 0.003 < gap * lr / 2 < flows.LARGEST_GAP
+    assert np.isnan(flows.sharpness_gap(lr, beta, 0.0, alpha, 2 * 0.031 * 2 / lr**2))
+    assert np.isfinite(flows.sharpness_gap(lr, beta, 0.0, alpha, 2 * 0.029 * 2 / lr**2))
