@@ -36,7 +36,7 @@ _MODULES = {  # of this package, by paper
     "feature": ("feature",),
     "balance": ("balance",),
     "optimizers": ("optimizers",),
-    "flows": ("flows_batches",),
+    "flows": ("flows", "flows_batches"),
 }
 _PAPER = {f"linnet.experiments.{module}": paper for paper, modules in _MODULES.items() for module in modules}
 _T = TypeVar("_T")
