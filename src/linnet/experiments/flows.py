@@ -95,7 +95,7 @@ class EdgeOfNetwork(Experiment):
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         means = self.mean_losses(data)
-        errors = np.abs(means / means.sel(run="descent") - 1).mean("window")
+        errors = abs(means / means.sel(run="descent") - 1).mean("window")
         end = data["distance"].isel(window=-1)
         held = data["central_oscillation"].values > 0
         found = {"steps at which the central flow oscillates": at_least(held.sum(), self.steps / 4)}
@@ -157,7 +157,7 @@ class ModeOnAverage(Experiment):
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         ratio = data / data.sel(flow="exact")
         settled, tame = ratio.sel(kappa=slice(None, 2.8)), ratio.sel(kappa=slice(None, 2.4))
-        found = {}
+        found: dict[str, Finding] = {}
         for depth in self.depths:
             one, first = settled.sel(depth=depth), float(data["kappa"][0])
             theory = data.sel(flow="central", depth=depth, kappa=slice(None, 2.8))

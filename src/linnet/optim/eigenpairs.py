@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 _DENSE = 64  # parameters up to which the matrix is formed
-_BLOCKS = 6  # of vectors that are kept; then the search begins again at its best ones
+_BLOCKS = 4  # of vectors that are kept; then the search begins again at its best ones
 
 
 class Eigenpairs(NamedTuple):
@@ -58,19 +58,16 @@ def top_eigenpairs(
         found = mix @ space.basis
         return space._replace(pairs=Eigenpairs(values, found), residuals=mix @ space.images - values[:, None] * found)
 
-    def padded(block: Array) -> Array:
-        return jnp.zeros((rows, size), block.dtype).at[:k].set(block)
-
-    def from_block(block: Array, images: Array, done: Any) -> _Space:
-        small = jnp.zeros((rows, rows), block.dtype).at[:k, :k].set(block @ images.T)
-        pairs = Eigenpairs(jnp.zeros(k, block.dtype), block)
-        return ritz(_Space(padded(block), padded(images), small, jnp.ones((), jnp.int32), done, pairs, images))
+    def packed(pairs: Eigenpairs, images: Array, done: Any) -> _Space:
+        """The space of Ritz pairs alone."""
+        basis, kept = (jnp.zeros((rows, size), begin.dtype).at[:k].set(block) for block in (pairs.vectors, images))
+        small = jnp.zeros((rows, rows), begin.dtype).at[jnp.arange(k), jnp.arange(k)].set(pairs.values)
+        residuals = images - pairs.values[:, None] * pairs.vectors
+        return _Space(basis, kept, small, jnp.ones((), jnp.int32), done, pairs, residuals)
 
     def sweep(space: _Space) -> _Space:
         full = space.blocks == _BLOCKS
-        again = from_block(
-            space.pairs.vectors, space.residuals + space.pairs.values[:, None] * space.pairs.vectors, space.sweeps
-        )
+        again = packed(space.pairs, space.residuals + space.pairs.values[:, None] * space.pairs.vectors, space.sweeps)
         space = jax.tree.map(lambda a, b: jnp.where(full, a, b), again, space)
         new = space.residuals
         for _ in range(2):  # once more for the sake of rounding
@@ -89,7 +86,10 @@ def top_eigenpairs(
         off = jnp.linalg.norm(space.residuals, axis=1) > allowed(space.pairs.values)
         return (space.sweeps < sweeps) & jnp.any(off)
 
-    space = from_block(begin, many(begin), jnp.zeros((), jnp.int32))
+    images = many(begin)
+    values, vectors = jnp.linalg.eigh(_symmetric(begin @ images.T))
+    mix = vectors.T[::-1]
+    space = packed(Eigenpairs(values[::-1], mix @ begin), mix @ images, jnp.zeros((), jnp.int32))
     found = jax.lax.while_loop(unfinished, sweep, space).pairs
     # rounding of many steps, each of which begins at the last one's vectors
     return Eigenpairs(found.values, found.vectors / jnp.linalg.norm(found.vectors, axis=1, keepdims=True))

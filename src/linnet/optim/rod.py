@@ -39,6 +39,9 @@ class RodFlow(AveragedDescent):
         run = ln.simulate(problem, state, ln.optim.RodFlow(0.1), steps=1000, observe=["predicted_loss", "oscillation"])
     """
 
+    def __init__(self, lr: Any):
+        super().__init__(lr)
+
     def memory(self, problem: Problem, state: Any) -> Any:
         return jax.tree.map(lambda g: -self.lr / 2 * g, gradient(problem, state, state.trained()))
 
