@@ -1,18 +1,20 @@
 """The time of a probe's measurement in training steps, and of other methods for a top eigenvalue, as ratios of one run.
 
     pip install -c constraints.txt '.[bench]' hessian-eigenthings
-    python benchmarks/probe.py [--model FOLDER] [--train 40]
+    python benchmarks/probe.py [--model FOLDER] [--train 40] [--steps 8000]
 
-A measurement has the top eigenvalue to a residual of 2e-3, five values, the layers' spectra and balance; one from
-cold, which also predicts pairs of factors, and one from where the measurement before ended, after a step of training.
-Beside it, at the same residual and from a random start: its top eigenvalue alone; power iteration with a double
-backward for each product, as pytorch-hessian-eigenthings makes it; and that package's Lanczos, told beforehand how many
-products it will need. Fused attention is switched off for them, since it has no second derivative. `--model`: a pre-
-trained encoder of transformers, such as MiniLM, on 16 sentences of 16 tokens. Computing time on one core:
-OMP_NUM_THREADS=1.
+First an MLP of 8,000 short steps with the default budget, in turns with the same training without a probe:
+construction of the probe, the overhead, and at which steps it measured. Then measurements of curvature one by one,
+each with the top eigenvalue to a residual of 2e-3, five values, the layers' spectra and balance; the first one also
+predicts pairs of factors. Beside it, at the same residual and from a random start: its top eigenvalue alone; power
+iteration with a double backward for each product, as pytorch-hessian-eigenthings makes it; and that package's
+Lanczos, told beforehand how many products it will need. Fused attention is switched off for them, since it has no
+second derivative. `--model`: a pre- trained encoder of transformers, such as MiniLM, on 16 sentences of 16 tokens.
+Computing time on one core: OMP_NUM_THREADS=1.
 """
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -158,12 +160,12 @@ def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[s
     probe = Probe(model, mse, batch, every=2, tol=TOL, matvecs=MOST)
     probe.update(0)
     step()
-    warm, _ = seconds(lambda: probe.update(1), 1)
+    second, _ = seconds(lambda: probe.update(1), 1)
     alone, top = seconds(lambda: eigenvalue(probe), repeats)
     row("its top eigenvalue alone", alone, float(top.values[0]), float(top.residuals[0] / top.values[0]), top.products)
     for what, time_, line in (
         ("a measurement", spent, cold),
-        ("a second measurement", warm, probe.record.measurements[-1]),
+        ("a second measurement, with one along the step", second, probe.record.measurements[-1]),
     ):
         row(what, time_, line["sharpness"][0], line["residual"][0] / line["sharpness"][0], line["products"])
     with sdpa_kernel(SDPBackend.MATH):
@@ -175,10 +177,53 @@ def compare(name: str, model: nn.Module, batch: Any, train: int) -> list[tuple[s
     return rows
 
 
+def short(steps: int, repeats: int = 3) -> list[tuple[str, ...]]:
+    """An MLP of short steps with and without a probe, in turns: the medians of their computing times."""
+
+    def train(probed: bool) -> tuple[float, Probe | None, float]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+        x, y = torch.randn(4096, 20), torch.randn(4096, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        probe, made = None, 0.0
+        if probed:
+            began = time.perf_counter()
+            probe = Probe(model, mse, (x[:256], y[:256]), optimizer=optimizer)
+            made = time.perf_counter() - began
+        began = time.process_time()
+        for step in range(steps):
+            rows = slice(step % 64 * 64, step % 64 * 64 + 64)
+            batch = x[rows], y[rows]
+            optimizer.zero_grad()
+            loss = mse(model, batch)
+            loss.backward()
+            optimizer.step()
+            if probe is not None:
+                probe.update(step, loss, batch=batch)
+        return time.process_time() - began, probe, made
+
+    pairs = [(train(False)[0], *train(True)) for _ in range(repeats)]
+    ratio = statistics.median(probed / plain for plain, probed, _, _ in pairs)
+    plain, _, probe, made = pairs[-1]
+    assert probe is not None
+    record = probe.record
+    kinds = {"forward passes": record.forwards, "curvature": record.measurements, "its batch": record.anchors}
+    rows = [(f"{name}, at steps", ", ".join(str(line["step"]) for line in found)) for name, found in kinds.items()]
+    return [
+        ("construction", f"{made:.3g} s"),
+        ("a training step", f"{1e6 * plain / steps:.0f} microseconds"),
+        ("overhead", f"{ratio - 1:.1%}"),
+        ("steps whose loss was read", f"{len(record.steps)} of {steps}"),
+        *rows,
+    ]
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder with a pre-trained encoder")
     parser.add_argument("--train", type=int, default=40, help="steps before the measurements")
+    parser.add_argument("--steps", type=int, default=8000, help="of the training of short steps")
     given = parser.parse_args()
+    print(table(short(given.steps), ("short steps", "")), end="\n\n")
     rows = [row for name, case in cases(given.model).items() for row in compare(name, *case, given.train)]
     print(table(rows, ("model", "what", "training steps", "value", "relative residual", "products")))

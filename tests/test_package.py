@@ -14,7 +14,9 @@ SOURCE = Path(ln.__file__).parent
 CORE = (
     "_check",
     "_compiler",
+    "_input",
     "_random",
+    "_update",
     "linalg",
     "data",
     "problems",

@@ -1,7 +1,8 @@
 """Linnet: the training dynamics of linear networks, predicted and simulated.
 
 The public names are listed in `__init__.pyi` and load on first use, so that `import linnet` takes a millisecond.
-JAX's 64-bit floats are switched on at import.
+JAX's 64-bit floats are switched on: at once where it is loaded, else when it is, by whomever. A process that never
+loads JAX keeps its environment.
 """
 
 import ast
@@ -11,10 +12,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+
+class _DoublePrecision:
+    """Switches 64-bit floats on before JAX is loaded, and finds nothing."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "jax":
+            sys.meta_path.remove(self)
+            os.environ["JAX_ENABLE_X64"] = "1"
+
+
 if "jax" in sys.modules:
     sys.modules["jax"].config.update("jax_enable_x64", True)
 else:
-    os.environ["JAX_ENABLE_X64"] = "1"
+    sys.meta_path.insert(0, _DoublePrecision())
 
 
 def _exports() -> dict[str, tuple[str, str]]:

@@ -18,7 +18,7 @@ from linnet import reproduction as reproduction
 from linnet import states as states
 from linnet import sweep as sweep
 from linnet import theory as theory
-from linnet._check import InputError as InputError
+from linnet._input import InputError as InputError
 from linnet._programs import cache_programs as cache_programs
 from linnet._version import __version__ as __version__
 from linnet.optim import Event as Event

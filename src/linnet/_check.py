@@ -17,20 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from linnet._input import InputError as InputError
+from linnet._input import allowed_range, inside
+from linnet._input import choice as choice
+from linnet._input import flag as flag
+from linnet._input import integer as integer
+from linnet._input import real as real
+from linnet._input import show as show
+from linnet._input import traced as traced
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 KeyLike = Key[Array, ""] | int  # a random key, or its seed
 _KINDS = {1: "a vector", 2: "a matrix"}
-_NUMBER = int | float | np.integer | np.floating | np.ndarray | jax.Array
-
-
-class InputError(ValueError):
-    """Something given to Linnet cannot be used; the message names it, its value and what is allowed."""
-
-
-def traced(value: Any) -> bool:
-    """Whether JAX is tracing any part of `value`, so that its numbers are not known."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
 def known(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -68,60 +67,6 @@ def _in_jax(leaf: Any) -> Any:
     return jnp.asarray(np.asarray(leaf), dtype=leaf.dtype) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
 
-def show(value: Any) -> str:
-    """A short text for a value in an error message."""
-    if isinstance(value, jax.core.Tracer):
-        return f"a traced value of shape {value.shape}"
-    if isinstance(value, jax.Array | np.ndarray):
-        return f"{value.item()!r}" if value.ndim == 0 else f"an array of shape {tuple(value.shape)}"
-    text = " ".join(repr(value).split())  # arrays inside would break the line
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _range(
-    value: Any, above: float | None, least: float | None, below: float | None, most: float | None
-) -> np.ndarray | bool:
-    """Where `value` is finite and inside the range."""
-    inside = np.isfinite(value)
-    for limit, holds in ((above, np.greater), (least, np.greater_equal), (below, np.less), (most, np.less_equal)):
-        if limit is not None:
-            inside = inside & holds(value, limit)
-    return inside
-
-
-def _allowed(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
-    """The range in words."""
-    bounds = ((above, "greater than"), (least, "of at least"), (below, "less than"), (most, "of at most"))
-    if least is not None and most is not None:
-        return f"a number from {least:g} to {most:g}"
-    return " ".join(["a finite number", " and ".join(f"{word} {x:g}" for x, word in bounds if x is not None)]).strip()
-
-
-def real(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-) -> float:
-    """`value` as a Python number inside the given range; it may not be traced."""
-    refused = InputError(
-        f"{name} = {show(value)} is not allowed: {name} must be {_allowed(above, least, below, most)}."
-    )
-    truth = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
-    if truth or traced(value) or not isinstance(value, _NUMBER) or jnp.ndim(value) != 0:
-        raise refused
-    try:
-        x = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise refused from None
-    if not _range(x, above, least, below, most):
-        raise refused
-    return x
-
-
 def number(
     name: str,
     value: Any,
@@ -154,7 +99,7 @@ def numbers(
 
     With `infinite` it may be plus infinity.
     """
-    allowed = _allowed(above, least, below, most)
+    allowed = allowed_range(above, least, below, most)
     if infinite:
         allowed += " or infinite"
     allowed = f"{allowed}, or an array of such" if ndim is None else f"{_KINDS[ndim]}, each entry {allowed}"
@@ -166,7 +111,7 @@ def numbers(
             raise refused from None
         if value.dtype.kind not in "iuf":
             raise refused
-        if not np.all(_range(value, above, least, below, most) | (infinite & (value == math.inf))):
+        if not np.all(inside(value, above, least, below, most) | (infinite & (value == math.inf))):
             raise refused
         value = value.astype(np.float64)
     if ndim is not None and (np.ndim(value) != ndim or 0 in np.shape(value)):
@@ -181,23 +126,6 @@ def matching(**given: Any) -> tuple[int, ...]:
     except ValueError:
         shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in given.items())
         raise InputError(f"shapes that do not go together are not allowed: they are {shapes}.") from None
-
-
-def integer(name: str, value: Any, *, least: int, most: int | None = None, reason: str = "") -> int:
-    """`value` as a Python integer inside the given range."""
-    allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-    if reason:
-        allowed += f" ({reason})"
-    whole = (
-        isinstance(value, _NUMBER)
-        and not isinstance(value, bool)
-        and not traced(value)
-        and jnp.ndim(value) == 0
-        and (isinstance(value, int) or (math.isfinite(float(value)) and float(value).is_integer()))
-    )
-    if not whole or int(value) < least or (most is not None and int(value) > most):
-        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be {allowed}.")
-    return int(value)
 
 
 def modes(name: str, value: Any, *, known: int, most: int | None = None) -> tuple[int, ...]:
@@ -267,21 +195,6 @@ def key(name: str, value: Any) -> Any:
             f"{name} = {show(value)} is not allowed: {name} must be one key from jax.random.key(seed), or a seed."
         )
     return value
-
-
-def flag(name: str, value: Any) -> bool:
-    """`value` if it is True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be True or False.")
-    return value
-
-
-def choice(name: str, value: Any, options: Sequence[str]) -> str:
-    """`value` if it is one of `options`."""
-    if value not in options:
-        listed = ", ".join(repr(option) for option in options)
-        raise InputError(f"{name} = {show(value)} is not allowed: {name} must be one of {listed}.")
-    return str(value)
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

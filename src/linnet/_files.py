@@ -51,7 +51,7 @@ def writing(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        from linnet._check import InputError  # which needs JAX, and help does not
+        from linnet._input import InputError
 
         raise InputError(f"{str(path)!r} cannot be written: {refusal(error)}.") from None
 
@@ -104,7 +104,7 @@ def locked(place: Path, path: Path, *, wait: bool = False) -> Iterator[None]:
         descriptor = os.open(place, os.O_RDONLY)
     try:
         if not _lock(descriptor, place, wait):
-            from linnet._check import InputError
+            from linnet._input import InputError
 
             raise InputError(f"{str(path)!r} is being written by another process: wait for it or stop it.")
         yield

@@ -46,7 +46,8 @@ def test_a_record_is_told_drawn_and_put_on_a_page(typed, tmp_path):
     code, out, errors = typed("run", "--out", "picture.png", "--report", "page", columns=100)
     assert (code, errors) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("At the edge since step 40: sharpness 20.5 ± 0.01 against 20 at lr 0.1 (step 191).")
+    assert lines[0].startswith("At the edge since step 40: the curvature is 1.02 of its threshold (step 191), and")
+    assert "Curvature above its threshold: sharpness 20.5 ± 0.01 against 20 at lr 0.1 (step 191, 8 steps ago)." in out
     assert "Factors have lost their balance: it drifted by 0.19 of their squares in 0 and 1." in out
     (head,) = [i for i, line in enumerate(lines) if line.split()[:1] == ["step"]]
     steps = [line.split()[0] for line in lines[head + 1 : head + 14]]
@@ -64,7 +65,9 @@ def test_json_has_all_of_it(typed, tmp_path):
     code, out, _ = typed("run", "--json", "--report", "page")
     found = json.loads(out)
     assert code == 0
-    assert list(found) == ["about", "verdict", "pairs", "measurements", "page"]
+    kinds = ["statuses", "alarms", "forwards", "pairs", "measurements"]
+    assert list(found) == ["about", "status", "verdict", *kinds, "page"]
+    assert found["status"] == "unknown"
     assert [measurement["step"] for measurement in found["measurements"]] == [0, 1, 10, 11, 20, 21]
     assert found["page"] == "page/index.html"
 
@@ -74,7 +77,7 @@ def test_json_has_all_of_it(typed, tmp_path):
     [
         (
             {"edge": False},
-            "Below the edge: sharpness 5 ± 0.01 against 20 at lr 0.1 (step 191). Training is stable up to an lr of 0.4",
+            "Curvature below its threshold: sharpness 5 ± 0.01 against 20 at lr 0.1 (step 191, 8 steps ago). Stable",
         ),
         ({"rule": False}, "There is no stability threshold to compare it with: give lr"),
         ({"lowest": -15.0}, "Near a saddle: the lowest curvature is -15 or less, the highest 20.5."),
@@ -87,6 +90,27 @@ def test_other_trainings_have_other_words(typed, tmp_path, options, words):
     code, out, errors = typed("run", "--out", "picture.svg", "--report", "page")
     assert (code, errors) == (0, "")
     assert words in out
+
+
+def test_status_alarms_and_critical_steps_are_tabulated(typed, tmp_path):
+    kept = Record({"parameters": 9, "precision": "float32", "device": "cpu", "layers": []}, tmp_path / "run")
+    kept.add([{"kind": "step", "step": k, "loss": 1 / (k + 1)} for k in range(120)])
+    alarm = {"kind": "alarm", "step": 110, "trigger": "loss", "factor": 4.0, "usual": 0.01, "cause": None}
+    kept.add([alarm, alarm | {"cause": "bad_batch"}])
+    kept.add([{"kind": "status", "step": 50, "status": "noise_floor", "sentence": "Noise floor: it is."}])
+    line = {"kind": "forward", "step": 90, "own_low": 5.0, "own_high": None, "stochastic_edge": 0.19, "lr": 0.1}
+    kept.add([line | {"c_other": 1.5, "c_other_low": 1.25, "c_other_high": 1.75, "parts": 8}])
+    kept.close()
+    code, out, _ = typed("run", "--report", "page", "--out", "picture.png", columns=100)
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert ["50", "noise", "floor"] in rows
+    assert ["110", "alarm:", "loss", "bad", "batch"] in rows
+    assert ["90", "above", "5", "1.5", "1.2", "to", "1.8", "0.19", "0.1"] in rows
+    assert out.startswith("Alarm at step 110: the loss rose to 4 times its median. Cause: this batch.")
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    for words in ("<td>alarm: loss</td><td>bad batch</td>", "Noise floor: it is.", ">above 5<", ">1.2 to 1.8<"):
+        assert words in page
 
 
 def test_what_is_no_record_is_one_sentence(typed, tmp_path):

@@ -78,8 +78,8 @@ def train(
         next(model.parameters()).requires_grad_(False)
     step_by = OPTIMIZERS[optimizer]([w for w in model.parameters() if w.requires_grad])
     batch = (torch.randn(16, 6).to(device, dtype), torch.randn(16, 6).to(device, dtype))
-    kept = [part.clone() for part in batch]
-    probe = Probe(model, loss_of, batch, optimizer=step_by, every=EVERY, **options) if probed else None
+    kept, given = [part.clone() for part in batch], {"every": EVERY} | options
+    probe = Probe(model, loss_of, batch, optimizer=step_by, **given) if probed else None
     losses, modes = [], []
     for step in range(STEPS):
         step_by.zero_grad()
@@ -92,11 +92,13 @@ def train(
             loss.backward()
         step_by.step()
         if probe is not None:
-            probe.update(step, loss)
+            probe.update(step, loss, batch=noisy)
         losses.append(float(loss.detach()))
         modes.append([module.training for module in model.modules()])
     if probe is not None:
-        assert len(probe.record.measurements) >= 2 * (STEPS // EVERY)
+        assert not given["every"] or len(probe.record.measurements) >= 2 * (STEPS // EVERY)
+        assert probe.record.forwards
+        assert probe.record.anchors
         assert [torch.equal(a, b) for a, b in zip(batch, kept, strict=True)] == [True, True]
     return {
         "losses": losses,
@@ -163,6 +165,13 @@ def test_so_it_is_in_other_ways_to_train(kind, options):
         assert same(without[name], probed[name]), name
 
 
+@pytest.mark.parametrize("kind", ["tied", "norm"])
+def test_so_it_is_within_a_budget(kind):
+    without, probed = both(kind, "momentum", every=None, budget=1.0)
+    for name in without:
+        assert same(without[name], probed[name]), name
+
+
 def test_the_comparison_can_fail():
     """A look that leaves anything behind would be seen."""
     without, probed = both("tied", "sgd")
@@ -185,9 +194,10 @@ def test_looks_see_the_model_in_the_mode_that_was_asked_for():
         return model(batch).square().mean()
 
     model = Tied().train()
-    Probe(model, loss, torch.randn(5, 6)).update(0)
-    Probe(model, loss, torch.randn(5, 6), training=True).update(0)
-    assert seen == [(False, False), (True, False)]
+    Probe(model, loss, torch.randn(5, 6), every=2).update(0)
+    Probe(model, loss, torch.randn(5, 6), training=True, every=2).update(0)
+    modes = [(False, False), (True, False)]
+    assert [mode for mode, before in zip(seen, [None, *seen], strict=False) if mode != before] == modes
 
 
 def test_dropout_is_the_same_at_all_looks():
@@ -212,7 +222,7 @@ def test_a_bfloat16_model_is_seen_in_single_precision():
     batch = (torch.randn(9, 6).bfloat16(), torch.randn(9, 6).bfloat16())
     seen = []
     for one in (model, twin):
-        probe = Probe(one, loss_of, batch)
+        probe = Probe(one, loss_of, batch, every=2)
         probe.update(0)
         seen.append(probe.record.measurements[0])
     assert seen[0]["sharpness"] == seen[1]["sharpness"]
@@ -225,7 +235,7 @@ def test_parallel_and_compiled_models_are_seen_through(wrap):
     model, batch = MODELS["plain"](), (torch.randn(9, 6), torch.randn(9, 6))
     seen = []
     for one in (model, wrap(model)):
-        probe = Probe(one, loss_of, batch)
+        probe = Probe(one, loss_of, batch, every=2)
         probe.update(0)
         seen.append(probe.record.measurements[0]["sharpness"])
     assert seen[0] == seen[1]

@@ -30,7 +30,7 @@ def last_measurement(probe, step=0):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_saddle_of_fresh_adapters_is_exact(seed):
     model, batch = adapted_net(seed, 0.0, torch.float64, scale=0.5 + seed)
-    seen = last_measurement(Probe(model, squares, batch, lr=0.01, tol=1e-12))
+    seen = last_measurement(Probe(model, squares, batch, lr=0.01, tol=1e-12, every=2))
     assert seen["saddle"] == pytest.approx(seen["sharpness"][0], rel=1e-9)
     assert seen["lowest"] == pytest.approx(-seen["saddle"], rel=1e-9)
     assert seen["saddle_share"] == pytest.approx(1, rel=1e-9)
@@ -40,7 +40,7 @@ def test_the_saddle_of_fresh_adapters_is_exact(seed):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_saddle_of_small_adapters(seed):
     model, batch = adapted_net(seed, 1e-3)
-    seen = last_measurement(Probe(model, squares, batch, lr=0.01, tol=1e-4))
+    seen = last_measurement(Probe(model, squares, batch, lr=0.01, tol=1e-4, every=2))
     assert seen["saddle"] == pytest.approx(seen["sharpness"][0], rel=5e-3)
     assert seen["lowest"] == pytest.approx(-seen["saddle"], rel=5e-3)
 
@@ -50,9 +50,9 @@ def test_the_step_at_which_descent_leaves(seed):
     products = []
     for grown in (0.03, 0.1, 0.3):
         model, batch = adapted_net(seed, 1e-3)
-        unit = last_measurement(Probe(model, squares, batch, lr=1.0))["saddle"]
+        unit = last_measurement(Probe(model, squares, batch, lr=1.0, every=2))["saddle"]
         lr = grown / unit
-        told = last_measurement(Probe(model, squares, batch, lr=lr))
+        told = last_measurement(Probe(model, squares, batch, lr=lr, every=2))
         descent = torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=lr)
         losses = []
         while not losses or losses[-1] > 0.95 * losses[0]:
@@ -91,7 +91,7 @@ def test_the_share_that_is_the_products_own():
 
 def test_what_is_said_of_adapters_that_have_grown():
     model, batch = adapted_net(0, 0.3)
-    probe = Probe(model, squares, batch, lr=0.01)
+    probe = Probe(model, squares, batch, lr=0.01, every=2)
     assert "escape" not in last_measurement(probe)
     assert "away from A = B = 0" in " ".join(probe.verdict())
 
@@ -99,7 +99,7 @@ def test_what_is_said_of_adapters_that_have_grown():
 def test_what_is_said_of_fresh_adapters():
     model, batch = adapted_net(0, 1e-3)
     training = [w for w in model.parameters() if w.requires_grad]
-    probe = Probe(model, squares, batch, lr=1e-2)
+    probe = Probe(model, squares, batch, lr=1e-2, every=2)
     probe.update(0)
     told = " ".join(probe.verdict())
     assert "Adapters are at the saddle of their initialization" in told
@@ -107,7 +107,7 @@ def test_what_is_said_of_fresh_adapters():
     steps = float(f"{measurement['escape']:.2g}")
     assert f"by a factor 1 + {1e-2 * measurement['saddle']:.2g} a step, after {steps:,.0f} steps" in told
     adam = torch.optim.Adam(training, lr=1e-4)
-    probe = Probe(model, squares, batch, optimizer=adam)
+    probe = Probe(model, squares, batch, optimizer=adam, every=2)
     squares(model, batch).backward()
     adam.step()
     probe.update(0)
@@ -159,7 +159,7 @@ def test_adapters_of_peft():
         if "lora_" in name:
             weight.data = torch.zeros_like(weight)
     batch = (torch.randn(20, 6, dtype=torch.float64), torch.randn(20, 2, dtype=torch.float64))
-    probe = Probe(model, squares, batch, lr=0.1, tol=1e-12)
+    probe = Probe(model, squares, batch, lr=0.1, tol=1e-12, every=2)
     assert [layer.scale for layer in probe.layers] == [3.0, 3.0]
     seen = last_measurement(probe)
     assert seen["saddle"] == pytest.approx(seen["sharpness"][0], rel=1e-9)
@@ -247,7 +247,7 @@ def test_a_pair_that_is_named():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
     batch = (torch.randn(9, 5), torch.randn(9, 3))
-    probe = Probe(model, squares, batch, lr=0.1, pairs=[("0.weight", "2.weight")])
+    probe = Probe(model, squares, batch, lr=0.1, pairs=[("0.weight", "2.weight")], every=2)
     assert [layer.name for layer in probe.layers] == ["0.weight and 2.weight"]
     seen = last_measurement(probe)
     product = (model[2].weight @ model[0].weight).detach().double()
@@ -287,7 +287,7 @@ def test_constant_outputs_are_reported():
     torch.manual_seed(0)
     model = torch.nn.Linear(5, 1)
     batch = (torch.randn(9, 5), torch.randn(9, 1))
-    probe = Probe(model, squares, batch, lr=0.1, outputs=lambda model, batch: (model(batch[0]), batch[1]))
+    probe = Probe(model, squares, batch, lr=0.1, outputs=lambda model, batch: (model(batch[0]), batch[1]), every=2)
     seen = last_measurement(probe)
     given = model(batch[0]).detach()
     assert seen["output_spread"] == pytest.approx(float(given.std(correction=0)), rel=1e-5)
@@ -303,4 +303,4 @@ def test_outputs_that_are_refused():
     with pytest.raises(InputError, match="function of"):
         Probe(model, squares, batch, outputs=3)
     with pytest.warns(UserWarning, match="outputs must give two tensors"):
-        Probe(model, squares, batch, outputs=lambda model, batch: model(batch[0])).update(0)
+        Probe(model, squares, batch, outputs=lambda model, batch: model(batch[0]), every=2).update(0)

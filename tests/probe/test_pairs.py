@@ -290,7 +290,8 @@ def test_predicted_once(tmp_path):
     data = dataset(again)
     assert float(data["pair_largest_lr"].sel(layer="0 and 1")) == pair["largest_lr"]
     assert data["mode_growth"].dims == ("measurement", "layer")
-    assert f"stable up to an lr of {pair['largest_lr']:.3g} (now 0.01)" in " ".join(probe.verdict())
+    assert pair["largest_lr"] > 0.01
+    assert "stable up to" not in " ".join(probe.verdict())  # which is recorded, and promised nowhere
 
 
 def test_a_loss_that_curves_downwards_has_no_end_in_sight(tmp_path):
@@ -311,10 +312,9 @@ def test_no_learning_rate_is_predicted_where_the_optimizer_has_its_own_units():
     adam = torch.optim.Adam(model.parameters(), 1e-3)
     uneven = torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.1}, {"params": model[1].parameters()}], 0.2)
     for optimizer in (adam, uneven):
-        probe = Probe(model, squares, batch, optimizer=optimizer)
+        probe = Probe(model, squares, batch, optimizer=optimizer, every=2)
         probe.update(0)
         assert probe.record.pairs[0]["largest_lr"] is None
-        assert "stable up to an lr" not in " ".join(probe.verdict()[1:])
 
 
 def test_many_pairs_keep_to_the_products():

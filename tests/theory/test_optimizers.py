@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
 import linnet as ln
-from linnet.optim import update
+from linnet import _update as update
 from linnet.theory import optimizers, stability
 
 BETA = st.floats(0.0, 0.98)

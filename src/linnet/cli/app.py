@@ -222,7 +222,7 @@ def probe(
     out: Path | None = typer.Option(None, help="Draw it to this file (.png, .svg or .pdf)."),
     report: Path | None = typer.Option(None, help="Write a page, index.html, into this folder."),
 ) -> None:
-    """Show what a probe measured of a PyTorch training: whether it is at the edge of stability, and its layers.
+    """Show what a probe measured of a PyTorch training: status, alarms, critical steps, curvature, and layers.
 
     Reads the record of a finished, a killed or a running one; PyTorch is not needed.
     """

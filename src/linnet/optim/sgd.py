@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, Num
 
 from linnet import _check
+from linnet import _update as update
 from linnet._check import InputError
-from linnet.optim import update
 from linnet.optim.batches import Batches
 from linnet.optim.optimizer import Optimizer, optional
 from linnet.problems import Problem

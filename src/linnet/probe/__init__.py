@@ -1,4 +1,4 @@
-"""Measures curvature, stability thresholds, and layer spectra of PyTorch trainings while they run.
+"""Measures health, critical steps, curvature, and layer spectra of PyTorch trainings while they run.
 
     pip install 'linnet[torch]'
 
@@ -7,6 +7,9 @@ Records are read without PyTorch.
 
 from typing import TYPE_CHECKING, Any
 
+from linnet.probe.alarm import Cause
+from linnet.probe.health import Status
+from linnet.probe.loggers import CsvLog
 from linnet.probe.record import Record, dataset, read
 
 if TYPE_CHECKING:
@@ -17,10 +20,13 @@ if TYPE_CHECKING:
 _PLACES = {"Probe": "probe", "ProbeWarning": "probe", "Rule": "rule"}
 _PLACES |= {"lightning_callback": "callbacks", "trainer_callback": "callbacks"}
 __all__ = [
+    "Cause",
+    "CsvLog",
     "Probe",
     "ProbeWarning",
     "Record",
     "Rule",
+    "Status",
     "dataset",
     "lightning_callback",
     "read",
@@ -34,7 +40,7 @@ def __getattr__(name: str) -> Any:
     import importlib
     import importlib.util
 
-    from linnet._check import InputError
+    from linnet._input import InputError
 
     if importlib.util.find_spec("torch") is None:
         raise InputError("linnet.probe needs PyTorch: pip install 'linnet[torch]', or pip install torch.")

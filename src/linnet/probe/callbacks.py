@@ -1,53 +1,144 @@
 """A probe as a callback of other libraries' training loops."""
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from linnet._check import InputError
+import torch
+
+from linnet._input import InputError
+from linnet.probe.loggers import Fresh
 from linnet.probe.probe import Probe
 
 
 def trainer_callback(probe: Probe) -> Any:
-    """For the `Trainer` of Hugging Face: `Trainer(..., callbacks=[ln.probe.trainer_callback(probe)])`.
+    """For the `Trainer` of Hugging Face: `ln.probe.trainer_callback(probe).attach(trainer)` before training.
 
-    It takes learning rates from the trainer's optimizer. Steps are those of the optimizer, without their losses.
+    Attached, the trainer logs the probe's values, so that its loggers show them as `train/linnet/...`; given as one of
+    `callbacks=`, they are only in the probe's record. Steps are those of the trainer's optimizer, whose learning rates
+    are taken. A step has the loss that the model returned, and the inputs of the model as its own batch if there was
+    one forward pass: `loss_fn(model, batch)` gets a dictionary then, as in `model(**batch).loss`.
     """
     try:
         from transformers import TrainerCallback
     except ImportError:
         raise InputError("transformers is not installed: pip install transformers for its Trainer.") from None
 
-    class Callback(TrainerCallback):  # type: ignore[misc]  # a class without types
+    class ProbeCallback(TrainerCallback):  # type: ignore[misc]  # a class without types
+        def __init__(self) -> None:
+            self._trainer: Any = None
+            self._passes: _Passes | None = None
+            self._fresh = Fresh()
+
+        def attach(self, trainer: Any) -> Any:
+            """Has the trainer call this, and log the probe's values."""
+            self._trainer = trainer
+            if self not in trainer.callback_handler.callbacks:
+                trainer.add_callback(self)
+            return self
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             probe.follow(others["optimizer"])
+            # a hook would be compiled with the model
+            self._passes = None if getattr(args, "torch_compile", False) else _Passes(probe.surface.model)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            probe.update(state.global_step)
+            if self._passes is None:
+                probe.update(state.global_step)
+            else:
+                loss, batch = self._passes.take()
+                with self._passes.pause():
+                    probe.update(state.global_step, loss, batch=batch)
+            if self._trainer is not None and (values := self._fresh.take(probe)):
+                should = control.should_log  # logging ends it, and the trainer's own line would be left out
+                self._trainer.log(values)
+                control.should_log = should
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if self._passes is not None:
+                self._passes.close()
             probe.close()
 
-    return Callback()
+    return ProbeCallback()
 
 
 def lightning_callback(probe: Probe) -> Any:
-    """For Lightning: `Trainer(..., callbacks=[ln.probe.lightning_callback(probe)])`. It follows the first optimizer."""
+    """For Lightning: `Trainer(..., callbacks=[ln.probe.lightning_callback(probe)])`. It follows the first optimizer
+    and logs the probe's values by the module. A step's own batch is that of the training if none was accumulated.
+    """
     try:
         from lightning.pytorch import Callback as Base
     except ImportError:
         raise InputError("lightning is not installed: pip install lightning for its Trainer.") from None
 
-    class Callback(Base):  # type: ignore[misc]  # a class without types
-        step = 0
+    class ProbeCallback(Base):  # type: ignore[misc]  # a class without types
+        def __init__(self) -> None:
+            self._step, self._batches, self._fresh = 0, 0, Fresh()
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self._step = trainer.global_step  # of a training that is continued
             probe.follow(trainer.optimizers[0])
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if trainer.global_step > self.step:  # batches that are only accumulated make no step
-                self.step = trainer.global_step
-                probe.update(self.step, outputs["loss"] if isinstance(outputs, dict) else outputs)
+            self._batches += 1
+            if trainer.global_step == self._step:  # batches that are only accumulated make no step
+                return
+            own, self._step, self._batches = batch if self._batches == 1 else None, trainer.global_step, 0
+            probe.update(self._step, outputs["loss"] if isinstance(outputs, Mapping) else outputs, batch=own)
+            for name, value in self._fresh.take(probe).items():
+                pl_module.log(name, value, on_step=True, on_epoch=False)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             probe.close()
 
-    return Callback()
+    return ProbeCallback()
+
+
+class _Passes:
+    """References to the inputs and losses of a model's forward passes in training, since the last step."""
+
+    def __init__(self, model: torch.nn.Module):
+        self._batches, self._losses = list[Any](), list[torch.Tensor]()
+        self._shared = False  # whether losses are shares of one mean over all passes
+        self._paused = False
+        self._hooks = (
+            model.register_forward_pre_hook(self._before, with_kwargs=True),
+            model.register_forward_hook(self._after),
+        )
+
+    def _before(self, module: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._counts(module):
+            self._shared = named.get("num_items_in_batch") is not None
+            batch = {name: value for name, value in named.items() if name != "num_items_in_batch"}
+            self._batches.append(batch if not inputs else inputs if not batch else None)
+
+    def _after(self, module: torch.nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
+        if self._counts(module) and isinstance(loss, torch.Tensor):
+            self._losses.append(loss.detach())
+
+    def _counts(self, module: torch.nn.Module) -> bool:
+        return module.training and torch.is_grad_enabled() and not self._paused
+
+    def take(self) -> tuple[torch.Tensor | None, Any]:
+        """The loss of the step and its batch, if there was one."""
+        losses, batches, self._losses, self._batches = self._losses, self._batches, [], []
+        loss = None
+        if losses and len(losses) == len(batches):
+            total = torch.stack([part.mean() for part in losses])
+            loss = total.sum() if self._shared else total.mean()
+        return loss, batches[0] if len(batches) == 1 else None
+
+    def close(self) -> None:
+        """Removes the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """While the probe measures, forward passes do not count."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linnet import _check
-from linnet._check import InputError
+from linnet import _input
+from linnet._input import InputError
 from linnet.probe.surface import Surface
 
 _VALUES = 3  # singular values that are recorded of each
@@ -163,12 +163,22 @@ def layers_of(surface: Surface, named: Sequence[tuple[str, str]] = ()) -> list[L
     return pairs + alone
 
 
+def tokens(surface: Surface) -> torch.Tensor | None:
+    """0 for each parameter of an embedding and 1 for the others, as one vector; None without embeddings."""
+    kinds = torch.nn.Embedding | torch.nn.EmbeddingBag
+    held = {id(part.weight) for part in surface.model.modules() if isinstance(part, kinds)}
+    if not any(id(weight) in held for weight in surface.weights):
+        return None
+    sizes = [(weight.numel(), float(id(weight) not in held)) for weight in surface.weights]
+    return torch.cat([torch.full((size,), moves, device=surface.device) for size, moves in sizes])
+
+
 def _pairs(named: Any) -> list[tuple[str, str]]:
     try:
         return [(str(first), str(second)) for first, second in named]
     except (TypeError, ValueError):
         raise InputError(
-            f"pairs = {_check.show(named)} is not allowed: give pairs of names of parameters, the first one first."
+            f"pairs = {_input.show(named)} is not allowed: give pairs of names of parameters, the first one first."
         ) from None
 
 

@@ -127,7 +127,7 @@ class _Pair:
             "slope": slope / length,
             "share": float(self._squares[0] / self._squares.sum()),
             "reach": self._reach(),
-            "imbalance": _imbalance(s * float(self._x @ self._x), s * float(self._y @ self._y), value),
+            "imbalance": mode_scale(s * float(self._x @ self._x), s * float(self._y @ self._y), value),
             "curvature": curvatures[0] * float(d @ d) / length**2,  # the search begins with d over its own length
             "sharpness": float(top.values[0]),
             "residual": float(top.residuals[0]),
@@ -195,21 +195,24 @@ class _Pair:
         return float((one @ first.T - second.T @ two).norm()) / size
 
 
-def _imbalance(first: float, second: float, value: float) -> float:
-    from linnet.theory.mixed import mode_scale  # slow to load
+def mode_scale(first: float, second: float, value: float) -> float:
+    """`theory.mixed.mode_scale` in plain floats."""
+    mean = (first + second) / 2
+    return math.sqrt(max(mean - abs(value), 0.0)) * math.sqrt(mean + abs(value))
 
-    return float(mode_scale(first, second, value))
+
+def mode_sharpness(value: float, target: float, c: float, kappa: float) -> float:
+    """`theory.mixed.mode_sharpness` in plain floats."""
+    return kappa * (math.hypot(value, c) + math.hypot(target - 2 * value, c))
 
 
 def _ended(line: dict[str, Any], scale: float) -> dict[str, Any]:
     """Where the mode ends, the kernel and the sharpness there, and the same formula's sharpness at initialization."""
-    from linnet.theory.mixed import mode_sharpness
-
     value, c, curvature = line["value"], line["imbalance"], line["curvature"]
     end = value + line["slope"] / curvature
     first, last = math.hypot(value, c), math.hypot(end, c)
     least = c if value * end < 0 else min(first, last)  # a mode that changes its sign passes through zero
-    initial, final = (float(mode_sharpness(a, end, c, curvature * scale)) for a in (value, end))
+    initial, final = (mode_sharpness(a, end, c, curvature * scale) for a in (value, end))
     return {
         "end": end,
         "growth": last / first,

@@ -12,24 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from linnet import _check
-from linnet._check import InputError
-from linnet.probe import summary
-from linnet.probe.lanczos import Ends, ends, inner, norm
+from linnet import _input
+from linnet._input import InputError
+from linnet.probe import forward, reversal, summary
+from linnet.probe.alarm import Alarm, Watch
+from linnet.probe.curvature import PRODUCTS, Search
+from linnet.probe.health import Status, health
+from linnet.probe.lanczos import inner, norm
 from linnet.probe.layers import Layer, layers_of
+from linnet.probe.loggers import Fresh, logger
+from linnet.probe.outlets import LiveLine, board, first_rank, leading, to_host
 from linnet.probe.pairs import Mode, predicted
 from linnet.probe.record import Record, dataset
 from linnet.probe.rule import Rule, Stepper
-from linnet.probe.saddle import adapters, spreads
+from linnet.probe.saddle import spreads
 from linnet.probe.schedule import Schedule
-from linnet.probe.surface import Loss, Point, Surface
+from linnet.probe.steps import Steps
+from linnet.probe.surface import SAMPLE, Loss, Point, Surface
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-_FLUSH = 50  # steps between two reads of what an accelerator has computed: each waits for all that it has to do
-_RECORDED = 5  # eigenvalues that are recorded at least
+_SECONDS = 1.0  # between two writes of steps: what a killed run loses
+_REGULAR = 50  # updates with one optimizer step each, after which one without was skipped
+_ACCUMULATED = 64  # updates without an optimizer step, in which gradients may be accumulated
 
 
 class ProbeWarning(UserWarning):
@@ -42,17 +49,26 @@ class Probe:
         probe = ln.probe.Probe(model, loss_fn, batch, optimizer=optimizer)
         for step, (x, y) in enumerate(loader):
             ...                                  # a training step
-            probe.update(step, loss)
+            probe.update(step, loss, batch=(x, y))
 
-    - `loss_fn(model, batch)`: the loss as one number, on a `batch` that stays the same for all measurements.
-    - `lr` and `momentum`, or the `optimizer` (SGD, Adam, or AdamW, read at each measurement): they set the stability
-      threshold.
-    - `budget`: the share of the training time that measurements may take, after the first. `every`: measure every so
-      many steps instead. Measurements come in pairs at consecutive steps, because an orbit at the edge has two sides;
-      within the budget they come earlier where a step reverses the one before or the loss rises.
+    It measures the loss along a step by forward passes alone, on the step's own batch if that is given and on parts of
+    a `batch` that stays the same for all measurements; the loss on that batch; and, where the budget allows, curvature.
+    From these it has a status (`linnet.probe.health`) and alarms with their causes (`linnet.probe.alarm`), which are in
+    the record.
+
+    - `loss_fn(model, batch)`: the loss as one number. `batch`: some hundred samples that training does not use, with
+      tensors of one row for each.
+    - `lr` and `momentum`, or the `optimizer`, or a list of several, read at each measurement: they set the stability
+      threshold, or say why there is none (`Rule.reason`).
+    - `budget`: the share of the training time that measurements may take, the first included. What is too slow for its
+      share of the budget is not made. `every`: measure all every so many steps instead, at two consecutive steps,
+      because an orbit at the edge has two sides.
     - `eigenvalues`: how many of the largest are found to `tol`, a residual relative to the first, or until `matvecs`
       Hessian-vector products are made; at least five are recorded, each with its residual, which bounds its error.
+    - `products`: Hessian-vector products, `"exact"` by differentiating twice, or by `"differences"` of gradients, with
+      which only the largest eigenvalue is searched, to 5 %. The default is exact up to a million parameters.
     - `folder`: where the record is written during training; `tensorboard`: a folder for its event files.
+    - `log`: what gets `values()` after measurements and alarms: a function such as `wandb.log`, or a `SummaryWriter`.
     - `live`: print the current state on one line of the terminal.
     - `pairs`: names of two parameters whose product matters, the first one first; adapters of peft, adjacent linear
       layers, and attention heads are found automatically. The first measurement predicts their training
@@ -65,6 +81,9 @@ class Probe:
     `ProbeWarning`, and the training goes on.
     """
 
+    _stepper: Stepper | None = None
+    _steps: Steps | None = None
+
     def __init__(
         self,
         model: Any,
@@ -74,14 +93,16 @@ class Probe:
         lr: float | None = None,
         momentum: float | None = None,
         optimizer: Any = None,
-        budget: float = 0.05,
+        budget: float = 0.03,
         every: int | None = None,
         eigenvalues: int = 1,
         tol: float = 2e-3,
         matvecs: int = 60,
+        products: str | None = None,
         folder: str | os.PathLike[str] | None = None,
         tensorboard: str | os.PathLike[str] | None = None,
         live: bool = False,
+        log: Any = None,
         training: bool = False,
         pairs: Sequence[tuple[str, str]] = (),
         outputs: Callable[[Any, Any], tuple[Any, Any]] | None = None,
@@ -90,103 +111,242 @@ class Probe:
         if optimizer is not None and (lr is not None or momentum is not None):
             raise InputError("lr and momentum are not allowed beside optimizer: it has its own.")
         self._given = Rule.sgd(
-            None if lr is None else _check.real("lr", lr, above=0),
-            0.0 if momentum is None else _check.real("momentum", momentum, least=0, below=1),
+            None if lr is None else _input.real("lr", lr, above=0),
+            0.0 if momentum is None else _input.real("momentum", momentum, least=0, below=1),
         )
-        self._stepper: Stepper | None = None
         if optimizer is not None:
             self.follow(optimizer)
-        self._good = _check.integer("eigenvalues", eigenvalues, least=1)
-        self._tol = _check.real("tol", tol, above=0, below=1)
-        self._matvecs = _check.integer("matvecs", matvecs, least=2)
-        if outputs is not None and not callable(outputs):
-            raise InputError(
-                f"outputs = {_check.show(outputs)} is not allowed: it must be a function of (model, batch)."
-            )
-        self._outputs = outputs
-        self._schedule = Schedule(
-            _check.real("budget", budget, above=0, most=1),
-            None if every is None else _check.integer("every", every, least=2),
-        )
         trouble = self.surface.trouble
+        size = 0 if trouble else sum(weight.numel() for weight in self.surface.weights)
+        self._search = Search(
+            _input.integer("eigenvalues", eigenvalues, least=1),
+            _input.real("tol", tol, above=0, below=1),
+            _input.integer("matvecs", matvecs, least=2),
+            _input.choice("products", products or ("exact" if size <= SAMPLE else "differences"), PRODUCTS),
+        )
+        self._outputs = _function("outputs", outputs)
+        self._schedule = Schedule(
+            _input.real("budget", budget, above=0, most=1),
+            None if every is None else _input.integer("every", every, least=2),
+        )
         self.layers: list[Layer] = [] if trouble else layers_of(self.surface, pairs)
         self._references = [layer.reference() for layer in self.layers]
         about = {
-            "parameters": 0 if trouble else sum(w.numel() for w in self.surface.weights),
+            "parameters": size,
             "precision": str(self.surface.dtype).removeprefix("torch."),
             "device": str(self.surface.device),
             "layers": [layer.name for layer in self.layers],
         }
-        self._board = None if tensorboard is None else _board(tensorboard)
-        self._line = _Line() if _check.flag("live", live) else None
-        self._blind = not _first_rank()
+        self.measured, self._steps_made = 0, 0  # measurements and alarms so far; calls of `step`
+        self._log, self._fresh = None if log is None else logger(log), Fresh()
+        self._board = None if tensorboard is None else board(tensorboard)
+        self._line = LiveLine() if _input.flag("live", live) else None
+        self._blind = not first_rank()
         self._record = Record(about, None if self._blind else folder)
-        self._waiting: list[dict[str, Any]] = []  # steps whose numbers are still on the device
-        # where the last step ended, the gradient that made it, the step itself, and its length
-        self._last: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None] | None = None
-        self._starts: dict[str, torch.Tensor] = {}
-        self._pair: tuple[int, torch.Tensor, torch.Tensor] | None = None
+        self._waiting: list[tuple[dict[str, Any], Any]] = []  # steps whose numbers are still on the device
+        self._unwritten: list[dict[str, Any]] = []
+        # steps that have passed without anything to notice: so many more may, up to this loss
+        self._passed: list[tuple[int, float]] = []
+        self._quiet, self._safe, self._quick_seconds = 0, 0.0, 0.0
+        # one of so many is read, where to read all would take too long; those since the last one, and since a check
+        self._stride, self._unread, self._missed, self._skipped = 1, 0, 0, 0
+        self._written = time.perf_counter()
+        self._watch, self._regular, self._flat = Watch(), 0, False
+        self._status: Status | None = None
+        # 1: the next step is only compared; 2: the parameters before the next step are copied
+        self._stage, self._waited, self._counted = 0, 0, 0
+        self._copies: list[torch.Tensor] | None = None
+        self._own: list[Any] = []  # batches since the copy
+        self._lr: float | None = None
+        # where the last step ended, of a million parameters at most, the step itself, and its length
+        self._last: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None] | None = None
         self._modes: dict[int, Mode] | None = None  # of pairs of factors, from the first measurement on
         if trouble and not self._blind:
             self._give_up(trouble)
 
+    @property
+    def _on_host(self) -> bool:
+        return self.surface.device.type == "cpu"
+
     def follow(self, optimizer: Any) -> None:
         """Takes learning rates from this optimizer from now on."""
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise InputError(f"optimizer = {_check.show(optimizer)} is not allowed: give a torch.optim optimizer.")
         self._stepper = Stepper(optimizer, self.surface.weights)
+        if self._steps is not None:
+            self._steps.close()
+        self._quiet, self._counted = 0, 0
+        self._steps = Steps(self._stepper.optimizer, self.surface)
 
-    # Measuring -------------------------------------------------------------------------------------------------------
+    # At every step ---------------------------------------------------------------------------------------------------
 
-    def update(self, step: int, loss: Any = None) -> None:
-        """Call it after each step, with the training's loss if it is at hand."""
-        number = _check.integer("step", step, least=0)
+    def update(self, step: int, loss: Any = None, *, batch: Any = None) -> None:
+        """Call it after each step, with the training's loss and the batch that made the step if they are at hand."""
         began = time.perf_counter()
-        line = {"kind": "step", "step": number, **_loss(loss)}
+        number = step if type(step) is int and step >= 0 else _input.integer("step", step, least=0)
+        if self._unread:
+            self._unread -= 1
+            self._missed += 1
+            return
+        value = None if loss is None else _loss(loss)
+        if self._quiet and type(value) is float and value <= self._safe and self._steps_once():
+            self._quiet -= 1
+            self._unread = self._stride - 1
+            self._passed.append((number, value))
+            self._quick_seconds += time.perf_counter() - began
+            return
+        self._drain()
+        line: dict[str, Any] = {"kind": "step", "step": number} | ({} if value is None else {"loss": value})
+        checks = self._schedule.passed()
+        if not self._blind:
+            self._follow(line)
+        if self._on_host and not self._waiting:
+            self._take(line)
+        else:
+            self._waiting.append((line, to_host(line)))
+            self._read()
+        if checks and (self._schedule.every or began - self._written > _SECONDS):
+            self._write()
+        self._schedule.spent("step", time.perf_counter() - began)
+        if (checks or self._stage) and not self._blind:
+            self._measure(number, batch, line)
+        idle = self._on_host and not (self._stage or self._schedule.compares or self._waiting)
+        safe, steps = self._watch.quiet() if idle else (0.0, 0)
+        self._safe, self._quiet = safe, min(steps, self._schedule.until_check())
+        self._stride = self._schedule.stride() if self._quiet else 1
+        self._unread = self._stride - 1
+        if self._log is not None and (values := self._fresh.take(self)):
+            try:
+                self._log(values, number)
+            except Exception as error:  # user code may raise anything
+                self._log = None
+                self._warn(f"log is not called again: {type(error).__name__}: {error}")
+
+    def step(self, loss: Any = None, *, batch: Any = None) -> None:
+        """`update` with a count of its own, from 0."""
+        self._steps_made += 1
+        self.update(self._steps_made - 1, loss, batch=batch)
+
+    def _steps_once(self) -> bool:
+        """Whether the optimizer made one step since the last update, at the same lr."""
+        if self._steps is None:
+            return True
+        once = self._steps.count - self._counted == 1 + self._missed and self._steps.lr == self._lr
+        if once:
+            self._counted = self._steps.count
+            self._skipped += self._missed
+            self._missed = 0
+        return once
+
+    def _drain(self) -> None:
+        """Takes the steps that have passed without anything to notice."""
+        if self._passed or self._missed:
+            self._schedule.spent("step", self._quick_seconds)
+            self._schedule.skipped(len(self._passed) + self._skipped + self._missed)
+            self._unwritten += [{"kind": "step", "step": step, "loss": loss} for step, loss in self._passed]
+            self._watch.passed([loss for _, loss in self._passed])
+            self._regular += len(self._passed)
+            self._passed, self._quick_seconds, self._skipped, self._last = [], 0.0, 0, None
+
+    def _follow(self, line: dict[str, Any]) -> None:
+        """What the optimizer did since the last update, and how this step lies to the one before."""
+        if self._steps is not None:
+            stepped, self._counted = self._steps.count - self._counted, self._steps.count
+            stepped = round(stepped / (1 + self._missed))
+            if stepped != 1:
+                line["stepped"] = stepped
+            if self._steps.lr != self._lr:
+                line["lr"] = self._lr = self._steps.lr
+        self._missed = 0
+        if not (self._stage or self._schedule.compares):
+            self._last = None
+            return
         try:
-            if not self._blind and self._schedule.compares_step():
-                line |= self._step()
-            else:
-                self._last = None
+            line |= self._step()
         except RuntimeError as error:  # no memory for another copy
             self._give_up(str(error))
-        self._waiting.append(line)
-        if self.surface.device.type == "cpu" or len(self._waiting) >= _FLUSH:
-            self.flush()
-        self._schedule.spent(time.perf_counter() - began)
-        if not self._blind and self._schedule.due(number):
-            self.flush()
-            if self.surface.device.type == "cuda":
-                torch.cuda.synchronize(self.surface.device)  # its queue belongs to the training's time
-            self._measure(number, time.perf_counter())
 
     def _step(self) -> dict[str, Any]:
-        """The step's length, its cosine with the step before, and the curvature along that one by the training's own
-        gradients, (g_t - g_{t-1}) . d / |d|^2, noisy where their batches differ.
-        """
-        here, slope = self.surface.flat(), self.surface.slope()
+        """The step's length and its cosine with the step before, both of a million parameters at most."""
+        here = self.surface.sample()
         if self._last is None or self._last[0].shape != here.shape or self._last[0].device != here.device:
-            self._last = (here, slope, None, None)
+            self._last = (here, None, None)
             return {}
-        previous, before, last_step, length = self._last
+        previous, last_step, length = self._last
         step = here - previous
-        found: dict[str, Any] = {"moved": norm(step)}
+        size = norm(step)
+        found: dict[str, Any] = {"moved": size * self.surface.sample_scale}
         if last_step is not None and length is not None:
-            found["flip"] = inner(step, last_step) / (found["moved"] * length)
-            if slope is not None and before is not None:
-                found["directional"] = inner(slope - before, last_step) / length**2
-        self._last = (here, slope, step, found["moved"])
+            found["flip"] = inner(step, last_step) / (size * length)
+        self._last = (here, step, size)
         return found
 
     def flush(self) -> None:
         """Reads what was computed on the device, and writes it."""
-        lines = [
-            {name: float(x) if isinstance(x, torch.Tensor) else x for name, x in line.items()} for line in self._waiting
-        ]
-        self._waiting = []
-        for line in lines:
-            self._schedule.observe_step(line.get("flip"), line.get("loss"))
-        self._keep(lines)
+        self._drain()
+        self._read(wait=True)
+        self._write()
+
+    def _read(self, *, wait: bool = False) -> None:
+        """Takes the steps whose numbers the device has computed."""
+        while self._waiting and (wait or self._waiting[0][1] is None or self._waiting[0][1].query()):
+            line, event = self._waiting.pop(0)
+            if event is not None:
+                event.synchronize()
+            self._take(line)
+
+    def _take(self, line: dict[str, Any]) -> None:
+        """Keeps a step for the next write, and looks for an alarm in it."""
+        for name in ("loss", "moved", "flip"):
+            if isinstance(value := line.get(name), torch.Tensor):
+                line[name] = value.item()
+        self._unwritten.append(line)
+        if not self._blind:
+            self._observe(line)
+
+    def _write(self) -> None:
+        lines, self._unwritten = self._unwritten, []
+        self._written = time.perf_counter()
+        if lines:
+            self._keep(lines)
+
+    def _observe(self, line: dict[str, Any]) -> None:
+        stepped, moved = line.get("stepped", 1), line.get("moved", 0.0)
+        skipped = stepped == 0 and self._regular >= _REGULAR
+        self._regular = self._regular + 1 if stepped == 1 else 0
+        finite = math.isfinite(moved)
+        found = self._watch.step(line["step"], line.get("loss"), skipped=skipped, finite=finite, before=self._before)
+        if found:
+            self._report(found)
+
+    def _report(self, alarms: Sequence[Alarm]) -> None:
+        """Writes alarms into the record, and the status after them."""
+        if alarms:
+            self.measured += 1
+            self._unwritten += [{"kind": "alarm", **alarm._asdict()} for alarm in alarms]
+            self._note_status(alarms[-1].step)
+
+    def _note_status(self, step: int) -> None:
+        """Writes the status if it has changed."""
+        self._write()
+        found = health(self._record)
+        if found.status != self._status:
+            self._status = found.status
+            self._keep([{"kind": "status", "step": step, "status": found.status.value, "sentence": found.sentence}])
+
+    def _before(self) -> float | None:
+        """The loss on the probe's batch before the last step; after it where that is unknown; None if it may not be
+        computed.
+        """
+        if not self._schedule.may_borrow():
+            return None
+        began, found = time.perf_counter(), None
+        if self._stepper is not None and self._steps is not None and len(self._stepper.optimizers) == 1:
+            found = reversal.before(self._stepper.optimizer, self.surface.weights, self._steps.lrs)
+        try:
+            return self.surface.loss(found)
+        except (InputError, RuntimeError):
+            return None
+        finally:
+            self._schedule.spent("anchor", time.perf_counter() - began)
 
     def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
         try:
@@ -196,85 +356,147 @@ class Probe:
         if self._board is not None:
             for line in lines:
                 for name, value in line.items():
-                    if name not in ("kind", "step") and isinstance(value := _leading(value), float):
+                    if name not in ("kind", "step") and isinstance(value := leading(value), float):
                         self._board.add_scalar(f"probe/{name}", value, line["step"])
         if self._line is not None:
             self._line.show(summary.status_line(self._record))
 
-    def _measure(self, step: int, began: float) -> None:
-        try:
-            lines = self._measured(step)
-        except (InputError, RuntimeError) as error:  # the latter: no memory for as many vectors
-            self._give_up(str(error))
-            return
-        seconds = time.perf_counter() - began
-        self._schedule.measured(step, seconds)
-        *others, line = lines
-        self._keep([*others, {**line, "seconds": seconds}])
+    # Measuring -------------------------------------------------------------------------------------------------------
 
-    def _give_up(self, why: str) -> None:
-        self._blind = True
-        self._warn(f"the probe has stopped measuring: {why}")
+    def _measure(self, step: int, batch: Any, line: Mapping[str, Any]) -> None:
+        """Makes what is due: forward passes after a copy, the loss on the probe's batch, and curvature; then a copy."""
+        due = {kind: self._due(kind, step) for kind in ("anchor", "curvature", "forward")}
+        before, timed = self._stage, {"forward": self._forward, "anchor": self._anchor, "curvature": self._curvature}
+        for kind, make in timed.items():
+            if self._blind or not (before > 0 if kind == "forward" else due[kind]):
+                continue
+            if self.surface.device.type == "cuda":
+                torch.cuda.synchronize(self.surface.device)  # its queue belongs to the training's time
+            began = time.perf_counter()
+            try:
+                found = make(step, batch, line)
+            except (InputError, RuntimeError) as error:  # the latter: no memory for as many vectors
+                self._give_up(str(error), curvature=kind == "curvature")
+                continue
+            seconds = time.perf_counter() - began
+            if not found:  # nothing yet
+                self._schedule.spent(kind, seconds)
+                continue
+            self._schedule.measured(kind, step, seconds)
+            self.measured += 1
+            *others, last = found
+            self._unwritten += [*others, {**last, "seconds": seconds}]
+            if kind == "anchor":
+                self._report(self._watch.anchor(step, last["anchor"]))
+            else:
+                self._note_status(step)
+        if not before and not self._blind and due["forward"]:
+            # the step after the next one is measured, since two before it are compared with it; with `every` the next
+            self._stage = 1
+            if self._schedule.every and not self._waits(line):
+                self._copy()
+
+    def _due(self, kind: str, step: int) -> bool:
+        return not (kind == "curvature" and self._flat) and self._schedule.due(kind, step)
+
+    def _waits(self, line: Mapping[str, Any]) -> bool:
+        """Whether the optimizer made no step: gradients are being accumulated."""
+        return self._steps is not None and line.get("stepped", 1) == 0
+
+    def _copy(self) -> None:
+        self._stage, self._own = 2, []
+        try:
+            self._copies = self.surface.copies()
+        except RuntimeError as error:
+            self._give_up(str(error))
+        if self._steps is not None:
+            self._steps.watch()
+
+    def _forward(self, step: int, batch: Any, line: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The critical step of the step since the copy, on its batches; nothing while there was none."""
+        waits = self._waits(line)
+        if self._stage == 1:
+            if not waits:
+                self._copy()
+            return []
+        self._own += [] if batch is None else [self.surface.here_too(batch)]
+        if waits and len(self._own) < _ACCUMULATED and self._waited < _ACCUMULATED:
+            self._waited += 1
+            return []
+        copies, own, self._copies, self._own, self._stage, self._waited = self._copies, self._own, None, [], 0, 0
+        rule = self.rule()
+        found = forward.measured(self.surface, self.surface.segment(copies or []), own, self._value(line.get("loss")))
+        lines: list[dict[str, Any]] = []
+        if self._steps is not None and self._steps.found is not None:
+            lines.append({"kind": "check", "step": step, **self._steps.found})
+            self._steps.found = None
+        if not found:
+            return [*lines, {"kind": "check", "step": step, "moved": 0.0}]
+        about = {"flip": self._value(line.get("flip")), "lr": rule.lr, "age": float(self._age())}
+        known = {name: value for name, value in about.items() if value is not None}
+        return [*lines, {"kind": "forward", "step": step, **known, **found}]
+
+    @staticmethod
+    def _value(value: Any) -> float | None:
+        return None if value is None else float(value)
+
+    def _age(self) -> int:
+        """How many steps the optimizer has made since the probe was made."""
+        return self._schedule.steps if self._steps is None else self._steps.count
+
+    def _anchor(self, step: int, batch: Any, line: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The loss on the probe's batch, after a check that the same parameters train."""
+        thawed = self._renew()
+        lines = [{"kind": "check", "step": step, "thawed": thawed}] if thawed else []
+        return [*lines, {"kind": "anchor", "step": step, "anchor": self.surface.loss()}]
+
+    def _renew(self) -> int:
+        """Takes parameters into account that train now and did not when the probe was made; their number."""
+        model = self.surface.model
+        known = {id(weight) for weight in self.surface.weights}
+        new = [weight for weight in model.parameters() if weight.requires_grad and id(weight) not in known]
+        still = {id(weight) for weight in model.parameters()}
+        if not new or not known <= still:  # the others were replaced: that is refused where they are needed
+            return 0
+        self.surface = self.surface.again()
+        if self._stepper is not None:
+            self.follow(self._stepper.optimizers)
+        self._last, self._stage, self._copies, self._counted = None, 0, None, 0
+        return len(new)
+
+    def _give_up(self, why: str, *, curvature: bool = False) -> None:
+        """Ends all measurements, or those of curvature."""
+        self._flat = True
+        self._blind |= not curvature
+        self._stage, self._copies = 0, None
+        self._warn(f"the probe has stopped measuring{' curvature' if curvature else ''}: {why}")
 
     def _warn(self, text: str) -> None:
         warnings.warn(text, ProbeWarning, stacklevel=2)
 
+    def _curvature(self, step: int, batch: Any, line: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return self._measured(step)
+
     def _measured(self, step: int) -> list[dict[str, Any]]:
-        """The line of a measurement, at the first one after that of the pairs."""
-        point, rule = self.surface.here(), self.rule()
-        if not math.isfinite(point.loss) or not bool(torch.isfinite(point.gradient).all()):
-            raise InputError(f"the loss on its batch is {point.loss} at step {step}, or its gradient is not finite.")
-        found = self._ends("plain", point.product, point.gradient, count=max(_RECORDED, self._good))
-        line = {**_curvature(point, found), **self._along(step, point)}
-        line |= {} if rule.lr is None else {"lr": rule.lr}
-        if (threshold := rule.threshold) is not None:
-            line["threshold"] = threshold
-            root = self._stepper.root(rule, self.surface.dtype) if self._stepper is not None else None
-            if root is None:
-                line["ratio"] = (line["sharpness"][0] + rule.weight_decay) / threshold
-                line |= {"decay": rule.weight_decay} if rule.weight_decay else {}
-            elif bool(root[0].any()):  # Adam has made a step
-                line |= self._adaptive(point, *root)
-                line["ratio"] = line["adaptive"] / threshold
-        line["products"] = found.products + line.pop("adaptive_products", 0)
-        line |= adapters(self.surface, self.layers, found, point.loss, rule.lr)
+        """The line of a measurement of curvature, at the first one after that of the pairs."""
+        rule = self.rule()
+        found = self._search.measured(self.surface, rule, self._stepper, self.layers)
+        if found is None:  # not finite
+            self._report(self._watch.anchor(step, math.nan))
+            return []
+        line, point = found
         if self._outputs is not None:
             line |= spreads(self.surface.call(self._outputs))
-        predicted_pairs = [] if self._modes is not None else self._predict(step, point, rule)
+        predicted_pairs = [] if self._modes is not None or point is None else self._predict(step, point, rule)
         return [*predicted_pairs, {"kind": "measurement", "step": step, **line, **self._of_layers()}]
 
     def _predict(self, step: int, point: Point, rule: Rule) -> list[dict[str, Any]]:
         """What two-layer theory predicts of pairs of factors from here."""
         even = self._stepper is None or self._stepper.root(rule, self.surface.dtype) is None
         edge = 2 / rule.gain if rule.lr is not None and even else None
-        pairs, self._modes = predicted(self.surface, point, self.layers, self._matvecs // 2, edge, rule.weight_decay)
+        most = self._search.matvecs // 2
+        pairs, self._modes = predicted(self.surface, point, self.layers, most, edge, rule.weight_decay)
         return [{"kind": "pairs", "step": step, "pairs": pairs}] if pairs else []
-
-    def _ends(self, kind: str, product: Any, gradient: torch.Tensor, *, count: int = 1) -> Ends:
-        """Starts where the previous search ended: curvature changes little between measurements."""
-        start = self._starts.get(kind)
-        if start is None or start.shape != gradient.shape:
-            start = _generic(gradient)
-        good = self._good if count > 1 else 1
-        found = ends(product, start.to(gradient), good=good, count=count, matvecs=self._matvecs, tol=self._tol)
-        self._starts[kind] = found.next
-        return found
-
-    def _along(self, step: int, point: Point) -> dict[str, Any]:
-        """The curvature along the step between two consecutive measurements."""
-        here = self.surface.flat()
-        before, self._pair = self._pair, (step, here, point.gradient)
-        if before is None or before[0] != step - 1 or before[1].device != here.device:
-            return {}
-        difference = here - before[1]
-        square = float(inner(difference, difference))
-        return {"path_sharpness": float(inner(point.gradient - before[2], difference)) / square} if square > 0 else {}
-
-    def _adaptive(self, point: Point, root: torch.Tensor, decay: torch.Tensor) -> dict[str, Any]:
-        """The top of A^{1/2} H A^{1/2} + decay with the optimizer's own A, in units in which A is 1/P for Adam."""
-        top = self._ends("adaptive", lambda v: root * point.product(root * v) + decay * v, root * point.gradient)
-        values = {"adaptive": float(top.values[0]), "adaptive_residual": float(top.residuals[0])}
-        return values | {"adaptive_products": top.products}
 
     def _of_layers(self) -> dict[str, Any]:
         found = [layer.measure(reference) for layer, reference in zip(self.layers, self._references, strict=True)]
@@ -321,9 +543,26 @@ class Probe:
 
         return write_probe(self.record, Path(out))
 
+    def values(self) -> dict[str, float]:
+        """The last numbers by names that begin with `linnet/`, for loggers: `c_own`, `c_other` with `c_other_low` and
+        `c_other_high`, `stochastic_edge`, `anchor`, `flip`, `sharpness`, `ratio`, and `alarm`, 1 for fifty steps.
+        """
+        return summary.values(self.record)
+
+    def __enter__(self) -> "Probe":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Writes what is still buffered, and closes all files."""
+        """Writes what is still buffered and the status, removes its hooks, and closes all files."""
         self.flush()
+        if self._record.steps:
+            self._note_status(self._record.steps[-1]["step"])
+        if self._steps is not None:
+            self._steps.close()
+        self._stage, self._copies = 0, None
         self._record.close()
         if self._board is not None:
             self._board.close()
@@ -331,72 +570,16 @@ class Probe:
             self._line.close()
 
 
-class _Line:
-    """One line of the terminal that is overwritten; nothing where there is no terminal."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(stderr=True)
-
-    def show(self, text: str) -> None:
-        if self._console.is_terminal:
-            width = self._console.width - 1
-            self._console.print(text[:width].ljust(width), end="\r", highlight=False, markup=False)
-
-    def close(self) -> None:
-        if self._console.is_terminal:
-            self._console.print()
+def _function(name: str, given: Any) -> Any:
+    if given is not None and not callable(given):
+        raise InputError(f"{name} = {_input.show(given)} is not allowed: it must be a function of (model, batch).")
+    return given
 
 
-def _board(folder: str | os.PathLike[str]) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError(
-            "tensorboard is not installed: pip install tensorboard, or leave tensorboard=... out."
-        ) from None
-    return SummaryWriter(os.fspath(folder))
-
-
-def _first_rank() -> bool:
-    """Whether this process reports, where several train one model."""
-    return not (torch.distributed.is_available() and torch.distributed.is_initialized()) or (
-        torch.distributed.get_rank() == 0
-    )
-
-
-def _loss(loss: Any) -> dict[str, Any]:
-    if loss is None:
-        return {}
+def _loss(loss: Any) -> Any:
+    """The loss as a float, on an accelerator still as a tensor."""
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-        return {"loss": loss.detach().clone().reshape(())}
+        return loss.item() if loss.is_cpu else loss.detach().clone().reshape(())
     if isinstance(loss, bool) or not isinstance(loss, numbers.Real):
-        raise InputError(f"loss = {_check.show(loss)} is not allowed: loss must be one number.")
-    return {"loss": float(loss)}
-
-
-def _leading(value: Any) -> Any:
-    """The first of a row of numbers, of the layers' rows none."""
-    return value[0] if isinstance(value, list) and value and isinstance(value[0], float) else value
-
-
-def _curvature(point: Point, found: Ends) -> dict[str, Any]:
-    square = float(inner(point.gradient, point.gradient))
-    along = float(inner(point.gradient, found.vector)) ** 2
-    return {
-        "batch_loss": point.loss,
-        "gradient": math.sqrt(square),
-        "sharpness": found.values.tolist(),
-        "residual": found.residuals.tolist(),
-        "lowest": found.lowest,
-        "gradient_share": along / square if square > 0 else 0.0,
-    }
-
-
-def _generic(gradient: torch.Tensor) -> torch.Tensor:
-    """The first search's initial vector: the gradient plus fixed noise. Curvature must not depend on a seed."""
-    drawn = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0), dtype=gradient.dtype)
-    drawn = drawn.to(gradient.device)
-    size = float(norm(gradient))
-    return drawn / float(norm(drawn)) + (gradient / size if size > 0 else 0)
+        raise InputError(f"loss = {_input.show(loss)} is not allowed: loss must be one number.")
+    return float(loss)

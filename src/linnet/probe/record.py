@@ -1,13 +1,22 @@
 """The record of a probe: lines of JSON in a folder, written during training, and a dataset made of them.
 
-    FOLDER/probe.json      the model: "format" 2, parameters, precision, device, layers
-    FOLDER/record.jsonl    a line for each step ("kind": "step") and for each measurement ("kind": "measurement"), and
-                           before the first measurement one with the predictions of pairs of factors ("kind": "pairs")
+    FOLDER/probe.json      the model: "format" 3, parameters, precision, device, layers
+    FOLDER/record.jsonl    a line for each event, by its "kind":
+
+    step           a step: its loss, and where they were compared its length and its cosine with the step before
+    anchor         the loss on the probe's batch
+    forward        a measurement by forward passes along a step
+    measurement    one of curvature
+    pairs          predictions of pairs of factors, before the first of curvature
+    check          what the optimizer took, against what backward passes gave
+    alarm          an alarm, once more when its cause is known
+    status         a change of status
 
 A last line that a killed run has cut short is left out.
 """
 
 import json
+import math
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linnet._check import InputError
 from linnet._files import dumps, plain, put, refusal, writing
+from linnet._input import InputError
 
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = 2
+FORMAT = 3
 ABOUT, LINES = "probe.json", "record.jsonl"
 _EIGENVALUES = ("sharpness", "residual")  # one number for each eigenvalue; other rows have one for each layer
 _NEEDED = {"step": (), "measurement": ("batch_loss", "lowest", "products"), "pairs": ()}
@@ -57,6 +66,31 @@ class Record:
         return [line for line in self.lines if line["kind"] == "measurement"]
 
     @property
+    def forwards(self) -> list[dict[str, Any]]:
+        """The lines of measurements by forward passes."""
+        return [line for line in self.lines if line["kind"] == "forward"]
+
+    @property
+    def anchors(self) -> list[dict[str, Any]]:
+        """The lines of losses on the probe's batch."""
+        return [line for line in self.lines if line["kind"] == "anchor"]
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        """The lines of comparisons of gradients."""
+        return [line for line in self.lines if line["kind"] == "check"]
+
+    @property
+    def alarms(self) -> list[dict[str, Any]]:
+        """One line for each alarm, with its cause if that is known."""
+        return list({line["step"]: line for line in self.lines if line["kind"] == "alarm"}.values())
+
+    @property
+    def statuses(self) -> list[dict[str, Any]]:
+        """The lines of changes of status: `step`, `status`, and the `sentence`."""
+        return [line for line in self.lines if line["kind"] == "status"]
+
+    @property
     def pairs(self) -> list[dict[str, Any]]:
         """Predictions of pairs of factors at the first measurement, those with the largest gradients first.
 
@@ -71,7 +105,7 @@ class Record:
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Adds lines. If the disk refuses them, it is an `InputError`, and they and all later ones stay in memory."""
-        new = [plain(line) for line in lines]
+        new = [_plain(line) for line in lines]
         self.lines += new
         if self._file is None:
             return
@@ -90,6 +124,15 @@ class Record:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _plain(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that JSON has; most lines are those of steps, and have nothing else."""
+    kinds = {type(value) for value in line.values()}
+    if kinds <= {str, int, float} and all(math.isfinite(x) for x in line.values() if type(x) is float):
+        return dict(line)
+    found: dict[str, Any] = plain(line)
+    return found
 
 
 def read(folder: str | os.PathLike[str]) -> Record:
@@ -153,7 +196,9 @@ def _are_numbers(value: Any, depth: int = 3) -> bool:
 
 
 def dataset(record: Record) -> "xarray.Dataset":
-    """An `xarray.Dataset`: values of steps along `step`, of measurements along `measurement`; NaN is unknown.
+    """An `xarray.Dataset`: values of steps along `step`, of measurements of curvature along `measurement`, of those by
+    forward passes along `forward`, and of losses on the probe's batch along `anchor_step`; NaN is unknown. A name that
+    two of them have begins with its axis the second time: `forward_lr`.
 
     Rows of numbers go along `eigenvalue` (the largest first) or along `layer`, several of a layer along `value`.
     Predictions of pairs of factors are `pair_end`, `pair_growth`, and so on, along `layer`.
@@ -162,12 +207,13 @@ def dataset(record: Record) -> "xarray.Dataset":
 
     data: dict[str, Any] = {}
     coords: dict[str, Any] = {"layer": record.about["layers"]}
-    for axis, lines in (("step", record.steps), ("measurement", record.measurements)):
+    axes = {"step": record.steps, "measurement": record.measurements, "forward": record.forwards}
+    for axis, lines in (axes | {"anchor_step": record.anchors}).items():
         coords[axis] = [line["step"] for line in lines]
         for name in dict.fromkeys(name for line in lines for name in line if name not in ("kind", "step")):
             rows = _stacked([line.get(name) for line in lines])
             inner = ("eigenvalue",) if name in _EIGENVALUES else ("layer", "value")
-            data[name] = ((axis, *inner[: rows.ndim - 1]), rows)
+            data[f"{axis}_{name}" if name in data else name] = ((axis, *inner[: rows.ndim - 1]), rows)
     for name in dict.fromkeys(name for pair in record.pairs for name in pair if name not in _NOT_NUMBERS):
         data[f"pair_{name}"] = ("layer", np.full(len(record.about["layers"]), np.nan))
         for pair in record.pairs:

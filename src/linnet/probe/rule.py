@@ -1,4 +1,4 @@
-"""Learning rates, momentum, decay, and preconditioner of PyTorch optimizers, and their stability threshold.
+"""Learning rates, momentum, decay, and preconditioner of the optimizers of a training, and their stability threshold.
 
 Where P is frozen, a step is w_{k+1} = (1 - lr d) w_k - lr F(g/P) with a linear filter F of the gradients g = H w + m w;
 m is the decay inside of the gradient, d the decoupled one. The first instability is w_{k+1} = -w_k, where F multiplies
@@ -7,20 +7,23 @@ A = lr gain / P; lr, gain, m, and d may differ between parameters.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from linnet._check import InputError
-from linnet.optim import update
+from linnet import _input
+from linnet import _update as update
+from linnet._input import InputError
+from linnet.probe.optimizers import Known, age, known
 
 
 class Rule(NamedTuple):
-    """An optimizer at one moment, by its group of parameters with the largest learning rate.
+    """Optimizers at one moment, by their group of parameters with the largest learning rate.
 
-    `gain` is the step that alternating gradients of size 1 make, over lr; `adaptive` whether it divides by a
-    preconditioner; `age` the steps that this has seen, and `memory` those that it averages over.
+    `gain` is the step that alternating gradients of size 1 make, over lr; `adaptive` whether there is a preconditioner;
+    `age` the steps that it has seen, and `memory` those that it averages over. Where `lr` is None, `reason` says in one
+    sentence why there is no threshold, if an optimizer is the cause.
     """
 
     lr: float | None
@@ -30,6 +33,7 @@ class Rule(NamedTuple):
     age: float = math.inf
     memory: float = 0.0
     name: str = "SGD"
+    reason: str | None = None
 
     @classmethod
     def sgd(cls, lr: float | None, momentum: float = 0.0) -> "Rule":
@@ -45,66 +49,70 @@ class Rule(NamedTuple):
         return 2 / (self.lr * self.gain) if self.lr else None
 
 
-class _Known(NamedTuple):
-    """What is known of a kind of optimizer: functions of a group and of the state of one of its parameters."""
+class _Part(NamedTuple):
+    """A parameter with its optimizer, group, and state; `known` is a sentence if nothing is known."""
 
-    gain: Callable[[dict[str, Any], dict[str, Any]], float]
-    preconditioner: Callable[[dict[str, Any], dict[str, Any], torch.dtype], torch.Tensor] | None = None
-    decoupled: Callable[[dict[str, Any]], bool] = lambda group: False
+    weight: torch.Tensor
+    optimizer: torch.optim.Optimizer
+    known: Known | str
+    group: dict[str, Any]
 
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.optimizer.state.get(self.weight, {})
+        return found
 
-def _momentum(group: dict[str, Any], state: dict[str, Any]) -> float:
-    b = float(group.get("momentum", 0.0))
-    return update.alternating_gain(b, float(group.get("dampening", 0.0)), nesterov=bool(group.get("nesterov")))
-
-
-def _averaged(group: dict[str, Any], state: dict[str, Any]) -> float:
-    b = float(group["betas"][0])
-    return update.alternating_gain(b, b, nesterov=False)
-
-
-def _adam(group: dict[str, Any], state: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
-    square = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
-    unbiased = square.to(dtype) / (1 - float(group["betas"][1]) ** float(state["step"]))
-    return unbiased.sqrt() + group["eps"]
-
-
-_ADAM = _Known(_averaged, _adam, lambda group: bool(group.get("decoupled_weight_decay")))
-_KNOWN: dict[type, _Known] = {torch.optim.SGD: _Known(_momentum), torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM}
+    @property
+    def age(self) -> float:
+        return age(self.group, self.state) if self.state else 0.0
 
 
 class Stepper:
-    """An optimizer of PyTorch and the parameters that it moves."""
+    """One or several optimizers of PyTorch and the parameters that they move."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, weights: Sequence[torch.Tensor]):
-        while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-            optimizer = inner  # as accelerators wrap it
-        self._optimizer, self._weights = optimizer, weights
-        self._known = _KNOWN.get(type(optimizer))
+    def __init__(
+        self, optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], weights: Sequence[torch.Tensor]
+    ):
+        given = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+        self.optimizers, self._weights = [unwrapped(one) for one in given], weights
 
-    def _groups(self) -> list[dict[str, Any] | None]:
-        """The group of each parameter; None for one that it does not move."""
-        known = {id(weight): group for group in self._optimizer.param_groups for weight in group["params"]}
-        found = [known.get(id(weight)) for weight in self._weights]
-        if not any(found):
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The first one, inside of its wrappers."""
+        return self.optimizers[0]
+
+    def _parts(self) -> list[_Part | None]:
+        """What moves each parameter; None for one that does not move."""
+        found: dict[int, _Part] = {}
+        for optimizer in self.optimizers:
+            kind = known(optimizer)
+            for group in optimizer.param_groups:
+                found |= {id(weight): _Part(weight, optimizer, kind, group) for weight in group["params"]}
+        parts = [found.get(id(weight)) for weight in self._weights]
+        if not any(parts):
             raise InputError("the optimizer has none of the model's parameters: give the one that trains it.")
-        return found
+        return parts
 
     def rule(self) -> Rule:
-        """Its current settings, with the largest of its learning rates."""
-        groups = [(group, weight) for group, weight in zip(self._groups(), self._weights, strict=True) if group]
-        group, weight = max(groups, key=lambda one: float(one[0]["lr"]))
-        name = type(self._optimizer).__name__
-        if self._known is None or any(one["maximize"] for one, _ in groups if "maximize" in one):
-            return Rule(None, name=name)
-        state = self._optimizer.state.get(weight, {})
-        rule = Rule(float(group["lr"]), self._known.gain(group, state), name=name)
-        if not self._known.decoupled(group):
-            rule = rule._replace(weight_decay=float(group.get("weight_decay", 0.0)))
-        if self._known.preconditioner is not None:
-            betas = group.get("betas", (0.0, 0.0))
-            ages = [float(self._optimizer.state.get(w, {}).get("step", 0.0)) for _, w in groups]
-            rule = rule._replace(adaptive=True, age=max(ages), memory=1 / (1 - float(betas[1])))
+        """Their current settings, with the largest of their learning rates."""
+        parts = [part for part in self._parts() if part is not None]
+        name = " + ".join(dict.fromkeys(type(part.optimizer).__name__ for part in parts))
+        for part in parts:
+            if isinstance(part.known, str):
+                return Rule(None, name=name, reason=part.known)
+        first = max(parts, key=lambda part: float(part.group["lr"]))
+        what = first.known
+        assert isinstance(what, Known)
+        rule = Rule(
+            float(first.group["lr"]),
+            what.gain(first.group, first.state, first.weight),
+            what.inside(first.group, first.state),
+            name=name,
+        )
+        divided = [part for part in parts if isinstance(part.known, Known) and part.known.preconditioner is not None]
+        if divided:
+            memory = max(part.known.memory(part.group) for part in divided if isinstance(part.known, Known))
+            rule = rule._replace(adaptive=True, age=max(part.age for part in divided), memory=memory)
         return rule
 
     def root(self, rule: Rule, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -113,23 +121,34 @@ class Stepper:
         have the rule's lr, gain, and decay, and there is no preconditioner.
         """
         roots, decays = [], []
-        known, even = self._known, not rule.adaptive
-        unit = (rule.lr or 0.0) * rule.gain
-        for weight, group in zip(self._weights, self._groups(), strict=True):
-            state = self._optimizer.state.get(weight, {})
+        even, unit = not rule.adaptive, (rule.lr or 0.0) * rule.gain
+        for weight, part in zip(self._weights, self._parts(), strict=True):
             rate, decay = torch.zeros_like(weight, dtype=dtype), torch.zeros_like(weight, dtype=dtype)
-            if group is None or known is None or not unit or (rule.adaptive and "step" not in state):
+            divided = part is not None and isinstance(part.known, Known) and part.known.preconditioner is not None
+            if part is None or isinstance(part.known, str) or not unit or (divided and not part.age):
                 even = False
             else:
-                lr, mu = float(group["lr"]), float(group.get("weight_decay", 0.0))
-                share = lr * known.gain(group, state) / unit
+                what, group, state, lr = part.known, part.group, part.state, float(part.group["lr"])
+                inside, beside = what.inside(group, state), what.beside(group, state)
+                share = lr * what.gain(group, state, weight) / unit
                 rate.fill_(share)
-                even &= share == 1.0 and mu == rule.weight_decay
-                if known.preconditioner is not None:
-                    rate /= known.preconditioner(group, state, dtype)
-                decay = decay.fill_(lr * mu / unit) if known.decoupled(group) else mu * rate
+                even &= share == 1.0 and inside == rule.weight_decay and not beside
+                if what.preconditioner is not None:
+                    rate /= what.preconditioner(group, state, weight, dtype)
+                decay = inside * rate + lr * beside / unit
             roots.append(rate.sqrt().reshape(-1))
             decays.append(decay.reshape(-1))
         if even:
             return None
         return tuple(torch.cat([part.to(parts[0].device) for part in parts]) for parts in (roots, decays))  # type: ignore[return-value]
+
+
+def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
+    """The optimizer inside of wrappers, as accelerators make them."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(
+            f"optimizer = {_input.show(optimizer)} is not allowed: give a torch.optim optimizer, or a list of such."
+        )
+    return optimizer

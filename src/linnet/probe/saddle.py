@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from linnet._check import InputError
+from linnet._input import InputError
 from linnet.probe.lanczos import Ends
 from linnet.probe.layers import Layer, spectral_norm
 from linnet.probe.summary import SADDLE_TOLERANCE

@@ -1,90 +1,191 @@
 """The record of a probe summarized in sentences."""
 
-import itertools
 from typing import Any
 
-from linnet.prediction.assumption import Assumption, Holds
+from linnet.probe.advice import advice, ago
+from linnet.probe.health import AT_EDGE, FRESH, RECENT, Status, health, judged
 from linnet.probe.record import Record
 from linnet.theory.regime import Regime
 
-_EDGE = 0.9  # of the threshold, above which an oscillating training is at the edge of stability
-_OSCILLATES = 0.1  # share of steps that reverse or raise the loss at the edge
-_WINDOW = 50
 SADDLE_TOLERANCE = 0.05  # relative difference of the measured sharpness up to which adapters are at their saddle
 _COLLAPSED = 1e-3  # of the labels' spread, below which outputs are constant
 _NAMED = 3  # pairs of factors that are described one by one
 _EXACT = 1e-3  # up to which an assumption holds exactly: measurements are in single precision
+_ROUGH = 0.5  # from which on it does not hold
+_SCALED = 1e-3  # of a gradient: smaller factors are those of a scaler
+_SAMPLES = 16  # measurements of the stochastic edge that are averaged
+_SINCE = 20  # steps between two comparisons of what trains, at least
+_WORST = (Status.NON_FINITE, Status.NO_PROGRESS)
+_FORWARD = ("c_own", "c_other", "c_other_low", "c_other_high", "stochastic_edge")
 _NOT_A_PRODUCT = 0.05  # of the gradients, by which the loss depends on more than a product
 
 
 def verdict(record: Record) -> list[str]:
-    """The training's distance from the edge of stability, and the state of its layers, in sentences."""
-    steps, measurements = record.steps, record.measurements
+    """Sentences on the training: an alarm of the last fifty steps, its status, how its loop steps, the learning rate,
+    curvature against its threshold, and the state of its layers.
+    """
+    state, measurements = health(record), record.measurements
+    alarms = [alarm_sentence(alarm) for alarm in record.alarms[-_NAMED:]]
+    now = record.steps[-1]["step"] if record.steps else 0
+    recent = bool(record.alarms) and record.alarms[-1]["step"] > now - RECENT
+    loop = _loop(record)
+    first = [alarms.pop()] if recent and state.status not in _WORST else []
+    sentences = [*first, *(loop[:1] if _unzeroed(record) else []), state.sentence]
+    sentences += [*(loop[1:] if _unzeroed(record) else loop), *reversed(alarms)]
+    if state.status in (Status.HEALTHY, Status.NOISE_FLOOR, Status.AT_EDGE):
+        sentences += advice(record)
+    sentences += _orbit(record)
     if not measurements:
-        return ["Nothing was measured yet."]
+        return sentences
     last = measurements[-1]
     saddle = _adapters(record.about, last) or _saddle(last)
     layers = [*_pairs(record), *_balance(record.about, last), *_regimes(last)]
-    return [*_edge(steps, measurements), *saddle, *layers, *_collapse(last)]
+    return [*sentences, _curvature(measurements, now), *saddle, *layers, *_collapse(last)]
 
 
 def status_line(record: Record) -> str:
-    """The last step and the last measurement in one line."""
-    steps, measurements = record.steps[-_WINDOW:], record.measurements[-1:]
+    """The last step and the last measurements in one line."""
+    steps = record.steps[-RECENT:]
     parts = [f"step {steps[-1]['step']}"] if steps else ["no step yet"]
+    parts += [line["status"].replace("_", " ") for line in record.statuses[-1:]]
     for name, text in (("loss", "loss"), ("flip", "step cosine")):
         if steps and steps[-1].get(name) is not None:
             parts.append(f"{text} {steps[-1][name]:.3g}")
-    for line in measurements:
+    for line in record.forwards[-1:]:
+        if line.get("own_low") is not None:
+            parts.append(f"critical step {between(line['own_low'], line['own_high'])}")
+    for line in record.measurements[-1:]:
         parts.append(f"sharpness {line['sharpness'][0]:.3g} at step {line['step']}")
         if line.get("ratio") is not None:
             parts.append(f"{line['ratio']:.0%} of the edge")
     return " · ".join(parts)
 
 
-def oscillating_share(steps: list[dict[str, Any]]) -> float:
-    """The share of the last steps that reversed the one before, or raised the loss where no step was compared."""
-    last = steps[-_WINDOW:]
-    reversals = [line["flip"] < -0.5 for line in last if line.get("flip") is not None]
-    if reversals:
-        return sum(reversals) / len(reversals)
-    losses = [line["loss"] for line in last if line.get("loss") is not None]
-    rises = [b > a for a, b in itertools.pairwise(losses)]
-    return sum(rises) / len(rises) if rises else 0.0
+def values(record: Record) -> dict[str, float]:
+    """The last numbers for loggers, by `linnet/...`."""
+    found: dict[str, float] = {}
+    kinds = record.anchors[-1:], record.forwards[-1:], record.measurements[-1:], record.steps[-1:]
+    for name in ("anchor", *_FORWARD, "sharpness", "ratio", "flip"):
+        for lines in kinds:
+            value = lines[-1].get(name) if lines else None
+            leading = value[0] if isinstance(value, list) else value
+            if leading is not None:
+                found[f"linnet/{name}"] = float(leading)
+    now = record.steps[-1]["step"] if record.steps else 0
+    found["linnet/alarm"] = float(any(alarm["step"] > now - RECENT for alarm in record.alarms))
+    return found
 
 
-def _edge(steps: list[dict[str, Any]], measurements: list[dict[str, Any]]) -> list[str]:
+def alarm_sentence(alarm: dict[str, Any]) -> str:
+    """An alarm with its cause."""
+    what = {
+        "non_finite": "the loss or a weight was not finite",
+        "skipped": "the optimizer's step was skipped",
+        "loss": "the loss rose" + ("" if alarm["factor"] is None else f" to {alarm['factor']:.3g} times its median"),
+        "anchor": "the loss on the probe's batch rose"
+        + ("" if alarm["factor"] is None else f" to {alarm['factor']:.3g} times what it was"),
+    }
+    cause = {
+        "learning_rate": "Cause: the learning rate. The weights were worse before this batch came, or blew up.",
+        "bad_batch": "Cause: this batch. The weights were good before it, and the next losses are as they were.",
+        "data_shift": "Cause: the data. The weights were good before, and the next batches have high losses too.",
+        "precision": "Cause: the range of the numbers. The loss was normal before.",
+        None: "Its cause is not known yet.",
+    }
+    return f"Alarm at step {alarm['step']}: {what[alarm['trigger']]}. {cause[alarm['cause']]}"
+
+
+def between(low: float, high: float | None) -> str:
+    """An interval; without an upper bound where that is None."""
+    return f"above {low:.2g}" if high is None else f"{low:.2g} to {high:.2g}"
+
+
+def _unzeroed(record: Record) -> bool:
+    """Whether the last comparison found gradients that had never been set to zero."""
+    known = [line["kept"] for line in record.checks if "kept" in line]
+    return bool(known) and known[-1]
+
+
+def _loop(record: Record) -> list[str]:
+    """What the training loop does beside plain steps: gradients that add up first."""
+    sentences = []
+    if _unzeroed(record):
+        step = next(line["step"] for line in record.checks if line.get("kept"))
+        sentences.append(
+            f"Gradients add up over all steps: at step {step} the optimizer took the new gradient plus that of the "
+            "step before. Call optimizer.zero_grad() before each backward pass of a new step."
+        )
+    checks = [line for line in record.checks if "passes" in line]
+    if checks and checks[-1]["passes"] > 1:
+        sentences.append(f"Gradients of {checks[-1]['passes']} backward passes make a step.")
+    scale = checks[-1].get("gradient_scale") if checks else None
+    if scale is not None and _SCALED < scale < 1 - _EXACT:
+        sentences.append(
+            f"At step {checks[-1]['step']} gradients were multiplied by {scale:.2g} before the step, as clipping does: "
+            "the lr alone does not set its length."
+        )
+    decay = checks[-1].get("weight_decay") if checks else None
+    if decay:
+        sentences.append(f"Weight decay {decay:.3g} is part of the steps that were measured.")
+    thawed = [line for line in record.checks if "thawed" in line]
+    if thawed:
+        count = thawed[-1]["thawed"]
+        sentences.append(
+            f"{count} parameter{'s' if count > 1 else ''} frozen at first train since step {thawed[-1]['step']} or the "
+            f"{_SINCE} steps before, and {'are' if count > 1 else 'is'} measured from then on."
+        )
+    return sentences
+
+
+def _orbit(record: Record) -> list[str]:
+    """The critical step on the step's own batch, as a distance."""
+    forward = record.forwards[-1] if record.forwards else None
+    if forward is None or forward.get("own_low") is None:
+        return []
+    length = between(forward["own_low"], forward["own_high"])
+    text = f"Critical step: along step {forward['step']} the loss of its own batch falls for {length} times its length."
+    known = [line["stochastic_edge"] for line in record.forwards[-_SAMPLES:] if line.get("stochastic_edge") is not None]
+    if not known:
+        return [text]
+    mean = sum(known) / len(known)
+    if mean <= 0:
+        return [f"{text} It curves downwards along the last steps that were measured."]
+    over = "this measurement" if len(known) == 1 else f"the last {len(known)} measurements"
+    return [f"{text} The distance from the stochastic edge is {mean:.2g} by {over}; at 1 steps gain nothing."]
+
+
+def _curvature(measurements: list[dict[str, Any]], now: int) -> str:
+    """The last curvature against its threshold: whether it is stable now, not what else would be."""
     # a schedule may end at lr 0
-    measurements = [line for line in measurements if line.get("ratio") is not None] or measurements[-1:]
-    last = measurements[-1]
+    last = ([line for line in measurements if line.get("ratio") is not None] or measurements)[-1]
     top, error = last["sharpness"][0], last["residual"][0]
     sharpness = f"sharpness {top:.3g} ± {error:.1g}"
+    when = f"step {last['step']}" + (f", {ago(now - last['step'])}" if now > last["step"] else "")
     if last.get("ratio") is None:
-        return [
-            f"At step {last['step']}: {sharpness}. There is no stability threshold to compare it with: give lr, or an "
-            "optimizer that is SGD, Adam, or AdamW and has made a step."
-        ]
-    threshold, lr = last["threshold"], last["lr"]
+        if last.get("unsure"):
+            return f"At {when}: no curvature, since differences of gradients disagree by {last['change']:.2g} of it."
+        if last.get("reason") is not None:
+            return f"At {when}: {sharpness}. {last['reason']} Forward passes along a step need no threshold."
+        return (
+            f"At {when}: {sharpness}. There is no stability threshold to compare it with: give lr, or an optimizer "
+            "whose threshold is known and that has made a step. Forward passes along a step need none."
+        )
     if last.get("decay"):
         sharpness += f" + weight decay {last['decay']:.3g}"
     if "adaptive" in last:
         sharpness = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
-    pair = [line["ratio"] for line in measurements[-2:]]
-    mean = sum(pair) / len(pair)
-    found = f"{sharpness} against {threshold:.3g} at lr {lr:.3g} (step {last['step']})"
-    if mean >= _EDGE and oscillating_share([line for line in steps if line["step"] <= last["step"]]) > _OSCILLATES:
-        since = list(itertools.takewhile(lambda line: line["ratio"] >= _EDGE, reversed(measurements))) or [last]
-        return [
-            f"At the edge since step {since[-1]['step']}: {found}. Training oscillates and still makes progress; a "
-            "smaller lr stops the oscillation until the curvature has risen to the new threshold."
-        ]
-    if mean >= 1:
-        return [f"Above the edge: {found}. The next steps diverge along the sharpest direction until it flattens."]
-    if mean <= 0:
-        return [f"Below the edge: {found}. No direction has positive curvature."]
-    return [
-        f"Below the edge: {found}. Training is stable up to an lr of {lr / mean:.3g}, {1 / mean:.2g} times this one."
-    ]
+    found = f"{sharpness} against {last['threshold']:.3g} at lr {last['lr']:.3g} ({when})"
+    if last.get("fresh") is not None and last["fresh"] < FRESH:
+        return f"Curvature: {found}. Not judged: the sharpest direction belongs to these samples alone."
+    if not judged(last):
+        return f"Curvature: {found}. Too early to judge: the preconditioner averages over {last['memory']:.0f} steps."
+    if last["ratio"] >= 1:
+        return f"Curvature above its threshold: {found}."
+    if last["ratio"] >= AT_EDGE:
+        return f"Curvature at its threshold: {found}."
+    if last["ratio"] <= 0:
+        return f"Curvature below its threshold: {found}. No direction has positive curvature."
+    return f"Curvature below its threshold: {found}. Stable now, which does not say that another lr is."
 
 
 def _saddle(last: dict[str, Any]) -> list[str]:
@@ -119,20 +220,16 @@ def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
     return [f"{text}, {after}."]
 
 
-def assumptions(pair: dict[str, Any]) -> list[Assumption]:
-    """What the prediction of a pair assumes, as far as it can be measured at the initialization."""
+def assumptions(pair: dict[str, Any]) -> list[tuple[str, float]]:
+    """What the prediction of a pair assumes, and how far the initialization is from it (0: exactly, relative)."""
     texts = {
         "product": "the loss depends on the product alone",
         "aligned": "its mode does not rotate",
         "sharpness": "its mode makes its curvature",
     }
-    found = [
-        Assumption.of(text, pair["assumptions"][name], exact=_EXACT)
-        for name, text in texts.items()
-        if name in pair["assumptions"]
-    ]
+    found = [(text, pair["assumptions"][name]) for name, text in texts.items() if name in pair["assumptions"]]
     if pair["reach"] is not None:
-        found.append(Assumption.of("it reaches the whole gradient", max(0.0, 1 - pair["reach"]), exact=_EXACT))
+        found.append(("it reaches the whole gradient", max(0.0, 1 - pair["reach"])))
     return found
 
 
@@ -146,10 +243,6 @@ def _pairs(record: Record) -> list[str]:
     found = [pair["regime"] or unknown for pair in pairs]
     counts = ", ".join(f"{found.count(one)} {one}" for one in (*Regime, unknown) if one in found)
     text = f"The {len(pairs)} pairs with the largest gradients at initialization: {counts}"
-    stable = [(pair["largest_lr"], pair["layer"]) for pair in pairs if pair["largest_lr"] is not None]
-    if stable:
-        lr, layer = min(stable)
-        text += f"; each alone is stable up to an lr of {lr:.3g} or more, least {record.about['layers'][layer]}"
     return [*sentences, f"{text}."]
 
 
@@ -158,21 +251,20 @@ def _pair(name: str, pair: dict[str, Any], last: dict[str, Any]) -> str:
         return f"{name}: the loss depends on more than the product of the two, so two-layer theory does not apply."
     if pair["end"] is None:
         return f"{name} from initialization: no predicted end, since the loss curves downwards along its steepest mode."
+    worst, error = max(assumptions(pair), key=lambda assumption: assumption[1])
+    if error >= _ROUGH:
+        why = f"it assumes that {worst}, which is not true ({error:.2g})"
+        return f"{name}: two-layer theory does not apply, since {why}."
     so_far = last["mode_growth"][pair["layer"]]
     text = (
         f"{name} from initialization: {pair['regime']}, {pair['value']:.3g} must become {pair['end']:.3g} against an "
         f"imbalance of {pair['imbalance']:.3g}: its kernel times {pair['growth']:.3g} (so far {so_far:.3g})"
     )
-    if pair["largest_lr"] is not None:
-        text += f"; stable up to an lr of {pair['largest_lr']:.3g}"
-        text += f" (now {last['lr']:.3g})" if last.get("lr") is not None else ""
-    worst = max(assumptions(pair), key=lambda assumption: assumption.measured)
-    if worst.holds is Holds.EXACTLY:
+    if error <= _EXACT:
         return f"{text}. Exact while all other parameters are constant and the loss is quadratic along it."
-    how = "roughly true" if worst.holds is Holds.ROUGHLY else "not true"
     return (
         f"{text}. Assumes that all other parameters are constant, that the loss is quadratic along it, and that "
-        f"{worst.name}, {how} ({worst.measured:.2g})."
+        f"{worst}, roughly true ({error:.2g})."
     )
 
 

@@ -1,6 +1,8 @@
 """The loss of a PyTorch model on a batch, as a function of its parameters alone, without side effects."""
 
 import contextlib
+import itertools
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from linnet import _check
-from linnet._check import InputError
+from linnet import _input
+from linnet._input import InputError
 
+SAMPLE = 10**6  # parameters whose steps are compared
 Loss = Callable[[Any, Any], torch.Tensor]
 _ONCE = torch.autograd.function.once_differentiable(lambda *_: None).__code__  # all functions so marked share it
 
@@ -26,13 +29,13 @@ class Surface:
 
     def __init__(self, model: Any, loss_fn: Loss, batch: Any, *, training: bool = False):
         if not isinstance(model, torch.nn.Module):
-            raise InputError(f"model = {_check.show(model)} is not allowed: model must be a torch.nn.Module.")
+            raise InputError(f"model = {_input.show(model)} is not allowed: model must be a torch.nn.Module.")
         if not callable(loss_fn):
             raise InputError(
-                f"loss_fn = {_check.show(loss_fn)} is not allowed: it must be a function of (model, batch)."
+                f"loss_fn = {_input.show(loss_fn)} is not allowed: it must be a function of (model, batch)."
             )
         self.model = _bare(model)
-        self.training = _check.flag("training", training)
+        self.training = _input.flag("training", training)
         self._whole = _Whole(self.model, loss_fn)
         trained = {name: weight for name, weight in self._whole.named_parameters() if weight.requires_grad}
         self.names, self.weights = list(trained), list(trained.values())
@@ -40,6 +43,8 @@ class Surface:
         self._shapes = [] if self.trouble else [weight.shape for weight in self.weights]
         self.dtype = torch.float64 if any(w.dtype == torch.float64 for w in self.weights) else torch.float32
         self._batch, self._batch_device = _cast(batch, self.dtype), self.device
+        self._loss_fn, self._inside = loss_fn, False
+        self._sampled: list[torch.Tensor | None] | None = None
         self.twice_checked = False  # whether the loss is known to have two derivatives
 
     @property
@@ -51,11 +56,25 @@ class Surface:
         """A copy of the parameters as one vector."""
         return self._joined(self.weights)
 
-    def slope(self) -> torch.Tensor | None:
-        """A copy of the gradient in the parameters' `grad`; None if some have none."""
-        found = [weight.grad for weight in self.weights]
-        whole = [g for g in found if g is not None and g.layout == torch.strided]
-        return self._joined(whole) if len(whole) == len(found) else None
+    def sample(self) -> torch.Tensor:
+        """A copy of the parameters, or of a million of them, drawn once."""
+        if self._sampled is None:
+            draw, total = torch.Generator().manual_seed(0), sum(weight.numel() for weight in self.weights)
+            share = min(1.0, SAMPLE / max(1, total))
+            self._sampled = [
+                None if share == 1 else torch.randint(w.numel(), (round(share * w.numel()),), generator=draw)
+                for w in self.weights
+            ]
+        with torch.no_grad():
+            rows = [weight.detach().reshape(-1) for weight in self.weights]
+            return self._joined(
+                [row if at is None else row[at.to(row.device)] for row, at in zip(rows, self._sampled, strict=True)]
+            )
+
+    @property
+    def sample_scale(self) -> float:
+        """What the length of a sample is multiplied by to estimate that of the whole vector."""
+        return max(1.0, sum(weight.numel() for weight in self.weights) / SAMPLE) ** 0.5
 
     def _joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         with torch.no_grad():
@@ -69,6 +88,70 @@ class Surface:
     def here(self) -> "Point":
         """The loss at the model's current parameters, with its gradient and Hessian-vector products."""
         return Point(self)
+
+    def again(self) -> "Surface":
+        """The same with the parameters that train now."""
+        return Surface(self.model, self._loss_fn, self.batch(), training=self.training)
+
+    def segment(self, before: Sequence[torch.Tensor]) -> "Segment":
+        """The loss along the change of the parameters since `before`, copies that `copies` made."""
+        return Segment(self, before)
+
+    def copies(self) -> list[torch.Tensor]:
+        """Copies of the parameters."""
+        return [weight.detach().clone() for weight in self.weights]
+
+    def loss(self, weights: Sequence[torch.Tensor] | None = None, batch: Any = None) -> float:
+        """The loss by one forward pass: on its own batch and at the model's parameters, unless others are given."""
+        held = self.held(None if weights is None else dict(zip(self.names, weights, strict=True)))
+        given = self.batch() if batch is None else batch
+        where = "the probe's batch" if batch is None else "a batch of the training"
+        with _sentence(f"the loss cannot be computed on {where}"), self.isolated(twice=False), torch.no_grad():
+            value = torch.func.functional_call(self._whole, held, (given,))
+        _one_number(value, differentiable=False)
+        return float(value.double())
+
+    def here_too(self, batch: Any) -> Any:
+        """A batch of the training on the model's device, in the precision of measurements."""
+        return _mapped(batch, lambda x: x.detach().to(self.device, self.dtype if x.is_floating_point() else x.dtype))
+
+    def parts(self, most: int) -> list[Any]:
+        """Its batch in so many parts of rows, as equal as possible; fewer where there are fewer rows, and one where
+        its tensors do not have the same number of rows.
+        """
+        whole, lengths = self.batch(), set[int]()
+
+        def measured(value: torch.Tensor) -> torch.Tensor:
+            lengths.add(len(value) if value.ndim else 0)
+            return value
+
+        _mapped(whole, measured)
+        rows = lengths.pop() if len(lengths) == 1 else 0
+        count = min(most, rows)
+        if count < 2:
+            return [whole]
+        ends = [rows * k // count for k in range(count + 1)]
+        return [_mapped(whole, operator.itemgetter(slice(a, b))) for a, b in itertools.pairwise(ends)]
+
+    def gradient(
+        self, displaced: tuple[torch.Tensor, float] | None = None, batch: Any = None
+    ) -> tuple[float, torch.Tensor]:
+        """The loss and its gradient on its own batch or another, at the parameters or displaced from them by a vector
+        times a number.
+        """
+        held = self.held()
+        weights = [held[name] for name in self.names]
+        if displaced is not None:
+            parts = self.parted(displaced[0])
+            for copy, weight in zip(weights, self.weights, strict=True):
+                copy.add_(parts[id(weight)].to(copy.device), alpha=displaced[1])
+        for copy in weights:
+            copy.requires_grad_()
+        slopes, held = _Slopes(self._whole), {f"whole.{name}": value for name, value in held.items()}
+        with _sentence("the loss cannot be computed on the probe's batch"), self.isolated(twice=False):
+            given = self.batch() if batch is None else batch
+            value, found = torch.func.functional_call(slopes, held, (given, weights))
+        return float(value), self._joined([slope.to_dense() for slope in found])
 
     def slopes(self, frozen: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients of parameters that do not train, in double precision: the compute cost of one more step."""
@@ -86,16 +169,19 @@ class Surface:
         with _sentence("outputs cannot be computed on the probe's batch"), self.isolated(), torch.no_grad():
             return torch.func.functional_call(_Whole(self.model, function), self.held(), (self.batch(),))
 
-    def held(self) -> dict[str, torch.Tensor]:
-        """All tensors of the model by name; trainable parameters and buffers are copies."""
+    def held(self, given: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+        """All tensors of the model by name; trainable parameters and buffers are copies, of parameters `given` ones if
+        there are any.
+        """
         found = dict(self._whole.named_parameters())
         for name, weight, shape in zip(self.names, self.weights, self._shapes, strict=True):
             if found.get(name) is not weight or weight.shape != shape:
                 raise InputError(f"{_own(name)} was replaced or resized since the probe was made: make another one.")
         trained = set(self.names)
         frozen = {n: w.detach().to(self._real(w)) for n, w in found.items() if n not in trained}
-        moving = (*self._whole.named_buffers(), *((name, found[name]) for name in self.names))
-        return frozen | {name: value.detach().to(self._real(value), copy=True) for name, value in moving}
+        moving = [*self._whole.named_buffers(), *((name, found[name]) for name in self.names if given is None)]
+        copied = {name: value.detach().to(self._real(value), copy=True) for name, value in moving}
+        return frozen | copied | {name: value.detach().to(self._real(value)) for name, value in (given or {}).items()}
 
     def _real(self, value: torch.Tensor) -> torch.dtype:
         return self.dtype if value.is_floating_point() else value.dtype
@@ -106,26 +192,62 @@ class Surface:
             self._batch, self._batch_device = _mapped(self._batch, lambda value: value.to(self.device)), self.device
         return self._batch
 
+    def _cards(self) -> list[int]:
+        """The accelerators that the model is on."""
+        devices = {weight.device for weight in self.model.parameters()}
+        return sorted({device.index or 0 for device in devices if device.type == "cuda"})
+
     @contextlib.contextmanager
-    def isolated(self) -> Iterator[None]:
-        """Restores generators and modes afterwards."""
+    def isolated(self, *, twice: bool = True) -> Iterator[None]:
+        """Restores generators and modes afterwards. `twice`: with kernels that can be differentiated twice.
+
+        Inside of another one it draws the same numbers again.
+        """
+        if self._inside:
+            _seed(self._cards())
+            yield
+            return
         modes = [(module, module.training) for module in self.model.modules()]
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_forked({weight.device for weight in self.model.parameters()}))
+            stack.enter_context(_forked(self._cards()))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             for kind in {"cpu", self.device.type}:
                 stack.enter_context(torch.autocast(kind, enabled=False))
-            # fused attention has no second derivative
-            stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+            if twice:  # fused attention has no second derivative
+                stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
             try:
                 if not self.training:
                     for module, _ in modes:  # not by model.eval(), which users may have overridden
                         module.training = False
+                self._inside = True
                 yield
             finally:
+                self._inside = False
                 for module, mode in modes:
                     module.training = mode
+
+
+class Segment:
+    """The loss along the last change of the parameters, before + c (now - before), by forward passes."""
+
+    def __init__(self, surface: Surface, before: Sequence[torch.Tensor]):
+        self._surface, self._before = surface, [part.to(surface.dtype) for part in before]
+        self._now = [weight.detach() for weight in surface.weights]
+        if any(a.shape != b.shape for a, b in zip(self._before, self._now, strict=True)):
+            raise InputError("a parameter was resized since the step before.")
+
+    def loss(self, c: float, batch: Any = None) -> float:
+        """The loss at c, exactly that of the parameters before the change at 0 and after it at 1."""
+        if c in (0.0, 1.0):
+            return self._surface.loss(self._now if c else self._before, batch)
+        both = zip(self._before, self._now, strict=True)
+        return self._surface.loss([torch.lerp(a, b.to(a), c) for a, b in both], batch)
+
+    def square(self) -> float:
+        """The squared length of the change."""
+        both = zip(self._before, self._now, strict=True)
+        return sum(float((b.to(a) - a).double().square().sum()) for a, b in both)
 
 
 class Point:
@@ -142,11 +264,15 @@ class Point:
             value = torch.func.functional_call(surface._whole, held, (surface.batch(),))
             _one_number(value)
             if not surface.twice_checked:
+                _require_parameters_in_graph(value)
                 _require_two_derivatives(value)
                 surface.twice_checked = True
             self._gradients = torch.autograd.grad(
                 value, self._weights, create_graph=True, allow_unused=True, materialize_grads=True
             )
+        for name, slope in zip(surface.names, self._gradients, strict=True):
+            if slope.layout != torch.strided:
+                raise InputError(f"the gradient of {_own(name)} is sparse, and cannot be differentiated again.")
         self.loss = float(value.detach())
         self.gradient = surface._joined(self._gradients)
 
@@ -190,6 +316,20 @@ class _Whole(torch.nn.Module):
         return self._loss(self.model, batch)
 
 
+class _Slopes(torch.nn.Module):
+    """The loss and its gradient in one call: checkpointed modules compute their activations again for the gradient."""
+
+    def __init__(self, whole: _Whole):
+        super().__init__()
+        self.whole = whole
+
+    def forward(self, batch: Any, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        value = self.whole(batch)
+        _one_number(value)
+        _require_parameters_in_graph(value)
+        return value.detach(), torch.autograd.grad(value, weights, allow_unused=True, materialize_grads=True)
+
+
 def _bare(model: torch.nn.Module) -> torch.nn.Module:
     """The model inside wrappers that make it parallel or compiled: neither has a second derivative."""
     parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
@@ -204,6 +344,8 @@ def _trouble(trained: dict[str, torch.nn.Parameter]) -> str | None:
     for name, weight in trained.items():
         if torch.nn.parameter.is_lazy(weight):
             return f"{_own(name)} has no shape yet: call the model on a batch before the probe is made."
+        if hasattr(weight, "full_tensor"):
+            return f"{_own(name)} is sharded over processes, which a measurement in one of them cannot gather."
         if not weight.is_floating_point():
             return f"{_own(name)} is {weight.dtype}: parameters that train must be real."
     return None
@@ -215,16 +357,11 @@ def _own(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _forked(devices: set[torch.device]) -> Iterator[None]:
+def _forked(cards: list[int]) -> Iterator[None]:
     """Random numbers of PyTorch, NumPy and Python as from seed 0, the same at every product; then as they were."""
-    cards = sorted({device.index or 0 for device in devices if device.type == "cuda"})
     others = random.getstate(), np.random.get_state()  # noqa: NPY002  users' losses may draw from it
     with torch.random.fork_rng(devices=cards):
-        # not by torch.manual_seed, which seeds devices that are not ours
-        for generator in (torch.default_generator, *(torch.cuda.default_generators[card] for card in cards)):
-            generator.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
+        _seed(cards)
         try:
             yield
         finally:
@@ -232,19 +369,41 @@ def _forked(devices: set[torch.device]) -> Iterator[None]:
             np.random.set_state(others[1])  # noqa: NPY002
 
 
-def _one_number(value: Any) -> None:
+def _seed(cards: list[int]) -> None:
+    """Not by torch.manual_seed, which seeds devices that are not ours."""
+    for generator in (torch.default_generator, *(torch.cuda.default_generators[card] for card in cards)):
+        generator.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+
+
+def _one_number(value: Any, *, differentiable: bool = True) -> None:
     if not isinstance(value, torch.Tensor):
-        raise InputError(f"loss_fn returns {_check.show(value)}: it must return a tensor with one number.")
+        raise InputError(f"loss_fn returns {_input.show(value)}: it must return a tensor with one number.")
     if value.numel() != 1 or not value.is_floating_point():
         raise InputError(
             f"loss_fn returns {value.dtype} of shape {tuple(value.shape)}: it must return one real number."
         )
-    if not value.requires_grad:
+    if differentiable and not value.requires_grad:
         raise InputError("loss_fn returns a number that does not depend on the parameters.")
 
 
 def _require_two_derivatives(value: torch.Tensor) -> None:
     """Refuses functions that are marked as differentiable once: PyTorch may omit their curvature without an error."""
+    for node in _nodes(value):
+        function = getattr(node, "_forward_cls", None)
+        if function is not None and getattr(function.backward, "__code__", None) is _ONCE:
+            raise InputError(f"the loss cannot be differentiated twice: {function.__name__} is once_differentiable.")
+
+
+def _require_parameters_in_graph(value: torch.Tensor) -> None:
+    """Refuses reentrant checkpoints, which hide their parameters from the graph: gradients would be 0."""
+    if any(node.name() == "CheckpointFunctionBackward" for node in _nodes(value)):
+        raise InputError("reentrant checkpoints give copies of parameters no gradient: use_reentrant=False does.")
+
+
+def _nodes(value: torch.Tensor) -> Iterator[Any]:
+    """The functions that a number was computed by."""
     visited: set[Any] = set()
     waiting: list[Any] = [value.grad_fn]
     while waiting:
@@ -252,9 +411,7 @@ def _require_two_derivatives(value: torch.Tensor) -> None:
         if node is None or node in visited:
             continue
         visited.add(node)
-        function = getattr(node, "_forward_cls", None)
-        if function is not None and getattr(function.backward, "__code__", None) is _ONCE:
-            raise InputError(f"the loss cannot be differentiated twice: {function.__name__} is once_differentiable.")
+        yield node
         waiting += [below for below, _ in node.next_functions]
 
 

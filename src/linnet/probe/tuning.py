@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from linnet import data as sets
-from linnet._check import InputError
+from linnet._input import InputError
 from linnet.probe.probe import Probe
 
 _ADAPTED = r".*encoder\.layer\..*\.(query|key|value|dense)"

@@ -8,7 +8,7 @@ from linnet._files import put, writing
 from linnet._version import __version__
 from linnet.plot.probe import probe
 from linnet.probe import Record, dataset
-from linnet.probe.summary import assumptions, verdict
+from linnet.probe.summary import assumptions, between, verdict
 from linnet.report.page import environment
 
 _ROWS = 60  # of the table of measurements
@@ -25,6 +25,9 @@ def write_probe(record: Record, out: Path) -> Path:
         .render(
             version=__version__,
             sentences=verdict(record),
+            events=sorted([*record.statuses, *record.alarms], key=lambda line: line["step"])[-_ROWS:],
+            forwards=record.forwards[:: max(1, -(-len(record.forwards) // _ROWS))],
+            between=between,
             about=record.about,
             steps=len(record.steps),
             measurements=measurements[:: max(1, -(-len(measurements) // _ROWS))],

@@ -1,18 +1,25 @@
-"""Theory: the papers' formulas in numerically stable form, one module for each subject. No simulation."""
+"""Theory: the papers' formulas in numerically stable form, one module for each subject. No simulation.
 
-from linnet.theory import (
-    balance,
-    convergence,
-    feature,
-    flows,
-    landscape,
-    mixed,
-    mode_fate,
-    optimizers,
-    rank_one_flow,
-    spectral,
-    stability,
-)
+Modules load on first use: what has no need of JAX does not load it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linnet.theory import (
+        balance,
+        convergence,
+        feature,
+        flows,
+        landscape,
+        mixed,
+        mode_fate,
+        optimizers,
+        rank_one_flow,
+        spectral,
+        stability,
+    )
 
 __all__ = [
     "balance",
@@ -27,3 +34,9 @@ __all__ = [
     "spectral",
     "stability",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

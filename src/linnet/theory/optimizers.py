@@ -27,9 +27,9 @@ import scipy  # its parts load when they are first used
 from jaxtyping import Array, Float
 
 from linnet import _check
+from linnet import _update as update
 from linnet._check import InputError, namespace
 from linnet.linalg import blocks_of_values
-from linnet.optim import update
 from linnet.theory._formula import FLAG, NUMBERS, TIMES, Number, above, at_least, formula, integer, scan
 from linnet.theory._times import leading
 

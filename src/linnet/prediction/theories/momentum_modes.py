@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from linnet import maps
-from linnet.optim.update import initial_buffer, sgd_step
+from linnet._update import initial_buffer, sgd_step
 from linnet.theory.mode_fate import KEEP, Fate, escape_steps
 from linnet.theory.optimizers import (
     decayed_sharpness,

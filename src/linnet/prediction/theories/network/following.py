@@ -8,8 +8,8 @@ import numpy as np
 import scipy  # its parts load when they are first used
 from jaxtyping import Float
 
+from linnet._update import initial_buffer, sgd_step
 from linnet.optim import SGD
-from linnet.optim.update import initial_buffer, sgd_step
 from linnet.prediction.theories.network.modes import Modes, squares
 from linnet.prediction.theories.network.objective import Flat, Objective
 from linnet.prediction.theories.network.thresholds import flow_error, largest_lr

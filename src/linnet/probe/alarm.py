@@ -1,0 +1,208 @@
+"""Alarms of a training with their causes, from its numbers alone, one step after the other.
+
+An alarm is raised where a loss or a gradient is not finite, a step was skipped, the loss is 10 % and five robust
+deviations above its last fifty values (twice in a row: 3.5 deviations), or the loss on the probe's own batch, the
+anchor, is 20 % and five deviations above its last three. The anchor at the weights before the step separates the
+causes: where it was up, the weights were bad before the batch came, which the learning rate did; else it was the batch,
+or all batches since. Where the anchor has risen while losses rose and fell again, the data have become others.
+"""
+
+import collections
+import enum
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+_FROM = 100  # losses before the first alarm that compares them
+_WINDOW = 50  # losses that one is compared with, and steps for which an alarm counts
+_LOUD, _UP = 5.0, 1.1  # deviations and factor of an alarm by the loss
+_PAIR = 3.5  # deviations of two losses in a row
+_RISEN, _FALLEN = 1.5, 1.25  # times what it was, and is: data with such a loss in between have been learned
+_AS_HIGH = 0.5  # of the losses' factor: an anchor with such a factor is as high as they are
+_ANCHOR_LOUD, _ANCHOR_UP = 5.0, 1.2  # of an alarm by the anchor
+_BEFORE_LOUD, _BEFORE_UP = 4.0, 1.1  # of an anchor that was up before the step
+_LEAST = 0.005  # the smallest deviation that an anchor's logarithm is given
+_LAST, _ROSE = 5, 3.0  # of so many losses one above so many medians: the loss rose before
+_REFRESH = 10  # losses after which the limit of the next ones is computed again
+_NEXT = 3  # losses after an alarm that separate a bad batch from a shift of the data
+
+
+class Cause(enum.StrEnum):
+    """What an alarm comes from."""
+
+    LEARNING_RATE = "learning_rate"
+    BAD_BATCH = "bad_batch"
+    PRECISION = "precision"
+    DATA_SHIFT = "data_shift"
+
+
+class Alarm(NamedTuple):
+    """At `step`, by a `trigger` (`non_finite`, `skipped`, `loss`, or `anchor`): this is `factor` times what it was, and
+    `usual` the median of the last losses.
+
+    The cause is None until the next losses have separated a bad batch from a shift.
+    """
+
+    step: int
+    trigger: str
+    factor: float | None = None
+    usual: float | None = None
+    cause: Cause | None = None
+
+
+class Watch:
+    """Raises alarms from losses and anchors, one after the other; for fifty steps after one only for worse."""
+
+    def __init__(self) -> None:
+        self._losses = collections.deque[float](maxlen=_WINDOW)
+        self._anchors = collections.deque[float](maxlen=12)
+        self._seen, self._since, self._high = 0, 0, False
+        self._limit = self._pair = math.inf  # for one loss, and for two in a row
+        self._last: Alarm | None = None
+        # an alarm, the middle between its loss and what is usual, the losses since, and the anchor after it
+        self._open: tuple[Alarm, float, list[float], float | None] | None = None
+
+    def step(
+        self,
+        step: int,
+        loss: float | None,
+        *,
+        skipped: bool = False,
+        finite: bool = True,
+        before: Callable[[], float | None] = lambda: None,
+    ) -> list[Alarm]:
+        """Takes a step: its loss (None: unknown), whether the optimizer skipped it, and whether its gradient was
+        finite. `before` gives the anchor at the weights before the step, and is called at an alarm only.
+        """
+        found = self._decide(loss, before)
+        bad = not finite or (loss is not None and not math.isfinite(loss))
+        limit = self._pair if self._high else self._limit
+        self._high = loss is not None and loss > self._pair
+        if bad or (skipped and self._seen >= _FROM):
+            up = self._anchor_is_up(self._anchors[-1], self._anchors, before=True) if self._anchors else False
+            up |= self._rose()
+            cause = Cause.LEARNING_RATE if up else Cause.PRECISION
+            found += self._raise(Alarm(step, "non_finite" if bad else "skipped", None, self._usual(), cause))
+        elif loss is not None and loss > limit and not self._is_quiet(step):
+            value = before()
+            usual = statistics.median(self._losses)
+            alarm = Alarm(step, "loss", loss / usual if usual > 0 else None, usual)
+            if value is not None and (
+                not math.isfinite(value) or self._anchor_is_up(value, self._anchors, before=True)
+            ):
+                found += self._raise(alarm._replace(cause=Cause.LEARNING_RATE))
+            else:
+                found += (raised := self._raise(alarm))
+                self._open = (
+                    (alarm, (loss + usual) / 2 if usual <= 0 else math.sqrt(loss * usual), [], None)
+                    if raised
+                    else self._open
+                )
+        if loss is not None and not bad:
+            self.passed([loss])
+        else:
+            self._seen += 1
+        return found
+
+    def quiet(self) -> tuple[float, int]:
+        """A loss up to which no step raises an alarm, and for how many steps; they may be given to `passed` instead."""
+        return (self._pair, _REFRESH - self._since) if self._open is None else (-math.inf, 0)
+
+    def passed(self, losses: Sequence[float]) -> None:
+        """Takes losses that raise no alarm."""
+        self._losses.extend(losses)
+        self._seen += len(losses)
+        self._since += len(losses)
+        self._high &= losses[-1] > self._pair
+        if self._since >= _REFRESH:
+            self._since = 0
+            self._limit, self._pair = self._limits()
+
+    def anchor(self, step: int, value: float) -> list[Alarm]:
+        """Takes the loss on the probe's own batch after a step."""
+        found = []
+        if not math.isfinite(value):
+            cause = Cause.LEARNING_RATE if self._rose() else Cause.PRECISION
+            found = self._raise(Alarm(step, "non_finite", None, self._usual(), cause))
+        elif self._seen >= _FROM and self._anchor_is_up(value, self._anchors, before=False):
+            factor = value / statistics.median(list(self._anchors)[-3:])
+            losses = list(self._losses)
+            then, now = statistics.median(losses[: _WINDOW // 2]), statistics.median(losses[-_LAST:])
+            peak = max(statistics.median(losses[k : k + _LAST]) for k in range(_WINDOW // 2, len(losses) - _LAST + 1))
+            learned = then > 0 and peak > _RISEN * then and peak > _FALLEN * now
+            cause = Cause.DATA_SHIFT if learned else Cause.LEARNING_RATE
+            found = self._raise(Alarm(step, "anchor", factor, self._usual(), cause))
+        self._anchors.append(value)
+        return found
+
+    def _raise(self, alarm: Alarm) -> list[Alarm]:
+        quiet = self._is_quiet(alarm.step)
+        worse = self._last is not None and alarm.trigger == "non_finite" != self._last.trigger
+        if quiet and not worse:
+            return []
+        self._last = alarm
+        return [alarm]
+
+    def _is_quiet(self, step: int) -> bool:
+        """Whether the last alarm speaks for this step too."""
+        return self._last is not None and step - self._last.step < _WINDOW
+
+    def _decide(self, loss: float | None, anchor: Callable[[], float | None]) -> list[Alarm]:
+        """The cause of an alarm whose weights were good, from the next losses: a shift if they stay high and the anchor
+        after the step is not as high, as it is where the step of one batch has made the weights worse.
+        """
+        if self._open is None or loss is None:
+            return []
+        alarm, middle, since, after = self._open
+        if not since:
+            after = anchor()
+        since.append(loss)
+        if len(since) < _NEXT:
+            self._open = alarm, middle, since, after
+            return []
+        self._open = None
+        one_batch = statistics.median(since) <= middle
+        if not one_batch and after is not None and self._anchor_is_up(after, self._anchors, before=False):
+            usual, high = statistics.median(list(self._anchors)[-3:]), statistics.median(since)
+            one_batch = not after / usual < _AS_HIGH * high / (alarm.usual or high)
+        return [alarm._replace(cause=Cause.BAD_BATCH if one_batch else Cause.DATA_SHIFT)]
+
+    def _usual(self) -> float | None:
+        return statistics.median(self._losses) if self._losses else None
+
+    def _rose(self) -> bool:
+        """Whether one of the last five losses was above three medians."""
+        losses = list(self._losses)
+        return len(losses) > _LAST and max(losses[-_LAST:]) > _ROSE * statistics.median(losses)
+
+    def _limits(self) -> tuple[float, float]:
+        """The losses above which one, and two in a row, raise an alarm; infinite before the hundredth."""
+        if self._seen < _FROM:
+            return math.inf, math.inf
+        if min(self._losses) > 0:
+            middle, spread = _robust([math.log(one) for one in self._losses])
+            one, two = (math.exp(middle + max(math.log(_UP), loud * spread)) for loud in (_LOUD, _PAIR))
+        else:
+            middle, spread = _robust(list(self._losses))
+            one, two = (middle + max((_UP - 1) * abs(middle), loud * spread) for loud in (_LOUD, _PAIR))
+        return one, two
+
+    @staticmethod
+    def _anchor_is_up(value: float, anchors: Sequence[float], *, before: bool) -> bool:
+        """Whether an anchor is far above the median of its last three; deviations are those of its changes."""
+        if not math.isfinite(value):
+            return True
+        if len(anchors) < 3 or min(anchors) <= 0 or value <= 0 or not all(map(math.isfinite, anchors)):
+            return False
+        logs = [math.log(one) for one in anchors]
+        spread = max(_LEAST, _robust([b - a for a, b in itertools.pairwise(logs)])[1])
+        loud, up = (_BEFORE_LOUD, _BEFORE_UP) if before else (_ANCHOR_LOUD, _ANCHOR_UP)
+        return math.log(value) - statistics.median(logs[-3:]) > max(math.log(up), loud * spread)
+
+
+def _robust(values: list[float]) -> tuple[float, float]:
+    """Median, and the deviation that the median distance from it stands for."""
+    middle = statistics.median(values)
+    return middle, 1.4826 * statistics.median([abs(one - middle) for one in values])
