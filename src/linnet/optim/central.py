@@ -23,7 +23,7 @@ from linnet.states import Network, State
 
 _CRITICAL = 0.95  # of the threshold: eigenvalues above it may reach the edge within a step
 _BEYOND = 1.05  # of the threshold: a start above it is reported
-_CLOSE, _FAR = 1e-6, 1e-2  # residuals of critical and of other eigenpairs, over the threshold
+_CLOSE, _FAR = 1e-4, 5e-2  # residuals of critical and of other eigenpairs, over the threshold
 _LARGEST_MOMENTUM = 0.5
 _SWEEPS = 24
 
