@@ -130,7 +130,7 @@ def test_show_tells_everything(here):
     noted = json.loads(here("show", "mixed/E16", "--json").stdout)
     assert not noted["computed"]
     assert noted["verdict"] is None
-    assert "exactly up to |C1|" in noted["evidence"]
+    assert "sqrt(d/w) |C1| <= c" in noted["evidence"]
 
 
 def test_show_an_experiment(here):
