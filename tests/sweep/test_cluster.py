@@ -141,9 +141,11 @@ class Station:
 @pytest.fixture
 def station(tmp_path):
     made = Station(tmp_path)
-    made.open()
-    yield made
-    made.close()
+    try:
+        made.open()
+        yield made
+    finally:
+        made.close()
 
 
 def test_schedulers_that_die_change_no_byte(grid, tmp_path, station, local):
@@ -384,10 +386,15 @@ def test_strange_clusters_are_one_sentence(tmp_path, monkeypatch, where, text, w
 def test_without_dask_and_without_workers(monkeypatch, tmp_path):
     monkeypatch.setattr(cluster, "_WORKERS", 0.1)
     scheduler = Station(tmp_path)
-    scheduler.schedule()
-    with pytest.raises(ln.InputError, match="has no workers: start some"), sweep.connect(str(scheduler.file)) as client:
-        cluster.workers(client)
-    scheduler.close()
+    try:
+        scheduler.schedule()
+        with (
+            pytest.raises(ln.InputError, match="has no workers: start some"),
+            sweep.connect(str(scheduler.file)) as client,
+        ):
+            cluster.workers(client)
+    finally:
+        scheduler.close()
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ln.InputError, match=r"needs Dask, which is not installed: pip install 'linnet\[cluster\]'"):
         sweep.connect("local").__enter__()
