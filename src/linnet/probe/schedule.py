@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 
 # of the budget: at every step, the loss on the probe's batch, forward passes along a step, and curvature
-SHARES: Mapping[str, float] = {"step": 0.1, "anchor": 0.2, "forward": 0.4, "curvature": 0.3}
+SHARES: Mapping[str, float] = {"step": 0.1, "anchor": 0.15, "forward": 0.45, "curvature": 0.3}
 _ESTIMATE = {"anchor": 1.0, "forward": 12.0, "curvature": 300.0}  # training steps, before it is known
 ANCHOR_GAP, GAP = 20, 10  # steps between two of one kind at least
 _READ, _STRIDE = 1 / 3, 5  # of the budget for reading steps; at least one of so many is read
@@ -57,11 +57,13 @@ class Schedule:
         return self.every or sum(self._spent.values()) + cost <= _ALARM * self._budget * trained
 
     def _estimate(self, kind: str, trained: float) -> float:
-        """What one more takes: as long as the last, before that so many training steps or forward passes."""
+        """What one more takes: as long as the last, before that so many training steps, or forward passes if timed."""
         if kind in self._seconds:
             return self._seconds[kind]
-        unit = max(trained / max(1, self._steps), self._seconds.get("anchor", 0.0))
-        return _ESTIMATE[kind] * unit
+        step, anchor = trained / max(1, self._steps), self._seconds.get("anchor")
+        if kind == "forward" and anchor is not None:
+            return _ESTIMATE[kind] * anchor  # which is one forward pass
+        return _ESTIMATE[kind] * max(step, anchor or 0.0)
 
     def due(self, kind: str, step: int) -> bool:
         """Whether to make a measurement of this kind at this step."""
