@@ -102,6 +102,12 @@ def test_a_part_of_the_list(here):
     assert {paper["id"] for paper in listed["papers"]} == {"mixed", "nonlocal"}
     assert [c["id"] for c in listed["claims"] if c["paper"] == "mixed"] == ["mixed/C6"]
     assert {e["paper"] for e in (*listed["errata"], *listed["experiments"])} == {"nonlocal"}
+    errors = json.loads(here("list", "nonlocal", "--kind", "error", "--json").stdout)
+    assert {entry["grade"] for entry in errors["errata"]} == {"error"}
+    assert not errors["claims"]
+    assert not errors["experiments"]
+    assert all(part in listed["errata"] for part in errors["errata"])
+    assert "kind = 'eror' is not known: did you mean error" in here("list", "--kind", "eror").stderr
     wrong = here("list", "nonlocl")
     assert wrong.returncode == 2
     assert "'nonlocl' is not known: did you mean nonlocal" in wrong.stderr

@@ -109,6 +109,9 @@ def demo(
 @command(app, "show.show_list", "list")
 def list_(
     wanted: list[str] = typer.Argument([], metavar="NAMES", help="Papers or ids such as mixed/C6; default all."),
+    kind: str | None = typer.Option(
+        None, help="Only claims, errata or experiments, or one kind or grade, such as exact, refuted or error."
+    ),
     sources: list[str] = _SOURCES,
 ) -> None:
     """Show the papers with their claims, errata and experiments."""

@@ -17,9 +17,14 @@ _LISTED = {  # fields that a list has of each
 }
 
 
-def listing(wanted: Sequence[str] = (), sources: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-    """What is registered, all or of some papers and ids, as `linnet list --json` prints it."""
+def listing(
+    wanted: Sequence[str] = (), sources: Sequence[str] = (), kind: str | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """What is registered, all or of some papers and ids, or of one kind, as `linnet list --json` prints it."""
     index, among = known(sources)
+    kinds = dict.fromkeys([*_LISTED, *(word for entry in index.entries.values() for word in _kinds(entry))])
+    if kind is not None and kind not in kinds:
+        _refuse(kind, list(kinds), "kind")
     for name in wanted:
         if name not in index.papers and name not in index.entries:
             _refuse(name, [*index.papers, *index.entries])
@@ -27,7 +32,7 @@ def listing(wanted: Sequence[str] = (), sources: Sequence[str] = ()) -> dict[str
     chosen = {
         name: {"id": name, "paper": name.split("/")[0], **entry}
         for name, entry in index.entries.items()
-        if not asked or name in asked or name.split("/")[0] in asked
+        if (not asked or name in asked or name.split("/")[0] in asked) and (kind is None or kind in _kinds(entry))
     }
     papers = {entry["paper"] for entry in chosen.values()}
     facts: dict[str, list[dict[str, Any]]] = {
@@ -35,16 +40,22 @@ def listing(wanted: Sequence[str] = (), sources: Sequence[str] = ()) -> dict[str
         **{kind: [] for kind in _LISTED},
     }
     for entry in chosen.values():
-        kind = {"experiment": "experiments", "erratum": "errata"}.get(entry["kind"], "claims")
-        facts[kind].append({field: entry[field] for field in ("id", "paper", *_LISTED[kind])})
+        group = _kinds(entry)[0]
+        facts[group].append({field: entry[field] for field in ("id", "paper", *_LISTED[group])})
     return facts
 
 
+def _kinds(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The group of an entry, and its kind or grade within it."""
+    group = {"experiment": "experiments", "erratum": "errata"}.get(entry["kind"], "claims")
+    return group, entry.get("grade", entry["kind"])
+
+
 def show_list(
-    wanted: Sequence[str] = (), sources: Sequence[str] = (), *, quiet: bool
+    wanted: Sequence[str] = (), kind: str | None = None, sources: Sequence[str] = (), *, quiet: bool
 ) -> dict[str, list[dict[str, Any]]]:
     """Prints what is registered, unless quiet; returns what `--json` prints."""
-    everything, console = listing(wanted, sources), Console(quiet=quiet, highlight=False)
+    everything, console = listing(wanted, sources, kind), Console(quiet=quiet, highlight=False)
     for paper in everything["papers"]:
         title = f"{paper['id']}: {paper['title']}"
         table = Fitted(
@@ -102,10 +113,10 @@ def _lacking(name: str) -> str | None:
     return lacking(name)
 
 
-def _refuse(name: str, there: Iterable[str]) -> NoReturn:
+def _refuse(name: str, there: Iterable[str], what: str = "id") -> NoReturn:
     from linnet.claims.papers import unknown
 
-    raise unknown("id", name, there)
+    raise unknown(what, name, there)
 
 
 def _head(console: Console, facts: Mapping[str, Any], kind: str) -> None:

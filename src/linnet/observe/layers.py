@@ -151,7 +151,7 @@ def _initial_layers(problem: Problem, initial: State) -> tuple[Array, ...]:
 
 @context_observable("junction", preparation=_initial_layers)
 def balance_drift(context: ObservationContext) -> Float[Array, " junctions"]:
-    """|B_l - B_l(0)|_F / |W_l W_l^T|_F with B_l = W_{l+1}^T W_{l+1} - W_l W_l^T, at each junction of layers
+    """|B_l - B_l(0)|_F / |W_l W_l^T|_F with B_l = W_l W_l^T - W_{l+1}^T W_{l+1}, at each junction of layers
 
     Always 0 under the gradient flow of a linear network, and for the diagonals with relu between layers; a finite
     step breaks it. It costs a product of matrices for each layer, no gradient.

@@ -73,7 +73,7 @@ def describe(name: str, found: Mapping[str, tuple[Any, str | None]]) -> str:
         "modes": _counts(found),
         "largest_stable_lr": f"largest stable lr {_END[end]}",
         "largest_stable_lr_at_start": "largest stable lr at initialization",
-        "largest_stable_lr_at_flattest_end": "" if math.isnan(flattest) else "largest stable lr at any end",
+        "largest_stable_lr_at_flattest_end": "" if math.isnan(flattest) else "largest stable lr at the flattest end",
         "largest_stable_lr_with_batches": f"largest stable lr with batches of {found['batch_size'][0]}",
         "modes_mix": "modes mix visibly at step",
     }
