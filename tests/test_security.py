@@ -258,7 +258,7 @@ def test_arithmetic_without_end_is_one_sentence(text):
         expression.evaluate(text, float, expression.FUNCTIONS)
 
 
-ABOUT = {"format": 2, "parameters": 7, "precision": "float32", "device": "<b>cpu", "layers": ["<script>a", "b"]}
+ABOUT = {"format": 3, "parameters": 7, "precision": "float32", "device": "<b>cpu", "layers": ["<script>a", "b"]}
 MEASURED = {
     "kind": "measurement",
     "step": 0,
@@ -287,6 +287,14 @@ HOSTILE_LINES = {
     "a pair of no layer": '{"kind": "pairs", "step": 0, "pairs": [{"layer": 7}]}',
     "a pair before the first": '{"kind": "pairs", "step": 0, "pairs": [{"layer": -1}]}',
     "text in a pair": '{"kind": "pairs", "step": 0, "pairs": [{"layer": 0, "slope": "1"}]}',
+    "no trigger": '{"kind": "alarm", "step": 0, "factor": 2.0, "usual": 1.0, "cause": null}',
+    "another trigger": '{"kind": "alarm", "step": 0, "factor": 2.0, "usual": 1.0, "cause": null, "trigger": "x"}',
+    "another cause": '{"kind": "alarm", "step": 0, "factor": 2.0, "usual": 1.0, "cause": "x", "trigger": "loss"}',
+    "a status without a sentence": '{"kind": "status", "step": 0, "status": "healthy"}',
+    "a number for a sentence": '{"kind": "status", "step": 0, "status": "healthy", "sentence": 3}',
+    "half an interval": '{"kind": "forward", "step": 0, "c_other_low": 1.0}',
+    "text in a forward pass": '{"kind": "forward", "step": 0, "moved": "1"}',
+    "a number for a layer": '{"kind": "check", "step": 0, "dead": 0.5, "dead_layer": 3}',
     "nesting": "[" * 100_000,
 }
 

@@ -330,7 +330,7 @@ def test_measurements_are_spread_over_the_run_and_keep_to_the_budget_from_the_fi
     assert len(made["forward"]) == 15
     assert made["forward"][-1] > 7000
     gaps = [b - a for a, b in zip(made["forward"], made["forward"][1:], strict=False)]
-    assert max(gaps) < 600
+    assert max(gaps) <= 600  # the second one waits until both keep to the share
     assert len(made["anchor"]) > 100
     assert made["curvature"] == []  # before it is known, that a search takes 90 steps is not assumed
     made, _, worst = paced(60000)

@@ -34,7 +34,19 @@ if TYPE_CHECKING:
 FORMAT = 3
 ABOUT, LINES = "probe.json", "record.jsonl"
 _EIGENVALUES = ("sharpness", "residual")  # one number for each eigenvalue; other rows have one for each layer
-_NEEDED = {"step": (), "measurement": ("batch_loss", "lowest", "products"), "pairs": ()}
+_NEEDED = {  # numbers of each kind of line
+    **dict.fromkeys(("step", "anchor", "forward", "check", "pairs", "status"), ()),
+    "measurement": ("batch_loss", "lowest", "products"),
+    "alarm": ("factor", "usual"),
+}
+_TRIGGERS = ("non_finite", "skipped", "loss", "anchor")
+_WORDS: dict[str, dict[str, tuple[Any, ...] | None]] = {  # what is not a number: any text where there is no list
+    "status": {"status": None, "sentence": None},
+    "alarm": {"trigger": _TRIGGERS, "cause": (None, "learning_rate", "bad_batch", "precision", "data_shift")},
+    "check": {"dead_layer": None, "kept": (True, False)},
+    "measurement": {"reason": None},
+}
+_TOGETHER = (("own_low", "own_high"), ("c_other_low", "c_other_high", "parts"), ("dead", "dead_layer"))
 _NOT_NUMBERS = ("layer", "regime", "assumptions")  # of a pair
 
 
@@ -171,10 +183,30 @@ def _is_line(line: Any, layers: int) -> bool:
     if line["kind"] == "pairs":
         pairs = line.get("pairs")
         return isinstance(pairs, list) and all(_is_pair(pair, layers) for pair in pairs)
-    if not isinstance(line.get("step"), int) or not all(_is_number(line.get(name)) for name in _NEEDED[line["kind"]]):
+    words = _WORDS.get(line["kind"], {})
+    required = (*_NEEDED[line["kind"]], *(words if line["kind"] in ("status", "alarm") else ()))
+    if type(line.get("step")) is not int or not all(name in line for name in required):
+        return False
+    if any(0 < sum(name in line for name in names) < len(names) for names in _TOGETHER):
         return False
     rows = all(isinstance(line.get(name), list) and line[name] for name in _EIGENVALUES)
-    return (line["kind"] == "step" or rows) and all(_are_numbers(v) for name, v in line.items() if name != "kind")
+    if line["kind"] == "measurement" and not rows:
+        return False
+    if not all(_is_number(line[name]) for name in _NEEDED[line["kind"]]):
+        return False
+    return all(
+        _is_word(value, words[name]) if name in words else _are_numbers(value)
+        for name, value in line.items()
+        if name != "kind"
+    )
+
+
+def _is_word(value: Any, allowed: tuple[Any, ...] | None) -> bool:
+    return (
+        isinstance(value, str)
+        if allowed is None
+        else value is None or (isinstance(value, str | bool) and value in allowed)
+    )
 
 
 def _is_pair(pair: Any, layers: int) -> bool:

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 
 # of the budget: at every step, the loss on the probe's batch, forward passes along a step, and curvature
-SHARES: Mapping[str, float] = {"step": 0.1, "anchor": 0.15, "forward": 0.45, "curvature": 0.3}
-_ESTIMATE = {"anchor": 1.0, "forward": 12.0, "curvature": 300.0}  # training steps, before it is known
+SHARES: Mapping[str, float] = {"step": 0.1, "anchor": 0.2, "forward": 0.4, "curvature": 0.3}
+_ESTIMATE = {"anchor": 0.5, "forward": 6.0, "curvature": 300.0}  # training steps, before it is known
 ANCHOR_GAP, GAP = 20, 10  # steps between two of one kind at least
 _READ, _STRIDE = 1 / 3, 5  # of the budget for reading steps; at least one of so many is read
 _ALARM = 1.5  # times the budget, up to which an alarm may be looked into
@@ -62,7 +62,7 @@ class Schedule:
             return self._seconds[kind]
         step, anchor = trained / max(1, self._steps), self._seconds.get("anchor")
         if kind == "forward" and anchor is not None:
-            return _ESTIMATE[kind] * anchor  # which is one forward pass
+            return _ESTIMATE[kind] / _ESTIMATE["anchor"] * anchor  # which is one forward pass
         return _ESTIMATE[kind] * max(step, anchor or 0.0)
 
     def due(self, kind: str, step: int) -> bool:
@@ -113,7 +113,9 @@ class Schedule:
     def measured(self, kind: str, step: int, seconds: float) -> None:
         """Adds a measurement of a kind."""
         self._spent[kind] += seconds
-        earlier, self._recent[kind] = self._recent.get(kind, seconds), seconds
+        # the first forward pass of a process also loads and chooses kernels
+        usual = self._estimate(kind, self.trained()) if kind == "anchor" and kind not in self._recent else seconds
+        earlier, self._recent[kind] = self._recent.get(kind, usual), seconds
         self._seconds[kind] = min(earlier, seconds)  # one that other processes have delayed says nothing
         self._last[kind], self._trained[kind] = step, self.trained()
         if kind == "curvature" and (self._pair is None or step > self._pair + 1):
