@@ -67,7 +67,7 @@ def test_its_own_address_is_served(ask):
 def test_other_hosts_are_refused(host, path, ask):
     status, _, text = ask(path, Host=host)
     assert status == 403
-    assert text == b"Not allowed: this laboratory answers to its own address and to its own pages only."
+    assert text == b"Not allowed: this lab answers to its own address and to its own pages only."
 
 
 def test_other_sites_are_refused(ask):

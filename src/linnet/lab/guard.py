@@ -37,7 +37,7 @@ class Refused(RequestHandler):
         """The answer, whatever the method."""
         self.set_status(403)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.finish("Not allowed: this laboratory answers to its own address and to its own pages only.")
+        self.finish("Not allowed: this lab answers to its own address and to its own pages only.")
 
 
 def guard(server: Server, names: Collection[str] | None) -> None:

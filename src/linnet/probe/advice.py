@@ -1,4 +1,4 @@
-"""What may be said on the learning rate, from the last measurement along a step alone.
+"""Advice on the learning rate, from the last measurement along a step alone.
 
 Twice the lr was better in trainings where the last step could have been at least 2.5 times as long on other batches,
 and worse where this was below 1.9; at 20 steps and before neither. A curvature below its threshold bounds instability,

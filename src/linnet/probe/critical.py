@@ -94,7 +94,7 @@ def together(parabolas: Sequence[Parabola], draws: int = _DRAWS) -> Interval:
 
 
 def _ratio(parabolas: Sequence[Parabola]) -> float:
-    """- sum s / sum q: 0 where the step goes uphill, infinite where it goes downhill for ever."""
+    """- sum s / sum q: 0 where the step goes uphill, infinite where it goes downhill without end."""
     slope, half = math.fsum(one.slope for one in parabolas), math.fsum(one.half for one in parabolas)
     if slope >= 0:
         return 0.0

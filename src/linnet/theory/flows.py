@@ -141,7 +141,8 @@ def two_cycle_variance(sharpness: Number, lr: Number, cubic: Number, quartic: Nu
 def central_ratio(cubic: Number, quartic: Number) -> Float[Array, "..."]:
     """1 - q / (3 T^T H^{-1} T), the central flow's variance over that of the 2-cycle, to leading order (`flows/C3`).
 
-    It does not go to 1 at the onset. Where flat directions make T^T H^{-1} T large, it is 1.
+    `cubic` is T^T H^{-1} T, `quartic` the fourth derivative q along the critical direction. The ratio does not go to 1
+    at the onset. Where flat directions make T^T H^{-1} T large, it is 1.
     """
     return 1 - quartic / (3 * cubic)
 
@@ -197,7 +198,7 @@ def mean_square_edge(hessians: Any, batch_size: int, *, replacement: bool = Fals
     """`optimizers.largest_batch_lr` with its critical covariance, H X + X H = eta E[H_B X H_B] (`flows/C6`).
 
     `hessians` are those of the n samples, n x d x d, without negative eigenvalues, d up to 40; directions that are flat
-    for all of them are left out.
+    for all of them are left out. Batches have `batch_size` samples, drawn with or without `replacement`.
     """
     lr = optimizers.largest_batch_lr(hessians, batch_size, replacement=replacement)
     given = _hessians(hessians)
@@ -219,8 +220,9 @@ def batch_ratios(hessians: Any, covariance: Any, batch_size: int, *, replacement
     """Q = E|g_B|^2 / E<g_B, w - w*> and batch sharpness E[g_B^T H_B g_B] / E|g_B|^2 where g_B = H_B (w - w*).
 
     For an interpolating quadratic whose w - w* has this second moment X: tr(E[H_B^2] X)/tr(H X) and
-    tr(E[H_B^3] X)/tr(E[H_B^2] X), over all batches exactly. Batch sharpness is never below Q (Cauchy-Schwarz), and at
-    the mean-square edge Q = 2/eta (`flows/C6`).
+    tr(E[H_B^3] X)/tr(E[H_B^2] X), over all batches of the n x d x d `hessians` exactly, drawn with or without
+    `replacement`. Batch sharpness is never below Q (Cauchy-Schwarz), and at the mean-square edge Q = 2/eta
+    (`flows/C6`).
     """
     given = _hessians(hessians)
     n, d, _ = given.shape
@@ -264,6 +266,7 @@ def stationary(hessians: Any, noise: Any, batch_size: int, lr: float, *, replace
     g_B = H_B e + xi_B the covariance of e = w - w* solves X = E[(1 - eta H_B) X (1 - eta H_B)] + eta^2 Cov(xi_B), which
     has a solution below the mean-square edge; and since E C no longer changes, E[g_B^T H g_B] = (2/eta) E|g|^2 at every
     eta (`flows/C7`). `hessians` must have no direction that is flat for all samples. Without noise the ratio is NaN.
+    Batches are drawn with or without `replacement`.
     """
     given = _hessians(hessians)
     n, d, _ = given.shape
