@@ -15,7 +15,7 @@ from linnet._check import InputError
 from linnet._files import dumps
 from linnet.prediction.assumption import Holds
 
-TOPICS = {"network", "stability", "balance", "bias", "phase", "rates", "landscape", "features", "layer"}
+TOPICS = {"network", "stability", "balance", "bias", "phase", "rates", "landscape", "features", "layer", "edge"}
 
 
 def samples(n, d_in, d_out, seed=0, *, noise=0.0):
@@ -146,7 +146,7 @@ def test_other_optimizers_are_unmet_by_name(optimizer):
     assert unmet_of(said)["network"] == "SGD with one constant learning rate"
     assert topics_of(said) | set(unmet_of(said)) == TOPICS
     flow = isinstance(optimizer, ln.optim.GradientFlow)
-    for name in ("stability", "balance", "bias", "phase", "rates", "features", "layer"):
+    for name in ("stability", "balance", "bias", "phase", "rates", "features", "layer", "edge"):
         assert name in unmet_of(said)
     with pytest.raises(InputError, match="SGD with one constant learning rate"):
         prediction.network(problem, weights(problem, [5]), optimizer)

@@ -36,6 +36,7 @@ def asked():
         "stability": StabilityTopic(spectrum=[2.0, 1.0], depth=2, lr=0.55).predict(),
         "features": prediction.features(x, x @ rng.normal(size=6), width=50, v0=0.1, sigma0=0.1),
         "layer": prediction.layer(ln.supervised(x[:, :2]), ln.networks.mlp(jax.random.key(0), x, (5, 2)), 1, steps=20),
+        "edge": prediction.edge(ln.factorization(np.eye(1)), ln.Weights([0.9 * np.eye(1)] * 2), ln.optim.SGD(1.1)),
     }
 
 

@@ -12,6 +12,7 @@ from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction, Q
 from linnet.prediction.situation import Situation, read_situation
 from linnet.prediction.theories.balance import balance
 from linnet.prediction.theories.bias import bias
+from linnet.prediction.theories.edge import edge
 from linnet.prediction.theories.features import features, gaussian_features
 from linnet.prediction.theories.landscape import landscape
 from linnet.prediction.theories.layer import layer
@@ -36,6 +37,7 @@ __all__ = [
     "Time",
     "balance",
     "bias",
+    "edge",
     "features",
     "gaussian_features",
     "landscape",

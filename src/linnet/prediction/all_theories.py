@@ -23,7 +23,9 @@ _THEORIES = {
     "landscape": "for_triple",
     "features": "for_triple",
     "layer": "for_triple",
+    "edge": "for_triple",
 }
+_LAST = "edge"  # which is given what the others found: it asks them whether the learning rate is beyond the edge
 
 
 def predict(problem: Problem, network: State, optimizer: Any = None) -> Prediction:
@@ -52,7 +54,8 @@ def predict(problem: Problem, network: State, optimizer: Any = None) -> Predicti
     unmet: list[tuple[str, Assumption]] = []
     for name, theory in _theories():
         try:
-            found.append(theory(problem, network, optimizer))
+            known = (tuple(found),) if name == _LAST else ()
+            found.append(theory(problem, network, optimizer, *known))
         except NotApplicable as error:
             unmet.append((name, error.assumption))
         except InputError as error:  # a size or a number that this theory does not take

@@ -1,0 +1,267 @@
+"""Where gradient descent settles beyond the edge of stability, on average: the end of the rod flow.
+
+At rest the ends of the rod, c + D and c - D, are a 2-cycle of descent, at any distance from the edge (flows/C1). That
+descent comes to the 2-cycle to which the rod comes is no theorem: it is measured (docs/trust.md), and predicted only
+where that 2-cycle attracts descent.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from linnet import observe
+from linnet._check import InputError
+from linnet.optim import SGD, RodFlow
+from linnet.optim.averaged import cost, has_kinks
+from linnet.outcome import Status
+from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
+from linnet.prediction.numbers import plural
+from linnet.prediction.prediction import Prediction, Quantity
+from linnet.prediction.theories.edge_run import experiment, panels
+from linnet.prediction.theories.gradient_flow import constant_lr, require
+from linnet.problems import Custom, Problem
+from linnet.record import every
+from linnet.simulation import simulate
+from linnet.states import Network, State, Weights
+
+STEPS = 20_000  # of the rod, at most
+_CHUNK, _RECORD = 2000, 10  # steps of the rod between two looks at it, and between two records
+_AT_REST, _NEARLY = 1e-9, 1e-4  # of the rod's length, what a step of descent misses the other end by
+_POINT = 1e-6  # of the weights' length: a shorter rod is a point
+_LEAST = 1e-3  # of the weights' length, with which what is missed is compared there
+_ROUNDING = 1e-20  # of the initial loss
+_BEYOND = 0.05  # by which lr S / 2 may exceed 1 at the initialization
+_PRODUCTS, _GROWTH = 1000, 1e-3  # two steps of descent, linearized, and the most that they may grow by at the end
+
+# relative errors to expect of linear networks: the worst of 50 random situations (docs/trust.md), rounded up
+ERRORS: dict[str, dict[str, float]] = {
+    "2-cycle": {"mean_loss": 1e-6, "amplitude": 1e-5, "mean_predictor_norm": 1e-3, "distance": 3e-3},
+    "minimum": {"mean_loss": 1e-12, "mean_predictor_norm": 1e-3, "distance": 0.05},
+}
+
+
+class _End(NamedTuple):
+    """The ends c + D and c - D of the rod, by how much descent misses each from the other, and |D| over |c|."""
+
+    ahead: Any
+    behind: Any
+    defect: float
+    length: float
+
+
+def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
+    """Mean loss, amplitude, and mean weights of gradient descent where it settles beyond the edge of stability.
+
+    `RodFlow` is followed for at most 20,000 steps. The prediction is its end, where that is at rest and attracts
+    descent: a 2-cycle of descent, or a minimum with lr S < 2, at which no oscillation is left.
+
+    - `problem`, `network`: a cost with three derivatives, and a state with the weights of one network.
+    - `optimizer`: `SGD` with a constant learning rate and nothing else.
+
+    `measure()` trains for as many steps as the rod took, and averages over the last 200. `compare(run)` takes a run
+    recorded at each of its last 200 steps: of its `loss`, and where they were observed of its `matrix` and of
+    `weights`, which is an observable of all weights in a row.
+
+    Raises:
+        NotApplicable: for other problems, states, and optimizers; where the initialization is beyond the edge
+            (lr S / 2 > 1.05), where the rod does not settle, and where its end does not attract descent, as in chaos.
+
+    """
+    lr = _lr(problem, network, optimizer)
+    smooth = _smooth(problem, network)
+    _hold(smooth)
+    sharp = float(observe.sharpness(network, problem))
+    start = Assumption.of(
+        "an initialization that is not beyond the edge (lr S / 2 - 1)",
+        max(0.0, lr * sharp / 2 - 1),
+        rough=_BEYOND * (1 + 1e-12),
+    )
+    _hold(start)
+    run, end = _followed(problem, network, lr)
+    rest = Assumption.of("a rod that settles (what a step misses its other end by)", end.defect, rough=_NEARLY)
+    _hold(rest)
+    growth = _growth(problem, end, lr)
+    name = "an end that attracts descent (growth of a perturbation in two steps, less 1)"
+    attracts = Assumption.of(name, max(0.0, growth - 1), exact=1e-6, rough=_GROWTH)
+    _hold(attracts)
+    cycles = end.length > _POINT
+    settles_at, steps = "2-cycle" if cycles else "minimum", int(run.ended)
+    errors = ERRORS[settles_at] if isinstance(network, Weights) else {}
+    values = _averages(problem, network, end, cycles)
+    source = Source(
+        "the end of the rod flow, a " + ("2-cycle of descent" if cycles else "minimum"),
+        ("flows/C1",),
+        (smooth, start, rest, attracts),
+    )
+    return Prediction(
+        topic="edge",
+        headline=(
+            f"[bold]It settles on a 2-cycle[/] of mean loss {values['mean_loss']:.4g}."
+            if cycles
+            else f"[bold]It converges[/] to a minimum that is stable at this lr, of loss {values['mean_loss']:.4g}."
+        ),
+        setting=f"lr = {lr:.6g}, the rod followed for {plural(steps, 'step')} of at most {STEPS:,}.",
+        quantities=(
+            Quantity("lr", lr),
+            Quantity("steps", steps),
+            Quantity("settles_at", settles_at, "it settles at a", source=source),
+            Quantity("mean_loss", values["mean_loss"], "mean loss", error=errors.get("mean_loss"), source=source),
+            Quantity(
+                "amplitude",
+                values["amplitude"],
+                "amplitude of the weights, the root of the trace of their covariance",
+                error=errors.get("amplitude"),
+                source=source,
+            ),
+            Quantity(
+                "mean_predictor_norm",
+                values["mean_predictor_norm"],
+                "norm of the averaged predictor",
+                error=errors.get("mean_predictor_norm"),
+                source=source,
+            ),
+            Quantity(
+                "distance",
+                values["distance"],
+                "distance of the averaged weights from the initialization",
+                error=errors.get("distance"),
+                source=source,
+            ),
+            Quantity("growth", growth, "growth of a perturbation of it in two steps", source=source),
+        ),
+        problem=problem,
+        network=network,
+        optimizer=optimizer,
+        panels=panels,
+        experiment=experiment(problem, network, lr, steps),
+        data={"rod": run, "ends": (end.ahead, end.behind)},
+    )
+
+
+def for_triple(problem: Any, network: Any, optimizer: Any, found: Sequence[Prediction] = ()) -> Prediction:
+    """`edge` where another theory knows the sharpness at the end of training, and the learning rate is beyond it.
+
+    - `found`: predictions of other theories about this triple.
+    """
+    lr = _lr(problem, network, optimizer)
+    largest = [one.largest_stable_lr for one in found if one.topic in ("network", "stability")]
+    known = [value for value in largest if math.isfinite(value)]
+    if not known:
+        why = "a theory that knows the sharpness at the end of training (prediction.edge itself follows the rod)"
+        raise NotApplicable("edge", Assumption.fails(why))
+    require(
+        "edge", "a learning rate beyond the edge (largest stable lr over lr, less 1)", min(known) / lr - 1, exact=0.0
+    )
+    return edge(problem, network, optimizer)
+
+
+def _lr(problem: Any, network: Any, optimizer: Any) -> float:
+    """The learning rate of a triple to which the theory may apply; nothing is computed."""
+    if not isinstance(problem, Problem) or not isinstance(network, State):
+        raise InputError(
+            f"edge takes a problem and a network, such as ln.regression(X, y) and ln.Weights(layers): it was given "
+            f"{type(problem).__name__} and {type(network).__name__}."
+        )
+    plain = (
+        isinstance(optimizer, SGD)
+        and not (callable(optimizer.lr) or optimizer.acts_on_weights or optimizer.lr_multipliers is not None)
+        and optimizer.batches is None
+    )
+    require("edge", "plain gradient descent on all samples at a constant learning rate", float(not plain))
+    lr = constant_lr(optimizer)
+    try:
+        RodFlow(jnp.asarray(lr)).check(problem, network)
+    except InputError as error:
+        raise NotApplicable("edge", Assumption.fails("a state with the weights of one network"), str(error)) from None
+    return lr
+
+
+def _smooth(problem: Problem, network: State) -> Assumption:
+    kinks = isinstance(network, Network) and has_kinks(lambda w: eqx.combine(w, network).matrix, network.trained())
+    kinks = kinks or (isinstance(problem, Custom) and has_kinks(problem.cost, jnp.zeros(problem.shape)))
+    return Assumption.of("a cost with three derivatives", float(kinks))
+
+
+def _hold(assumption: Assumption) -> None:
+    if assumption.holds is Holds.NOT:
+        raise NotApplicable("edge", assumption)
+
+
+def _followed(problem: Any, network: Any, lr: float) -> tuple[Any, _End]:
+    """The rod, until it is at rest or for `STEPS` steps, and its end."""
+    run = None
+    for _ in range(STEPS // _CHUNK):
+        run = simulate(
+            problem,
+            network,
+            RodFlow(jnp.asarray(lr)),
+            steps=_CHUNK,
+            record=every(_RECORD),
+            observe=["predicted_loss", "oscillation"],
+            resume_from=run,
+        )
+        if run.status == Status.DIVERGED:
+            raise NotApplicable("edge", Assumption.fails("a rod that settles: it diverges"))
+        end = _end(problem, run, lr)
+        if end.defect <= _AT_REST:
+            break
+    return run, end
+
+
+def _end(problem: Any, run: Any, lr: float) -> _End:
+    center, rod = run.final, run.memory
+    ahead, behind = (eqx.combine(jax.tree.map(add, center.trained(), rod), center) for add in (jnp.add, jnp.subtract))
+    missed = max(
+        float(np.linalg.norm(_flat(here.descend(problem, lr)) - _flat(there)))
+        for here, there in ((ahead, behind), (behind, ahead))
+    )
+    size, length = (float(np.linalg.norm(_flat(part))) for part in (center, run.memory))
+    share = length / max(size, 1e-300)
+    return _End(ahead, behind, missed / (length if share > _POINT else _LEAST * size), share)
+
+
+def _flat(tree: Any) -> np.ndarray:
+    return np.asarray(ravel_pytree(tree.trained() if isinstance(tree, State) else tree)[0])
+
+
+def _growth(problem: Any, end: _End, lr: float) -> float:
+    """The largest modulus of an eigenvalue of the derivative of two steps of descent around the end.
+
+    By powers of it: the geometric mean of the growth in the second half of them.
+    """
+    points = [point.trained() for point in (end.ahead, end.behind)]
+    flat, tree = ravel_pytree(points[0])
+
+    def step(weights: Any) -> Any:
+        return eqx.combine(weights, end.ahead).descend(problem, lr).trained()
+
+    def twice(along: Any, _: None) -> tuple[Any, Any]:
+        moved = tree(along)
+        for point in points:
+            moved = jax.jvp(step, (point,), (moved,))[1]
+        out = ravel_pytree(moved)[0]
+        norm = jnp.maximum(jnp.linalg.norm(out), np.finfo(out.dtype).tiny)
+        return out / norm, norm
+
+    first = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
+    _, norms = jax.jit(lambda v: jax.lax.scan(twice, v / jnp.linalg.norm(v), None, length=_PRODUCTS))(first)
+    return float(np.exp(np.mean(np.log(np.asarray(norms)[_PRODUCTS // 2 :]))))
+
+
+def _averages(problem: Any, network: Any, end: _End, cycles: bool) -> dict[str, float]:
+    """Means over the two ends; a rod that is a point has no amplitude."""
+    states = (end.ahead, end.behind)
+    ahead, behind = map(_flat, states)
+    loss = sum(float(cost(problem, state, state.trained())) for state in states) / 2
+    return {
+        "mean_loss": loss if loss > _ROUNDING * float(cost(problem, network, network.trained())) else 0.0,
+        "amplitude": float(np.linalg.norm(ahead - behind)) / 2 if cycles else 0.0,
+        "mean_predictor_norm": float(np.linalg.norm(sum(np.asarray(state.matrix) for state in states) / 2)),
+        "distance": float(np.linalg.norm((ahead + behind) / 2 - _flat(network))),
+    }
