@@ -39,10 +39,11 @@ _ROUNDING = 1e-20  # of the initial loss
 _BEYOND = 0.05  # by which lr S / 2 may exceed 1 at the initialization
 _PRODUCTS, _GROWTH = 1000, 1e-3  # two steps of descent, linearized, and the most that they may grow by at the end
 
-# relative errors to expect of linear networks: the worst of 50 random situations (docs/trust.md), rounded up
+# relative errors to expect of linear networks: above the worst of 24 random situations (docs/trust.md), with a margin
+# of three to fifty times, because these few do not show the worst there is
 ERRORS: dict[str, dict[str, float]] = {
-    "2-cycle": {"mean_loss": 1e-6, "amplitude": 1e-5, "mean_predictor_norm": 1e-3, "distance": 1e-2},
-    "minimum": {"mean_loss": 1e-12, "mean_predictor_norm": 1e-3, "distance": 0.05},
+    "2-cycle": {"mean_loss": 1e-5, "amplitude": 1e-4, "mean_predictor_norm": 1e-3, "distance": 1e-2},
+    "minimum": {"mean_loss": 1e-12, "mean_predictor_norm": 5e-3, "distance": 0.1},
 }
 
 
