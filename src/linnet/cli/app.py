@@ -207,7 +207,7 @@ def sweep(
 @command(app, "lab.run", prints=False)
 def lab(
     file: Path | None = typer.Argument(None, help="A TOML file that a page exported."),
-    page: str | None = typer.Option(None, help="The page to open: network, phase, edge, rich, data, landscape."),
+    page: str | None = typer.Option(None, help="The page to open: network, phase, edge, flows, rich, data, landscape."),
     address: str = typer.Option("127.0.0.1", help="Address to listen on: this machine only, or 0.0.0.0 for all."),
     port: int = _count(0, "The port; 0 takes a free one."),
     browser: bool = typer.Option(True, help="Open a browser there."),

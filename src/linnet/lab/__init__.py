@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linnet.lab.view import PageView
 
-__all__ = ["data", "edge", "landscape", "network", "phase", "rich", "serve"]
+__all__ = ["data", "edge", "flows", "landscape", "network", "phase", "rich", "serve"]
 
 
 def network(**values: Any) -> "PageView":
@@ -27,6 +27,11 @@ def phase(**values: Any) -> "PageView":
 def edge(**values: Any) -> "PageView":
     """The bifurcation diagram beyond the edge of stability, and the orbit at any learning rate."""
     return _view("edge", values)
+
+
+def flows(**values: Any) -> "PageView":
+    """Descent at the edge of stability beside the rod and the central flow, by learning rate."""
+    return _view("flows", values)
 
 
 def rich(**values: Any) -> "PageView":
