@@ -156,11 +156,13 @@ def test_other_numbers_do_not_recompile():
     assert not compiled
 
 
-def test_a_move_is_answered_at_once():
+def test_a_move_takes_a_few_runs_of_descent():
     shown()
-    durations = []
+    shares = []
     for lr in (0.15, 0.2, 0.25, 0.35, 0.4, 0.45):
-        begun = time.perf_counter()
-        shown(lr=lr)
-        durations.append(time.perf_counter() - begun)
-    assert min(durations) < 0.15  # the others wait for whatever else the machine does
+        begun, parts = time.perf_counter(), []
+        for _ in PAGE.updates(PAGE.checked({"lr": lr})):
+            parts.append(time.perf_counter() - begun)
+        assert len(parts) == 3
+        shares.append(parts[-1] / parts[0])
+    assert min(shares) < 12  # about 5, whatever the machine; a program that is compiled again takes 100
