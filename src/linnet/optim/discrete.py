@@ -30,7 +30,7 @@ class DiscreteDynamics(Dynamics):
             beta: jax.Array = eqx.field(converter=jnp.asarray)
 
             def time(self, clock):
-                return clock * self.lr
+                return clock * self.lr / (1 - self.beta)
 
             def memory(self, problem, state):
                 return jax.tree.map(jnp.zeros_like, state)
