@@ -101,7 +101,7 @@ class Problem(eqx.Module):
 
     @property
     def truth(self) -> Float[Array, "..."]:
-        """What should be found: the target of the test problem if there is one, else the target."""
+        """The matrix to recover: the target of the test problem if there is one, otherwise the target."""
         return self.target if self.test is None else self.test.target
 
     @numpy_if_known

@@ -426,13 +426,13 @@ def test_damaged_results(here, folder):
 def test_damaged_chunks(here, tmp_path):
     assert here(*SWEEP)[0] == 0
     code, out, _ = here(*SWEEP, "--check")
-    assert (code, out) == (0, "s.zarr: 2 of 2 runs are there and whole.\n")
+    assert (code, out) == (0, "s.zarr: 2 of 2 runs are complete.\n")
     chunk = tmp_path / "s.zarr" / "loss" / "1"
     good = chunk.read_bytes()
     chunk.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     code, out, _ = here(*SWEEP, "--check")
     assert code == 1
-    assert out.startswith("damaged loss at lr = 0.2\ns.zarr: 1 of 2 runs are there and whole.\n")
+    assert out.startswith("damaged loss at lr = 0.2\ns.zarr: 1 of 2 runs are complete.\n")
     told = json.loads(here(*SWEEP, "--check", "--json")[1])
     assert told == {
         "out": "s.zarr",

@@ -28,7 +28,7 @@ def test_a_pages_own_file_opens_it_again(kind, tmp_path):
         (None, None, 99_999, "127.0.0.1:99999 cannot be served at"),
         ("page = 3", None, 0, "page = 3"),
         ('page = "edge"\n[controls]\nkappa = 99', None, 0, "kappa = 99 is not allowed"),
-        ('page = "edge"\n[controls]\ncolor = 1', None, 0, "color is no control of this page"),
+        ('page = "edge"\n[controls]\ncolor = 1', None, 0, "color is not a control of this page"),
         ('page = "edge"\ncontrols = 1', None, 0, "controls = 1 is not allowed"),
         ("page =", None, 0, "is no TOML file"),
         ('page = "edge"', "edge", 0, "is not allowed with a file"),

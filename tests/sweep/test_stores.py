@@ -445,7 +445,7 @@ def test_commands(memory, tmp_path, monkeypatch, capsys):
         assert linnet("s.toml", "--out", f"memory://{part}.zarr", "--part", f"{part}/2")[0] == 0
     told = linnet("--merge", "memory://1.zarr", "memory://2.zarr", "--out", "memory://s.zarr")
     assert told == (0, "memory://s.zarr: 12 of 12 runs, 6 from memory://1.zarr and 6 from memory://2.zarr.", "")
-    assert linnet("--check", "memory://s.zarr") == (0, "memory://s.zarr: 12 of 12 runs are there and whole.", "")
+    assert linnet("--check", "memory://s.zarr") == (0, "memory://s.zarr: 12 of 12 runs are complete.", "")
     assert linnet("s.toml", "--out", "memory://s.zarr", "--check")[0] == 0
     assert linnet("--export", "memory://s.zarr", "s.nc") == (0, "12 finished runs of memory://s.zarr into s.nc.", "")
     told = json.loads(linnet("s.toml", "--out", "memory://none.zarr", "--dry-run", "--json")[1])

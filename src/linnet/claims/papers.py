@@ -168,7 +168,7 @@ def place(id: str) -> int:  # noqa: A002
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """That something is not known, and what may have been meant."""
+    """Error for an unknown name, with suggestions."""
     there = list(known)
     same = [other for other in there if other.lower() == name.lower()]
     near = same or difflib.get_close_matches(name, there, n=3, cutoff=0.6)

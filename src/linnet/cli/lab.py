@@ -30,7 +30,7 @@ def _path(file: Path | None, page: str | None) -> str:
     known = {control.name for control in made.controls}
     for name in given:
         if name not in known:
-            raise InputError(f"{file}: {name} is no control of this page: it has {', '.join(sorted(known))}.")
+            raise InputError(f"{file}: {name} is not a control of this page; controls are {', '.join(sorted(known))}.")
     query = write(made.controls, made.checked(given))
     return f"{made.name}?{query}" if query else made.name
 

@@ -127,7 +127,7 @@ def _checked(spec: Path | None, out: str, *, quiet: bool) -> dict[str, Any]:
     for part in found.damage:
         console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {place(part.cells)}")
     missing = found.cells - found.finished
-    console.print(f"{out}: {found.finished} of {found.cells} runs are there and whole.")
+    console.print(f"{out}: {found.finished} of {found.cells} runs are complete.")
     if missing or found.damage:
         console.print("The same command without --check computes the others.")
     damage = [part._asdict() for part in found.damage]

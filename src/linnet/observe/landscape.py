@@ -65,7 +65,7 @@ def classify(state: State, problem: Problem) -> Point:
     if not isinstance(problem, Factorization | Regression):
         raise InputError(f"problem = {type(problem).__name__} is not allowed: give a factorization or a regression.")
     if _check.traced((state, problem)):
-        raise InputError("classify gives a word and cannot be traced: call it on the numbers.")
+        raise InputError("`classify` returns a string and cannot be used under jit or vmap: call it on the numbers.")
     shape = (state.widths[-1], state.widths[0])
     if shape != problem.shape:
         raise InputError(f"the state's matrix has shape {shape}: the problem has shape {problem.shape}.")

@@ -21,7 +21,7 @@ class Batches(eqx.Module):
 
     @property
     def random(self) -> bool:
-        """Whether it draws."""
+        """Whether `select` draws random samples, and needs a key."""
         return True
 
     def at(self, step: Int[Array, ""]) -> Self:

@@ -25,17 +25,17 @@ _THEORIES = {
     "layer": "for_triple",
     "edge": "for_triple",
 }
-_LAST = "edge"  # which is given what the others found: it asks them whether the learning rate is beyond the edge
+_LAST = "edge"  # evaluated after the others: their results decide whether the learning rate is beyond the edge
 
 
 def predict(problem: Problem, network: State, optimizer: Any = None) -> Prediction:
-    """What theory says will happen in `simulate(problem, network, optimizer)`.
+    """Predicts the outcome of `simulate(problem, network, optimizer)` from theory.
 
     - `problem`: such as `regression(X, y)` or `factorization(M)`.
     - `network`: `Weights` or any other state that a theory knows.
     - `optimizer`: such as `SGD(lr)`; None is gradient descent with a learning rate that the theory chooses.
 
-    All theories are asked. The first that applies is the prediction, with the others under `parts`, and under `unmet`
+    Every theory is evaluated where it applies. The first that applies is the prediction, with the others under `parts`, and under `unmet`
     those that do not apply, each with the assumption that fails. `linnet.prediction` has each by its name. Raises
     `InputError` where none applies.
 

@@ -146,7 +146,7 @@ class Watch:
         return [alarm]
 
     def _is_quiet(self, step: int) -> bool:
-        """Whether the last alarm speaks for this step too."""
+        """Whether the last alarm still covers this step."""
         return self._last is not None and step - self._last.step < _WINDOW
 
     def _decide(self, loss: float | None, anchor: Callable[[], float | None]) -> list[Alarm]:

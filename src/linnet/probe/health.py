@@ -202,7 +202,7 @@ def _edge(record: Record, recent: list[dict[str, Any]]) -> Health | None:
         after = "and steps reverse the ones before them. The loss falls over many steps."
         return Health(Status.AT_EDGE, f"At the edge since step {since}: {text}, {after}")
     if ratio >= 1:
-        after = "The next steps grow along the sharpest direction until it flattens."
+        after = "Steps will grow along the sharpest direction until it flattens."
         return Health(Status.ABOVE_EDGE, f"Above the edge: {text}. {after}")
     return None
 

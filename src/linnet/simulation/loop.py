@@ -93,7 +93,7 @@ class _Record(NamedTuple):
 
 
 class Loop:
-    """Advances the run from point to point and records it; `report(done)` is called after each record."""
+    """Integrates between recording points; `report(done)` is called after each record."""
 
     def __init__(self, request: Request, *, one_kernel: bool, report: Callable[[Any], None]):
         problem, initial, optimizer = request.problem, request.initial, request.optimizer

@@ -50,7 +50,7 @@ class State(eqx.Module):
     @property
     @abc.abstractmethod
     def size(self) -> Float[Array, ""]:
-        """The scale of the smallest thing that matters in this state; a flow's absolute tolerance follows it."""
+        """The smallest relevant scale of the state; it sets a flow's absolute tolerance."""
 
     @property
     def weighted(self) -> bool:

@@ -145,7 +145,7 @@ class Weights(State):
 
     @numpy_if_known
     def expand(self, start: "Weights") -> "Weights":
-        """The way back from `compress`, two layers: every neuron of `start`, where this network has taken it.
+        """Inverse of `compress`, for two layers: every neuron of `start`, where this network has taken it.
 
         [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R.
         `self` is a network that has started at `start.compress()`.
@@ -186,7 +186,7 @@ class Weights(State):
 
     @numpy_if_known
     def lift(self, basis: Float[Array, "r d_in"], start: "Weights") -> "Weights":
-        """The way back from `project`: what the samples do not span keeps the value it had in `start`."""
+        """Inverse of `project`: what the samples do not span keeps the value it had in `start`."""
         if not isinstance(start, Weights):
             raise InputError(f"start = {_check.show(start)} is not allowed: start must be the Weights before project.")
         first, *rest = self.layers

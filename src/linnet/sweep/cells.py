@@ -111,7 +111,7 @@ class StoredQuantity(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One run, ready to go."""
+    """One run of the grid: its problem, initial state, optimizer, number of steps, random key, and stop condition."""
 
     problem: Problem
     state: State
