@@ -32,9 +32,10 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)
-PICTURE = re.compile(r"!\[[^\]]*\]\((?:\.\./)*images/([\w.-]+)\)")
+PICTURE = re.compile(r"!\[[^\]]*\]\((?:docs/|(?:\.\./)*)images/([\w.-]+)\)")
 COMMANDS = {"demo.png": "linnet demo --d 500", "mixed-fig2.png": "linnet reproduce mixed/fig2 --size paper"}
 COMMANDS |= {f"lab-{page}.png": "python docs/lab.py" for page in ("network", "edge", "rich", "dark")}
+COMMANDS |= dict.fromkeys(("readme.png", "badge-python.svg", "badge-license.svg"), "python docs/readme.py")
 TERMINAL = {"COLUMNS": "96", "NO_COLOR": "1"}  # what the commands write to
 
 
@@ -98,7 +99,7 @@ def lacks(path: Path) -> str | None:
 
 
 def check(path: Path, *, write: bool = False) -> list[str]:
-    """Runs a page and says what is not as it stands there, or writes it anew with its pictures."""
+    """Runs a page and returns the differences from what it shows, or writes it again with its pictures."""
     page = path.read_text(encoding="utf-8")
     pictures = [name for name in PICTURE.findall(page) if name not in COMMANDS]
     with tempfile.TemporaryDirectory() as name:
@@ -110,7 +111,7 @@ def check(path: Path, *, write: bool = False) -> list[str]:
             lines = difflib.unified_diff(
                 page.splitlines(), again.splitlines(), "as it is", "as printed", n=1, lineterm=""
             )
-            wrong.append("\n".join([f"{path}: look at the difference, then python docs/run.py", *lines]))
+            wrong.append("\n".join([f"{path}: see the difference, then run python docs/run.py", *lines]))
         if write and not wrong:
             if changed:
                 path.write_text(again, encoding="utf-8")

@@ -1,5 +1,6 @@
 """What a release states in several places is the same in all of them."""
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -13,7 +14,10 @@ from linnet.claims import PAPERS
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RECIPE = yaml.safe_load((ROOT / "recipe.yaml").read_text(encoding="utf-8"))
-CONDA = {"matplotlib": "matplotlib-base"}  # the names of conda-forge that differ
+CONDA = {"matplotlib": "matplotlib-base"}  # names of the recipe that differ
+HOSTS = re.compile(
+    "|".join(("py" + r"pi\b", r"\bana" + "conda", "conda-" + "forge", "shields" + r"\.io")), re.IGNORECASE
+)
 
 
 def read(name):
@@ -37,6 +41,35 @@ def test_the_citation_lists_the_papers():
     titles = {reference["title"] for reference in yaml.safe_load(read("CITATION.cff"))["references"]}
     own = ("optimizers", "flows")  # which are no papers'
     assert titles == {paper.title for name, paper in PAPERS.items() if name not in own}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            ROOT / name
+            for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml", "CITATION.cff", "recipe.yaml", "mkdocs.yml")
+        ),
+        *sorted(path for end in ("md", "py", "toml", "svg") for path in (ROOT / "docs").rglob(f"*.{end}")),
+    ],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_no_file_names_a_package_host(path):
+    assert HOSTS.findall(path.read_text(encoding="utf-8")) == []
+
+
+def test_badges_are_those_of_the_project():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "docs" / "readme.py")
+    readme = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(readme)
+    badges = readme.badges()
+    assert badges == {name: read(f"docs/images/{name}") for name in badges}, "run python docs/readme.py"
+    stated = [name.rsplit(" ", 1)[1] for name in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d", name)]
+    assert f">{stated[0]} to {stated[-1]}<" in badges["badge-python.svg"]
+    assert f">{PROJECT['license']}<" in badges["badge-license.svg"]
+    text = read("README.md")
+    assert all(f"(docs/images/{name})" in text for name in badges)
+    assert f"![Python {stated[0]} to {stated[-1]}]" in text
 
 
 def test_the_recipe_has_the_dependencies_of_the_package():
