@@ -4,8 +4,8 @@
 
 As in `linnet sweep --cluster local:2`: a scheduler and workers on this machine, a few calls under way for
 each worker. The first number is what the scheduler costs for a chunk, which must be small against what a chunk takes.
-The second says something on two quiet cores only, so the load of the machine is told with it, and the share of the time
-in which both workers were at a call: the rest is what Dask costs them, whoever else uses the cores.
+The second says something on two quiet cores only, so the load of the machine is printed with it, and the share of
+the time in which both workers were at a call: the rest is what Dask costs them, whoever else uses the cores.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 
 From I_gamma only the span of the samples moves, so 20 samples make it a network of 20 inputs and 20 neurons, whatever
 the inputs and the width (`Regression.project`). The others carry all ten million weights: PyTorch by descent at a
-quarter of the largest stable step, SciPy by the same kind of Runge-Kutta method with the same tolerance.
+quarter of the largest stable learning rate, SciPy by the same kind of Runge-Kutta method with the same tolerance.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How fast the laboratory answers: moves of each page's controls through a real browser, until they are painted.
+"""How fast the lab answers: moves of each page's controls through a real browser, until they are painted.
 
     python benchmarks/lab.py [--moves 200] [--pages network,edge]
 
@@ -120,7 +120,7 @@ def faithful(page: Page, tab: Tab) -> bool:
 
 @contextlib.contextmanager
 def serving() -> Iterator[tuple[str, int]]:
-    """Where a laboratory serves, and its process; it ends with whoever asks."""
+    """The address of a lab and its process, which ends with the context."""
     with subprocess.Popen(SERVER, stdout=subprocess.PIPE, text=True) as server:
         try:
             yield server.stdout.readline().split()[4].rstrip("/"), server.pid

@@ -1,4 +1,4 @@
-"""A bifurcation diagram of the balanced map, L = 3: step sizes in one compiled call, against plain loops.
+"""A bifurcation diagram of the balanced map, L = 3: learning rates in one compiled call, against plain loops.
 
     pip install -c constraints.txt '.[bench]'
     PYTHONPATH=src python benchmarks/orbits.py [--parameters 4000] [--steps 20000] [--keep 500]
@@ -58,7 +58,7 @@ def main() -> None:
         points = right if name == "linnet" else np.asarray(call())
         gap = float(np.max(np.abs(points - right)[tame & (np.abs(kappas - 2) > 1e-2)]))
         rows.append((name, f"{seconds.best:.2f}", f"{seconds.best / here.best:.0f}", f"{gap:.0e}"))
-    print(f"{given.parameters} step sizes, {given.steps} iterations, {given.keep} points recorded of each.\n")
+    print(f"{given.parameters} learning rates, {given.steps} iterations, {given.keep} points recorded of each.\n")
     print(table(rows, ("", "seconds", "ratio", "largest difference")))
 
 

@@ -8,8 +8,8 @@ construction of the probe, the overhead, and at which steps it measured. Then me
 each with the top eigenvalue to a residual of 2e-3, five values, the layers' spectra and balance; the first one also
 predicts pairs of factors. Beside it, at the same residual and from a random start: its top eigenvalue alone; power
 iteration with a double backward for each product, as pytorch-hessian-eigenthings makes it; and that package's
-Lanczos, told beforehand how many products it will need. Fused attention is switched off for them, since it has no
-second derivative. `--model`: a pre- trained encoder of transformers, such as MiniLM, on 16 sentences of 16 tokens.
+Lanczos, given beforehand the number of products that it will need. Fused attention is switched off for them,
+since it has no second derivative. `--model`: a pre-trained encoder of transformers, such as MiniLM, on 16 sentences of 16 tokens.
 Computing time on one core: OMP_NUM_THREADS=1.
 """
 
@@ -95,11 +95,11 @@ def eigenvalue(probe: Probe) -> Ends:
 
 
 def power(model: nn.Module, batch: Any) -> tuple[float, float, int]:
-    """Value, relative residual and products of power iteration, with loss and gradient anew for each product."""
+    """Value, relative residual and products of power iteration, with a new gradient for each product."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     sizes = [weight.numel() for weight in weights]
     v = torch.randn(sum(sizes), generator=torch.Generator().manual_seed(0))
-    for made in range(1, MOST + 1):  # noqa: B007  told at the end
+    for made in range(1, MOST + 1):  # noqa: B007  printed at the end
         v = v / v.norm()
         gradients = torch.autograd.grad(mse(model, batch), weights, create_graph=True, materialize_grads=True)
         parts = [part.reshape(w.shape) for part, w in zip(v.split(sizes), weights, strict=True)]

@@ -78,7 +78,9 @@ def readout(
     random = _check.key("key", key)
     if isinstance(width, Sequence) and not isinstance(width, str):
         if len(width) != 1:
-            raise InputError(f"width = {_check.show(width)} is not allowed: a readout initialization has one hidden layer.")
+            raise InputError(
+                f"width = {_check.show(width)} is not allowed: a readout initialization has one hidden layer."
+            )
         (neurons,) = _hidden(width)
         _drawn((d_in, neurons, 1))
         return Weights(_signs(random, *numbers, neurons, d_in))
@@ -417,7 +419,9 @@ def _matrix(problem: Problem | tuple[int, int]) -> tuple[int, int]:
     if not isinstance(problem, Problem):
         raise InputError(f"problem = {_check.show(problem)} is not allowed: use a problem such as factorization(M).")
     if len(problem.shape) != 2:
-        raise InputError(f"the problem has shape {problem.shape}: this initialization needs a matrix problem (d_out, d_in).")
+        raise InputError(
+            f"the problem has shape {problem.shape}: this initialization needs a matrix problem (d_out, d_in)."
+        )
     return problem.shape[0], problem.shape[1]
 
 

@@ -102,7 +102,7 @@ def _apart(first: Sequence[Any], second: Sequence[Any]) -> float:
     return max(float(np.max(np.abs(a - b))) for a, b in zip(first, second, strict=True))
 
 
-# Stable steps ---------------------------------------------------------------------------------------------------------
+# Stable rates ---------------------------------------------------------------------------------------------------------
 
 
 def _one_step(

@@ -31,7 +31,9 @@ class Orbits(NamedTuple):
 
 
 def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limit: float = LIMIT) -> Orbits:
-    """Iterates `step(point, parameter)` for every parameter: `skip` transient steps, not recorded, then `keep` recorded points.
+    """Iterates `step(point, parameter)` for every parameter: `skip` transient steps, then `keep` points.
+
+    Transient steps are not recorded.
 
     `start` is a number, or an array of points whose first axis has one entry for each parameter (or one for all). An
     orbit has diverged once an entry of its point exceeds `limit`. One compiled loop; other numbers reuse it.

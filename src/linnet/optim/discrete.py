@@ -142,7 +142,7 @@ class _Steps(Stepper):
     def _move(self, state: Any, memory: Any, step: Any) -> tuple[Any, Any]:
         key = None if self.key is None else jax.random.fold_in(self.key, step)
         new = self.optimizer.at(step).step(self.problem, state, memory, self.prepared, key)
-        # an optimizer may build its states anew, with other static fields
+        # an optimizer may build new states, with other static fields
         like, structure = jax.tree.flatten((state, memory))
         leaves = zip(like, jax.tree.leaves(new), strict=True)
         return jax.tree.unflatten(structure, [b.astype(a.dtype) for a, b in leaves])

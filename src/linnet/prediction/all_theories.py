@@ -35,9 +35,9 @@ def predict(problem: Problem, network: State, optimizer: Any = None) -> Predicti
     - `network`: `Weights` or any other state that a theory knows.
     - `optimizer`: such as `SGD(lr)`; None is gradient descent with a learning rate that the theory chooses.
 
-    Every theory is evaluated where it applies. The first that applies is the prediction, with the others under `parts`, and under `unmet`
-    those that do not apply, each with the assumption that fails. `linnet.prediction` has each by its name. Raises
-    `InputError` where none applies.
+    Every theory is evaluated where it applies. The first that applies is the prediction, with the others under
+    `parts`, and under `unmet` those that do not apply, each with the assumption that fails. `linnet.prediction` has
+    each by its name. Raises `InputError` where none applies.
 
         problem = ln.regression(X, y)
         network = ln.init.gaussian(jax.random.key(0), problem, width=64, variance=0.01)

@@ -11,7 +11,7 @@ from typing import Any
 from linnet.probe.health import MANY_PARTS, OWN_BELOW, RECENT
 from linnet.probe.record import Record
 
-OLD = 100  # steps of an optimizer, before which nothing is said on a larger lr
+OLD = 100  # steps of an optimizer, before which a larger lr is not suggested
 TWICE = 2.0  # the interval must be above, and no larger factor is ever named
 
 

@@ -15,7 +15,7 @@ from linnet.states.state import State
 
 
 class Closure(eqx.Module):
-    """An approximation of the tangent kernel as a function of A. For a vector A (aligned modes) it acts mode by mode."""
+    """An approximation of the tangent kernel as a function of A; for a vector A (aligned modes), mode by mode."""
 
     @abc.abstractmethod
     def tangent(self, matrix: Float[Array, "..."], gradient: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -25,7 +25,7 @@ from linnet._stores import DamagedChunkError, FolderStore, RemoteStore
 
 SCHEMES = ("file", "memory", "s3", "gs")
 LEASE = ".lease"  # inside the store, since a key may be good for nothing else
-TERM = 60.0  # seconds after which a lease that was not written anew is nobody's
+TERM = 60.0  # seconds after which a lease that was not renewed has expired
 SETTLE = 1.0  # seconds in which others who take over the same lease have written theirs
 _BEGUN, _WHOLE = ".zattrs", ".zmetadata"  # what is put first and last into a new store
 

@@ -308,7 +308,7 @@ def _results(
         )
     elif crew.pooled(numbers.size, math.prod(store.chunks)):
         done = in_processes(calls, crew.workers)
-    elif crew.platform == "cpu":  # where programs that call LAPACK in two threads may wait for each other for ever
+    elif crew.platform == "cpu":  # where programs that call LAPACK in two threads may deadlock
         done = ((number, call(*given, tell)) for number, (call, given) in enumerate(calls))
     else:
         done = _ahead(text, [numbers[block].ravel() for block in blocks], tell)

@@ -357,7 +357,7 @@ def _settled(points: np.ndarray, s: np.ndarray, depth: int, fates: Sequence[Mode
     out = np.array(points)
     cycles = stability.orbit(s, depth, lr)
     for i, mode in enumerate(fates):
-        if mode.period == 2:  # at rest the layers may differ for ever, and theirs is the minimum that counts
+        if mode.period == 2:  # at rest the layers may stay different, and theirs is the relevant minimum
             low = points[:, 0, i] < points[:, 0, i].mean()
             if low[0] == low[1]:  # not yet apart
                 low = np.arange(len(points)) % 2 == 0

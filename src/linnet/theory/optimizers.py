@@ -38,7 +38,7 @@ _MOMENTUM = {"momentum": at_least(0, below=1), "dampening": at_least(0, below=1)
 _SLOWEST = 1e-9  # a step: rounding decides how a direction moves that is slower
 _UPDATE = _MOMENTUM | {"nesterov": FLAG, "weight_decay": at_least(0), "decoupled": FLAG}
 
-# Stable steps --------------------------------------------------------------------------------------------------------
+# Stable rates --------------------------------------------------------------------------------------------------------
 
 
 @formula(curvature=at_least(0), **_UPDATE)

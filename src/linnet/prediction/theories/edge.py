@@ -31,7 +31,7 @@ from linnet.simulation import simulate
 from linnet.states import Network, State, Weights
 
 STEPS = 20_000  # of the rod, at most
-_CHUNK, _RECORD = 2000, 10  # steps of the rod between two looks at it, and between two records
+_CHUNK, _RECORD = 2000, 10  # steps of the rod between two checks of it, and between two records
 _AT_REST, _NEARLY = 1e-9, 1e-4  # of the rod's length, what a step of descent misses the other end by
 _POINT = 1e-6  # of the weights' length: a shorter rod is a point
 _LEAST = 1e-3  # of the weights' length, with which what is missed is compared there

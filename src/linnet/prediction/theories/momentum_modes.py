@@ -139,7 +139,7 @@ def momentum_fates(
         layers, s, depth, lr, coefficients, at.values, scale=scale, least=steps - _AT_LEAST, most=steps, keep=2 * KEEP
     )
     decay = float(effective_decay(**coefficients))
-    # where the target pulls less than the decay: layers that are small enough shrink for ever
+    # where the target pulls less than the decay: layers that are small enough always shrink
     pull = scale * s * np.max(np.abs(orbits.ends), axis=0) ** (depth - 2)
     sinks = (pull < decay) | (np.max(np.abs(orbits.late), axis=0) == 0)
     # without decay a small initialization is left, and steps that do not overshoot follow the flow

@@ -16,9 +16,9 @@ from linnet.prediction.theories.network.objective import Objective
 COPIES = 8
 _APART = 1e-9  # the differences of the copies at initialization, relative
 _STEPS, _MORE = 4096, 4  # and so many times more where the saddle is left late
-_LATE, LONGEST = 256, 64  # the steps that are looked at, and the longest period that is found in them
+_LATE, LONGEST = 256, 64  # the steps that are examined, and the longest period that is found in them
 _OPERATIONS = 2e10  # multiplications: one or two seconds
-_OFTEN = 16  # steps between two looks at the first mode
+_OFTEN = 16  # steps between two checks of the first mode
 _FEWEST = 1024  # steps that must be possible within them
 _SAME, _CLOSE = 1e-9, 1e-2  # of the largest entry: equal, and settling
 _DIFFER = 0.1  # of the largest weight: copies have separated
