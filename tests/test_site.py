@@ -1,6 +1,7 @@
 """The documentation site builds without warnings, typesets its formulas and loads nothing from elsewhere."""
 
 import importlib.util
+import json
 import operator
 import os
 import re
@@ -85,6 +86,10 @@ def test_the_site(tmp_path):
         assert not [address for address in found if outside(address)], sheet
     for subject in ("mixed", "spectral", "convergence", "landscape", "stability", "feature", "balance"):
         assert pages[tmp_path / "theory" / subject].tags.count("math") > 10
+    index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    texts = [f"{entry['title']} {entry['text']}".lower() for entry in index]
+    for word in ("NTK", "EoS", "catapult", "early stopping", "LoRA"):
+        assert any(re.search(rf"\b{word.lower()}s?\b", text) for text in texts), word
     listed = pages[tmp_path / "claims"].ids | pages[tmp_path / "errata"].ids
     assert {name.replace("/", "-") for name in registry()} <= listed
 
