@@ -9,7 +9,8 @@ each with the top eigenvalue to a residual of 2e-3, five values, the layers' spe
 predicts pairs of factors. Beside it, at the same residual and from a random start: its top eigenvalue alone; power
 iteration with a double backward for each product, as pytorch-hessian-eigenthings makes it; and that package's
 Lanczos, given beforehand the number of products that it will need. Fused attention is switched off for them,
-since it has no second derivative. `--model`: a pre-trained encoder of transformers, such as MiniLM, on 16 sentences of 16 tokens.
+since it has no second derivative. `--model`: a pre-trained encoder of transformers, such as MiniLM, on 16 sentences
+of 16 tokens.
 Computing time on one core: OMP_NUM_THREADS=1.
 """
 

@@ -115,7 +115,7 @@ class Catapults(NamedTuple):
 def catapults(
     loss: Any, sharpness: Any, *, rise: float = 0.03, before: int = 5, fall: float = 0.1, later: int = 20
 ) -> Catapults:
-    """Catapults: a jump of the loss followed by lower sharpness.
+    """Finds the catapults of a run: jumps of the loss, each followed by a lower sharpness.
 
     Both curves at every step, NaN where the sharpness was not measured (`observe.only`). A jump is a loss of at least
     1 + `rise` times the least of the `before` steps before. A fall is a peak of the sharpness (the largest of all
