@@ -1013,8 +1013,8 @@ def test_what_decay_takes_away():
     deep = ask(data={"spectrum": [3.0, 1.0]}, network={"depth": 3}, init={"kind": "balanced", "scale": 0.6},
                training={"weight_decay": 0.1})  # fmt: skip
     assert math.isnan(deep.largest_stable_lr_at_flattest_end)
-    assert "at any end" not in str(deep)
-    assert "at any end" in str(said)
+    assert "at the flattest end" not in str(deep)
+    assert "at the flattest end" in str(said)
 
 
 @pytest.mark.parametrize(
