@@ -105,7 +105,7 @@ def drawn(rng: np.random.Generator, index: int) -> Case:
     factor = float(rng.uniform(0.5, 0.98) if rng.random() < 0.5 else rng.uniform(1.05, 2.0))
     if rng.random() < 0.6:
         said = prediction.Situation(**tables).predict(samples.problem)
-        most = min(said.largest_stable_lr, said.largest_stable_lr_at_start if factor < 1 else math.inf)
+        most = min(said.largest_stable_lr, said.largest_stable_lr_at_initialization if factor < 1 else math.inf)
         if math.isfinite(most) and most > 0:
             tables["training"] = training | {"lr": factor * most}
             kinds.append("lr beyond the edge" if factor > 1 else "lr below the edge")

@@ -255,7 +255,7 @@ def test_strange_situations_are_answered(name, typed, tmp_path):
         case "one row" | "repeated values" | "depth 1":
             within(answer)
         case "constant labels":
-            assert answer["loss"]["end"] == pytest.approx(0.651, abs=1e-3)
+            assert answer["loss"]["final"] == pytest.approx(0.651, abs=1e-3)
             assert run["predictor_error"] < 1e-5
             within(answer)  # a condition number of 21
         case "some zeros":
@@ -263,7 +263,7 @@ def test_strange_situations_are_answered(name, typed, tmp_path):
         case "width 1":
             assert len(answer["modes"]) == 1
             assert answer["modes_out_of_reach"] == 1
-            assert answer["loss"]["end"] == pytest.approx(0.5)
+            assert answer["loss"]["final"] == pytest.approx(0.5)
             assert run["predictor_error"] < 1e-5
         case "depth 30":
             values = np.array([mode["layers"] for mode in answer["modes"]])

@@ -72,7 +72,7 @@ def test_uniform_entries_have_the_kernel_of_gaussian_ones():
     first = rng.uniform(-1 / math.sqrt(d), 1 / math.sqrt(d), (width, d))
     second = rng.uniform(-1 / math.sqrt(width), 1 / math.sqrt(width), (d, width))
     sharp = np.linalg.eigvalsh(first.T @ first)[-1] + np.linalg.eigvalsh(second @ second.T)[-1]
-    assert said.largest_stable_lr_at_start == pytest.approx(2 / sharp, rel=0.03)
+    assert said.largest_stable_lr_at_initialization == pytest.approx(2 / sharp, rel=0.03)
 
 
 # A zero factor -------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_one_layer_may_start_at_zero(scale):
         .predict()
         .measure()
     )
-    assert run.prediction.loss.start == pytest.approx(2.5, rel=1e-12)
+    assert run.prediction.loss.initial == pytest.approx(2.5, rel=1e-12)
     assert run.status == "converged"
     assert run.predictor_error < 1e-5
     for mode, seen in zip(run.prediction.modes, run.modes, strict=True):
@@ -110,7 +110,7 @@ def test_alpha_over_r_multiplies_the_product(init):
     assert said.normalization == "1/2 |2 A - A*|^2"
     np.testing.assert_allclose([mode.value for mode in said.modes], [1.5, 0.5], rtol=1e-12)
     assert said.largest_stable_lr == pytest.approx(same.largest_stable_lr, rel=1e-9)
-    assert said.loss.start == pytest.approx(same.loss.start, rel=1e-9)
+    assert said.loss.initial == pytest.approx(same.loss.initial, rel=1e-9)
     run = said.measure()
     assert run.status == "converged"
     assert run.predictor_error < 1e-5
@@ -141,7 +141,7 @@ def test_a_situation_reads_its_samples_as_asked(tmp_path):
     same = Situation(network={"width": 20}, init={"scale": 0.1}).predict(problem)
     assert said.prepared == ("labels less what the frozen matrix gives", "inputs and labels centered")
     np.testing.assert_allclose([m.value for m in said.modes], [m.value for m in same.modes], rtol=1e-9)
-    assert said.loss.end == pytest.approx(same.loss.end, rel=1e-9)
+    assert said.loss.final == pytest.approx(same.loss.final, rel=1e-9)
     assert json.loads(dumps(said.to_dict()))["prepared"] == list(said.prepared)
 
 

@@ -106,8 +106,8 @@ def test_data_losses_and_the_end_are_those_of_least_squares(average, n):
     assert (said.samples, said.inputs, said.outputs, said.rank) == (n, 5, 3, min(n, 5))
     assert said.normalization == ("mean" if average else "sum")
     assert said.condition == pytest.approx(values[0] / values[-1], rel=1e-9)
-    assert said.loss.start == pytest.approx(scale / 2 * np.sum(y**2), rel=1e-12)
-    assert said.loss.end == pytest.approx(scale / 2 * np.sum((x @ solution - y) ** 2), rel=1e-9, abs=1e-12)
+    assert said.loss.initial == pytest.approx(scale / 2 * np.sum(y**2), rel=1e-12)
+    assert said.loss.final == pytest.approx(scale / 2 * np.sum((x @ solution - y) ** 2), rel=1e-9, abs=1e-12)
     assert said.predictor_norm == pytest.approx(np.linalg.norm(solution), rel=1e-9)
     found = np.linalg.svd(solution, compute_uv=False)
     np.testing.assert_allclose([mode.value for mode in said.modes], found, rtol=1e-9)
@@ -121,7 +121,7 @@ def test_narrow_layers_end_at_the_best_fit_of_their_rank():
     u, s, vt = np.linalg.svd(q.T @ y)
     best = np.linalg.pinv(x) @ q @ (s[0] * np.outer(u[:, 0], vt[0]))
     assert said.predictor_norm == pytest.approx(np.linalg.norm(best), rel=1e-9)
-    assert said.loss.end == pytest.approx(np.sum((x @ best - y) ** 2) / 2, rel=1e-9)
+    assert said.loss.final == pytest.approx(np.sum((x @ best - y) ** 2) / 2, rel=1e-9)
     assert (said.bottleneck, said.modes_out_of_reach, len(said.modes)) == (1, 2, 1)
 
 
@@ -250,7 +250,7 @@ def test_the_largest_step_is_that_of_the_whole_hessian_where_the_flow_ends(netwo
     assert said.largest_stable_lr == pytest.approx(2 / found, rel=1e-5)
     chosen = ask(problem, network=network, init=init)
     assert chosen.lr_chosen
-    assert chosen.lr == pytest.approx(0.1 * min(2 / found, chosen.largest_stable_lr_at_start), rel=1e-5)
+    assert chosen.lr == pytest.approx(0.1 * min(2 / found, chosen.largest_stable_lr_at_initialization), rel=1e-5)
     assert chosen.largest_stable_lr == pytest.approx(2 / found, rel=0.02)  # descent ends elsewhere than the flow
 
 
@@ -277,11 +277,11 @@ def test_steps_at_the_start_and_at_the_flattest_end():
     x, y, _ = random_regression(average=True)
     said = ask(ln.regression(x, y, average=True), network={"width": 30}, init={"scale": 0.2, "seed": 3})
     found = top_of_hessian(said.problem, said.network.layers, neurons=1)
-    assert said.largest_stable_lr_at_start == pytest.approx(2 / found, rel=1e-9)
+    assert said.largest_stable_lr_at_initialization == pytest.approx(2 / found, rel=1e-9)
     small = ask(ln.regression(x, y, average=True), network={"width": 30}, init={"scale": 1e-4, "seed": 3})
     # all the curvature there is before anything grew
     gradient = np.asarray(small.problem.gradient(0 * small.network.matrix))
-    assert small.largest_stable_lr_at_start == pytest.approx(2 / np.linalg.norm(gradient, 2), rel=1e-3)
+    assert small.largest_stable_lr_at_initialization == pytest.approx(2 / np.linalg.norm(gradient, 2), rel=1e-3)
     s, depth = np.array([3.0, 1.0]), 3
     white = ask(data={"spectrum": s}, network={"depth": depth}, init={"kind": "one-zero", "scale": 2.0})
     flattest = 2 / top_of_hessian(white.problem, [np.diag(s ** (1 / depth))] * depth)
@@ -335,7 +335,7 @@ def test_beyond_the_edge_nothing_is_promised():
     sharp = ask(data={"spectrum": [1.0]}, init={"kind": "balanced", "scale": 4.0}, training={"lr": 0.1})
     assert sharp.outcome is NetworkOutcome.CONVERGES
     assert "though the start is too sharp for it" in sharp.explanation
-    assert sharp.largest_stable_lr_at_start < sharp.lr < sharp.largest_stable_lr
+    assert sharp.largest_stable_lr_at_initialization < sharp.lr < sharp.largest_stable_lr
 
 
 def test_modes_mix_when_it_is_said():
@@ -518,7 +518,7 @@ def test_the_fit_counts_what_the_start_has_beside_the_modes():
         init={"scale": math.sqrt(0.3 / 400)},
     ).measure()
     said = run.prediction
-    assert said.loss.start > 0.6  # 1/2 of it is the target's
+    assert said.loss.initial > 0.6  # 1/2 of it is the target's
     assert abs(said.fit.step / run.fit.step - 1) <= said.fit.error
     assert abs(said.learned.step / run.learned.step - 1) <= said.learned.error
 
@@ -602,7 +602,7 @@ def test_every_claim_that_is_named_exists_and_hypotheses_are_measured():
         ({"depth": 3, "width": 20}, {"scale": 0.1}),
     ):
         said = ask(problem, network=network, init=init)
-        rates = {"end", "outcome", "converges", "largest_stable_lr", "largest_stable_lr_at_start"}
+        rates = {"end", "outcome", "converges", "largest_stable_lr", "largest_stable_lr_at_initialization"}
         rates |= {"largest_stable_lr_at_flattest_end", "largest_stable_lr_with_batches"}
         assert [{name for name in said if said[name].source == source} for source in sources_of(said)] == [
             {"modes", "fit", "learned", "stop"},
@@ -952,7 +952,7 @@ def test_networks_with_decay_beside_their_runs(network, init, training):
     seen, layers, speeds = pushed_from([np.asarray(w) for w in said.network.layers], None, said, said.lr, 6000)
     modes, clock = said.data["analysis"].times.modes, np.arange(6000.0)
     assert seen[-1] == pytest.approx(modes.matrix, abs=1e-5)
-    assert said.loss.end == pytest.approx(reduction_of(said).loss(seen[-1]), rel=1e-3)
+    assert said.loss.final == pytest.approx(reduction_of(said).loss(seen[-1]), rel=1e-3)
     for i, mode in enumerate(said.modes):
         measured = crossing(
             clock, np.einsum("o,toj,j->t", modes.left[:, i], seen, modes.right[:, i]), mode.value / 2, "line"
@@ -991,7 +991,7 @@ def test_white_inputs_with_decay_are_those_of_theory(network, init, training):
     )
     sharpest = optimizers.decayed_sharpness(goal, **how)
     assert said.largest_stable_lr == pytest.approx(largest_lr(said.optimizer, sharpest), rel=1e-6)
-    assert said.loss.end == pytest.approx(scaling**2 * np.sum((goal - learned) ** 2) / 2, rel=1e-6)
+    assert said.loss.final == pytest.approx(scaling**2 * np.sum((goal - learned) ** 2) / 2, rel=1e-6)
     end = source_of(said, "predictor_norm")
     assert end.claims == ("optimizers/C6",)
     assert end.assumptions[0].holds == "exactly"

@@ -71,11 +71,11 @@ def test_any_weights_are_predicted_and_every_theory_is_asked(hidden, d_in, d_out
     assert topics_of(said) | set(unmet_of(said)) == TOPICS
     assert all(assumption.name and assumption.holds is Holds.NOT for _, assumption in said.unmet)
     # the loss at initialization, and the best fit of the rank that the widths allow
-    assert said.loss.start == pytest.approx(float(problem.cost(network.matrix)), rel=1e-9)
+    assert said.loss.initial == pytest.approx(float(problem.cost(network.matrix)), rel=1e-9)
     fitted = x @ np.linalg.lstsq(x, y)[0]
     lost = np.linalg.svd(fitted, compute_uv=False)[min([*hidden, d_in, d_out]) :]
     best = (np.sum((y - fitted) ** 2) + np.sum(lost**2)) / 2
-    assert said.loss.end == pytest.approx(best, rel=1e-6, abs=1e-9 * np.sum(y**2))
+    assert said.loss.final == pytest.approx(best, rel=1e-6, abs=1e-9 * np.sum(y**2))
     assert said.lr > 0
     assert said.lr_chosen == (optimizer is None)
     told = json.loads(dumps(said.to_dict()))
@@ -105,7 +105,7 @@ def test_a_factorization_is_predicted_as_the_regression_that_it_is():
     one = ln.predict(ln.factorization(goal), network, ln.optim.SGD(0.05))
     other = ln.predict(ln.regression(np.eye(3), goal.T), network, ln.optim.SGD(0.05))
     scale = float(ln.factorization(goal).scale)
-    assert one.loss.start == pytest.approx(scale * other.loss.start, rel=1e-12)
+    assert one.loss.initial == pytest.approx(scale * other.loss.initial, rel=1e-12)
     assert [mode.value for mode in one.modes] == pytest.approx([mode.value for mode in other.modes], rel=1e-12)
 
 
@@ -215,6 +215,75 @@ def test_a_users_run_reads_as_the_measurement(hidden, shape, optimizer):
     assert mine.plot().axes
 
 
+@pytest.mark.parametrize("flow", [False, True])
+@pytest.mark.parametrize("start", ["one-zero", "identity", "gaussian", "balanced", "rank one"])
+def test_every_theory_reads_a_run_that_observed_what_it_asks_for(start, flow):
+    problem, key = ln.factorization(np.diag([4.0, 2.0, 1.0, 0.5])), jax.random.key(0)
+    network = {
+        "one-zero": lambda: ln.init.one_zero(problem, alpha=0.1, depth=2),
+        "identity": lambda: ln.init.identity(problem, 0.1, 3),
+        "gaussian": lambda: ln.init.gaussian(key, problem, width=(16,), variance=0.01),
+        "balanced": lambda: ln.init.lambda_balanced(key, problem, lam=0.5, width=4),
+        "rank one": lambda: ln.init.rank_one(key, problem, 0.1, 3),
+    }[start]()
+    optimizer = ln.optim.GradientFlow() if flow else ln.optim.SGD(0.02)
+    said = ln.predict(problem, network, optimizer)
+    how, read = {"time": 6.0} if flow else {"steps": 300}, 0
+    bare = ln.simulate(problem, network, optimizer, **how)
+    for one in (said, *said.parts):
+        if one.topic == "landscape":
+            with pytest.raises(ln.InputError, match=r"landscape is not read from a run: measure\(\)"):
+                one.compare(bare)
+            continue
+        run = ln.simulate(problem, network, optimizer, **how, observe=one.observables)
+        compared = one.compare(run)
+        assert set(compared) & set(one)  # something is beside what was predicted
+        if "ended" in compared:
+            assert compared.ended == pytest.approx(6.0)
+        if set(one.observables) - {*one.experiment.optional, *bare.values}:
+            with pytest.raises(ln.InputError, match=r"has not recorded [a-z_, ]+: give simulate observe=pred"):
+                one.compare(bare)
+        read += 1
+    assert read or flow
+
+
+def test_a_run_of_another_triple_is_refused():
+    problem, descent = regression(7, 3, 2, seed=1), ln.optim.SGD(0.02)
+    network = weights(problem, (4,), seed=2)
+    said = ln.predict(problem, network, descent)
+
+    def refused(match, run):
+        with pytest.raises(ln.InputError, match=match):
+            said.compare(run)
+
+    def run(problem, network, optimizer, **how):
+        return ln.simulate(problem, network, optimizer, **({"steps": 5} | how), observe=["loss", "matrix"])
+
+    refused("run = NoneType is not allowed: compare takes what simulate returns", None)
+    refused("run = str is not allowed", "run")
+    other = ln.factorization(np.diag([3.0, 1.0]))
+    drawn = weights(other, (4,), seed=2)
+    refused(r"a matrix of shape \(2, 2\): that of this prediction has shape \(2, 3\)", run(other, drawn, descent))
+    refused("begins with another network", run(problem, weights(problem, (4,), seed=3), descent))
+    refused("has another learning rate: its 5 steps take", run(problem, network, ln.optim.SGD(0.01)))
+    batch = jax.vmap(lambda lr: run(problem, network, ln.optim.SGD(lr)))(np.array([0.01, 0.02]))
+    refused("a batch of runs cannot be compared", batch)
+    assert said.compare(run(problem, network, ln.optim.GradientFlow(), steps=None, time=1.0)).status == "horizon"
+
+
+@pytest.mark.parametrize("optimizer", [0.1, ln.optim.SGD, "sgd"])
+def test_what_is_no_optimizer_is_named(optimizer):
+    problem = regression(7, 3, 2, seed=1)
+    with pytest.raises(ln.InputError, match=r"optimizer = .* is not allowed: use an optimizer such as"):
+        ln.predict(problem, weights(problem, (4,), seed=2), optimizer)
+
+
+def test_a_network_of_another_shape_is_named():
+    problem, other = regression(7, 3, 2, seed=1), regression(7, 4, 2, seed=1)
+    with pytest.raises(ln.InputError, match=r"shape \(2, 4\): it must have the problem's shape \(2, 3\)"):
+        ln.predict(problem, weights(other, (4,), seed=2), ln.optim.SGD(0.1))
+
+
 # Triples of situations -----------------------------------------------------------------------------------------------
 
 
@@ -235,7 +304,7 @@ def test_the_triple_of_a_situation_has_the_weights_of_the_initializer(network):
             np.testing.assert_array_equal(mine, theirs)
         said, asked = ln.predict(problem, drawn, optimizer), situation.predict(given_problem)
         assert float(optimizer.lr) == said.lr == asked.lr == 0.01
-        for name in ("largest_stable_lr", "largest_stable_lr_at_start", "predictor_norm"):
+        for name in ("largest_stable_lr", "largest_stable_lr_at_initialization", "predictor_norm"):
             assert getattr(said, name) == pytest.approx(getattr(asked, name), rel=1e-6)
         for one, other in zip(said.modes, asked.modes, strict=True):
             assert one.half_learned.step == pytest.approx(other.half_learned.step, rel=1e-6)
@@ -262,7 +331,7 @@ def test_a_wide_network_is_marked_compressed_and_adam_refuses_it(network, init):
     # what the neurons that are left out add to the curvature is counted
     triple = ln.predict(problem, drawn, optimizer)
     assert triple.compressed
-    assert triple.largest_stable_lr_at_start == pytest.approx(said.largest_stable_lr_at_start, rel=1e-9)
+    assert triple.largest_stable_lr_at_initialization == pytest.approx(said.largest_stable_lr_at_initialization, rel=1e-9)
     assert unmet_of(triple)["landscape"] == "layers that are not compressed"
 
 

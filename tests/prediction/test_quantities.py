@@ -23,6 +23,7 @@ def experiment(level):
             Quantity("modes", (Row(half_learned=Time(2.5)),)),
             Quantity("gap", 0.25, "distance from the formula"),
         ),
+        kind=float,
     )
 
 

@@ -6,7 +6,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
+from linnet import _check
 from linnet._check import InputError
+from linnet.optim import Dynamics
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable
 from linnet.prediction.prediction import Prediction
 from linnet.problems import Problem
@@ -50,6 +54,13 @@ def predict(problem: Problem, network: State, optimizer: Any = None) -> Predicti
             f"predict takes a problem and a network, such as ln.regression(X, y) and ln.Weights(layers): it was given "
             f"{type(problem).__name__} and {type(network).__name__}."
         )
+    if optimizer is not None and not isinstance(optimizer, Dynamics):
+        raise InputError(
+            f"optimizer = {_check.show(optimizer)} is not allowed: use an optimizer such as ln.optim.SGD(lr=0.1)."
+        )
+    shape = np.shape(network.matrix)
+    if shape != problem.shape:
+        raise InputError(f"the network's matrix has shape {shape}: it must have the problem's shape {problem.shape}.")
     found: list[Prediction] = []
     unmet: list[tuple[str, Assumption]] = []
     for name, theory in _theories():

@@ -179,10 +179,16 @@ class ExactRun:
 
     - `run(progress)`: makes the run, by `simulate`, or computes what else is measured.
     - `read(run)`: the measured quantities, by the names of the predicted ones where both exist.
+    - `observables`: what a run has to record to be read, as `simulate` takes it; without those in `optional`, what
+      follows from them is unknown.
+    - `kind`: the class of what is read, None for a `Trajectory`.
     """
 
     run: Callable[[Progress | None], Any]
     read: Callable[[Any], tuple[Quantity, ...]]
+    observables: Mapping[str, Any] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    kind: type | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -242,9 +248,9 @@ class Prediction(_Named):
 
     def measure(self, *, progress: Progress | None = None) -> "Comparison":
         """The exact run beside the prediction; `progress` is called with (records done, records in all)."""
-        if self.experiment is None:
-            raise InputError(f"{self.topic} has no exact run: it predicts what no single run shows.")
-        comparison = self.compare(self.experiment.run(progress))
+        experiment = self._experiment()
+        run = experiment.run(progress)
+        comparison = Comparison(self, run, experiment.read(run))
         measured = (
             replace(quantity, value=quantity.value.measure(progress=progress))
             for quantity in self.quantities
@@ -253,10 +259,29 @@ class Prediction(_Named):
         return replace(comparison, quantities=(*comparison.quantities, *measured))
 
     def compare(self, run: Any) -> "Comparison":
-        """The prediction beside a run of the same triple."""
+        """The prediction beside a run of the same triple, which recorded `prediction.observables`.
+
+            run = ln.simulate(problem, network, optimizer, steps=1000, observe=prediction.observables)
+            prediction.compare(run)
+
+        Raises `InputError` for a batch of runs, for runs that lack an observable, and for those of another problem,
+        network, or learning rate as far as they show it.
+        """
+        from linnet.prediction.same_triple import check
+
+        experiment = self._experiment()
+        check(self, experiment, run)
+        return Comparison(self, run, experiment.read(run))
+
+    @property
+    def observables(self) -> dict[str, Any]:
+        """What `simulate` has to observe so that `compare` can read the run."""
+        return dict(self._experiment().observables)
+
+    def _experiment(self) -> ExactRun:
         if self.experiment is None:
             raise InputError(f"{self.topic} has no exact run: it predicts what no single run shows.")
-        return Comparison(self, run, self.experiment.read(run))
+        return self.experiment
 
     def plot(self) -> "Figure":
         """A matplotlib figure of its curves."""

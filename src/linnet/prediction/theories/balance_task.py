@@ -156,10 +156,10 @@ def _sources(by_modes: bool, assumptions: tuple[Assumption, ...]) -> tuple[Sourc
 
 def _experiment(solution: BalancedFlow, count: int, problem: Any, optimizer: Any) -> ExactRun:
     """The layers' own training, by an adaptive solver or in steps, recorded at the times of the closed form."""
+    recorded = {"matrix": observe.matrix, "input_gram": observe.input_gram, "output_gram": observe.output_gram}
 
     def run(progress: Progress | None) -> "Trajectory":
         asked = problem if isinstance(problem, Problem) else coerce.regression(problem)
-        recorded = {"matrix": observe.matrix, "input_gram": observe.input_gram, "output_gram": observe.output_gram}
         return run_for(asked, solution.initial, optimizer, solution.clock, recorded, progress)
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
@@ -183,7 +183,7 @@ def _experiment(solution: BalancedFlow, count: int, problem: Any, optimizer: Any
             Quantity("largest_gap_in_kernel", off, "kernel's change: largest gap over its largest", format=".1e"),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, recorded)
 
 
 def measured_curves(

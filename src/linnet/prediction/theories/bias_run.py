@@ -104,6 +104,9 @@ def experiment(
     stiff = reduced.limit.shape[0] == 1 and steps_to_fit > _STIFF
     values = np.array([mode.value for mode in modes])
     excess = float(np.sum((reduced.limit * reduced.scales) ** 2) / 2)
+    observed: dict[str, Any] = {"loss": observe.loss, "modes": observe.modes, "values": observe.singular_values}
+    if not stiff:
+        observed |= {"first": observe.layer_singular_values(1), "second": observe.layer_singular_values(2)}
 
     def run(progress: Progress | None) -> "Trajectory":
         import diffrax  # which a prediction does not need, nor the flow
@@ -118,13 +121,6 @@ def experiment(
         initial: State = ScalarMirror(np.zeros(problem.shape), gamma) if stiff else i_gamma(problem, gamma)
         solver = diffrax.Kvaerno5() if stiff else None
         optimizer = GradientFlow(1e-8 if stiff else 1e-10, solver=solver, max_steps=STEPS)
-        observed: dict[str, Any] = {
-            "loss": observe.loss,
-            "modes": observe.modes,
-            "values": observe.singular_values,
-        }
-        if not stiff:
-            observed |= {"first": observe.layer_singular_values(1), "second": observe.layer_singular_values(2)}
         early = min(mode.half_learned.not_before for mode in modes) / 30
         late = 10 * max(time.not_after or 0.0 for time in (fit, *(mode.half_learned for mode in modes)))
         for turn in range(2):
@@ -145,12 +141,14 @@ def experiment(
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
         loss, final = np.asarray(run["loss"]), np.asarray(run.final.matrix)
+        if final.shape != reduced.limit.shape:  # a run in the coordinates of the inputs
+            final = final @ reduced.basis.T
         fitted = crossing(np.asarray(run.times), -np.log(np.maximum(loss / loss[0], 1e-300)), -math.log(FIT))
         first, second = (None, None) if stiff else _layer_errors(run, gamma, modes)
         distance = float(np.linalg.norm(final - reduced.limit) / np.linalg.norm(reduced.limit))
         found = (
             Quantity("status", run.status, "status"),
-            Quantity("ended", float(run.ended), "ended at time"),
+            Quantity("ended", float(run.times[-1]), "ended at time"),
             Quantity("excess_loss_left", float(loss[-1] / excess), "excess loss left", format=".1e"),
             Quantity("modes", tuple(Row(half_learned=half) for half in _halves(run, values))),
             Quantity("fit", Time(fitted, error=0.0), format=shown_time),
@@ -164,7 +162,7 @@ def experiment(
         slow = f"left before its end: inputs of condition number {condition:.3g} are slow, standardize the columns"
         return (*found, Quantity("caution", slow, "caution"))
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, observed)
 
 
 def _halves(run: "Trajectory", values: Float[np.ndarray, " modes"]) -> list[Time]:

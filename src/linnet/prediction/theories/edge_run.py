@@ -29,18 +29,18 @@ def weights(state: Any, problem: Any) -> Float[Array, " weights"]:
 
 def experiment(problem: Any, network: Any, lr: float, steps: int) -> ExactRun:
     """Descent for so many steps; of the last ones all are recorded."""
+    observed: dict[str, Any] = {"loss": "loss", "matrix": "matrix", "weights": weights}
 
     def run(progress: Progress | None) -> "Trajectory":
         first = simulate(problem, network, SGD(lr), steps=steps - WINDOW, record=linear(2), progress=progress)
         if first.status == Status.DIVERGED:
             return first
-        observed: dict[str, Any] = {"loss": "loss", "matrix": "matrix", "weights": weights}
         return simulate(problem, first.final, SGD(lr), steps=WINDOW - 1, record=every(1), observe=observed)
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
         return _read(network, run)
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, observed, optional=("matrix", "weights"))
 
 
 def _read(network: Any, run: "Trajectory") -> tuple[Quantity, ...]:

@@ -107,13 +107,13 @@ def experiment(
 
     It lasts until the model has settled and the residual has shrunk to a thousandth after it (`late` is its factor).
     """
+    observables = {"loss": observe.loss, "slope": observe.slope, "label_kernel": observe.label_kernel}
+    if law.problem.root.shape[0] <= _KERNELS:
+        observables["target_distance"] = observe.target_distance
 
     def run(progress: Progress | None) -> Trajectory:
         steps = _steps(curves, lr, stable, late)
         network = law.network() if callable(law.network) else law.network
-        observables = {"loss": observe.loss, "slope": observe.slope, "label_kernel": observe.label_kernel}
-        if law.problem.root.shape[0] <= _KERNELS:
-            observables["target_distance"] = observe.target_distance
         record = linear(min(steps, _RECORDS) + 1)
         return simulate(
             law.problem, network, SGD(lr), steps=steps, record=record, observe=observables, progress=progress
@@ -136,7 +136,7 @@ def experiment(
             Quantity("steps", int(measured.step[-1]), "steps"),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, observables, optional=("target_distance",))
 
 
 def measured_curves(run: Trajectory, start_loss: float) -> FeatureCurves:

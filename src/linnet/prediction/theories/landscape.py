@@ -220,7 +220,7 @@ def _experiment(problem: Factorization | Regression, hidden: Sequence[int], poin
             Quantity("largest_gap_in_eigenvalue", max(gaps), text, format=".1e"),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, kind=Built)
 
 
 def _measured(problem: Factorization | Regression, state: Weights, kept: tuple[int, ...]) -> Row:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from linnet import observe
 from linnet.optim import SGD
 from linnet.outcome import Status
 from linnet.prediction.prediction import Column, Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row
@@ -69,7 +70,7 @@ def experiment(
             if progress is not None:
                 heard = lambda done, total: progress(i * total + done, len(networks) * total)  # noqa: E731
             record = record_points(steps)
-            return simulate(problem, state, SGD(lr), steps=steps, record=record, observe=["loss"], progress=heard)
+            return simulate(problem, state, SGD(lr), steps=steps, record=record, observe=[observe.loss], progress=heard)
 
         return Runs(*(trained(i, state) for i, state in enumerate(networks)))
 
@@ -116,7 +117,7 @@ def experiment(
             ),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, {"loss": observe.loss}, kind=Runs)
 
 
 def _errors(

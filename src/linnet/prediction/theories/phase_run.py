@@ -77,6 +77,7 @@ def experiment(
     """The exact run of the network, drawn with the seed where none was given, until well after the predicted stop."""
     d, rank, lr = prediction.d, prediction.rank, prediction.lr
     count = rank + (prediction.first_noise is not None)
+    observed = {"test": observe.test_error, "shares": _shares(count)}
 
     @cache
     def target() -> Factorization:
@@ -89,7 +90,6 @@ def experiment(
         end = max(horizon(prediction), 1.1 * last)
         times = lr * np.arange(math.ceil(end / lr) + 1) if lr is not None else np.linspace(0, end, _RECORDS)
         drawn = network or gaussian(jax.random.key(seed), target(), prediction.width, prediction.variance)
-        observed = {"test": observe.test_error, "shares": _shares(count)}
         return run_for(target(), drawn, prediction.optimizer, times, observed, progress)
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
@@ -118,7 +118,7 @@ def experiment(
             Quantity("test_error", float(test[best]), format=".4f"),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, observed)
 
 
 @lru_cache  # the same observable for the same count, so that what was compiled for it is found again

@@ -191,14 +191,14 @@ def _experiment(
     flow: ClosedForm, problem: Regression, network: Any, optimizer: Any, goal: Float[np.ndarray, "d_out d_in"]
 ) -> ExactRun:
     """The layers' own training, recorded at the times of the closed form's curves."""
+    observed = {"sizes": Observable("sizes", _sizes, ("size",), lambda problem, initial: jnp.asarray(goal))}
 
     def run(progress: Progress | None) -> "Trajectory":
         if not 1e-10 <= flow.scale <= 1e4:
             raise InputError(
                 f"scale = {flow.scale:.6g} cannot be measured: a solver follows initializations from 1e-10 to 1e4."
             )
-        sizes = Observable("sizes", _sizes, ("size",), lambda problem, initial: jnp.asarray(goal))
-        return run_for(problem, network, optimizer, flow.times(), {"sizes": sizes}, progress)
+        return run_for(problem, network, optimizer, flow.times(), observed, progress)
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
         found = measured_curves(flow, run)
@@ -231,7 +231,7 @@ def _experiment(
             ),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, observed)
 
 
 def _sizes(context: ObservationContext) -> Float[Array, "2"]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from linnet import _check
+from linnet import _check, observe
 from linnet._random import with_spectrum
 from linnet.init import identity, one_zero, orthogonal
 from linnet.optim import SGD
@@ -97,13 +97,13 @@ def _experiment(
         record = at(np.unique(np.concatenate([np.linspace(0, steps, _RECORDS).round(), last])))
         given = {} if key is None else {"key": key}
         return simulate(
-            problem, network, how, steps=steps, record=record, observe=["matrix"], progress=progress, **given
+            problem, network, how, steps=steps, record=record, observe=[observe.matrix], progress=progress, **given
         )
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
         return _read(modes, triple(), optimizer, run, wanted)
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, {"matrix": observe.matrix})
 
 
 def _steps(modes: AlignedModes, optimizer: SGD, rows: tuple[Row, ...], cross: Row | None) -> float:

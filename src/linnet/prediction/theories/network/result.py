@@ -156,8 +156,8 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
         "bottleneck": bottleneck,
         "init": Row(kind=setup.kind or initialization.kind, scale=setup.scale or initialization.scale, seed=setup.seed),
         "loss": Row(
-            start=begin + reduction.unexplained,
-            end=(floor if floor > _LEAST * begin else 0.0) + reduction.unexplained,
+            initial=begin + reduction.unexplained,
+            final=(floor if floor > _LEAST * begin else 0.0) + reduction.unexplained,
         ),
         "modes_out_of_reach": int(np.sum(reduction.fit.values > _ROUNDING * reduction.fit.values[0])) - reachable,
         "modes_lost_to_decay": reachable - kept,
@@ -181,7 +181,7 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
         network=triple[1],
         optimizer=optimizer,
         panels=panels,
-        experiment=ExactRun(training.run, training.read),
+        experiment=ExactRun(training.run, training.read, {"loss": "loss", "matrix": "matrix"}, ("loss", "matrix")),
         data={"analysis": analysis, "training": training},
     )
 
@@ -213,7 +213,7 @@ def _quantities(
         "predictor_norm": (float(np.linalg.norm(value)), "end"),
         "end": (end.kind, "rates"),
         "largest_stable_lr": (largest_lr(how, sharpness.end), "rates"),
-        "largest_stable_lr_at_start": (largest_lr(how, sharpness.start), "rates"),
+        "largest_stable_lr_at_initialization": (largest_lr(how, sharpness.start), "rates"),
         "largest_stable_lr_at_flattest_end": (largest_lr(how, sharpness.flattest), "rates"),
         "largest_stable_lr_with_batches": (batches[0], "batches"),
         "outcome": (analysis.verdict.outcome, "rates"),

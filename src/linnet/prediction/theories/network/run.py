@@ -39,7 +39,7 @@ class TrainingRun:
         self.setup, self.objective, self.analysis, self.quantities = setup, objective, analysis, quantities
         self.layers = layers = objective.layers(objective.start)
         reduction, modes, self.decay = setup.reduction, analysis.times.modes, float(setup.optimizer.effective_decay)
-        floor, begin = reduction.best(quantities["bottleneck"].value)[1], quantities["loss"].value.start
+        floor, begin = reduction.best(quantities["bottleneck"].value)[1], quantities["loss"].value.initial
         begin -= reduction.unexplained
         if self.decay:  # all losses are those with weight decay in them
             floor = reduction.loss(modes.matrix) + self.decay / 2 * squares(modes.value, len(layers))

@@ -72,7 +72,7 @@ def describe(name: str, found: Mapping[str, tuple[Any, str | None]]) -> str:
     always = {
         "modes": _counts(found),
         "largest_stable_lr": f"largest stable lr {_END[end]}",
-        "largest_stable_lr_at_start": "largest stable lr at initialization",
+        "largest_stable_lr_at_initialization": "largest stable lr at initialization",
         "largest_stable_lr_at_flattest_end": "" if math.isnan(flattest) else "largest stable lr at the flattest end",
         "largest_stable_lr_with_batches": f"largest stable lr with batches of {found['batch_size'][0]}",
         "modes_mix": "modes mix visibly at step",
@@ -147,7 +147,7 @@ def headline(quantities: Quantities) -> str:
     get = {name: quantity.value for name, quantity in quantities.items()}
     # with momentum half of the largest stable learning rate may overshoot
     part, words = (0.1, "a tenth") if get["momentum"] else (0.5, "half")
-    largest, lr = min(get["largest_stable_lr"], get["largest_stable_lr_at_start"]), get["lr"]
+    largest, lr = min(get["largest_stable_lr"], get["largest_stable_lr_at_initialization"]), get["lr"]
     if get["outcome"] is not NetworkOutcome.CONVERGES:
         return (
             f"[bold]Lower the learning rate[/]: at {lr:.4g} it {_verb(get)}; {part * largest:.3g} is {words} of the "
