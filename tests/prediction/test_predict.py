@@ -331,7 +331,9 @@ def test_a_wide_network_is_marked_compressed_and_adam_refuses_it(network, init):
     # what the neurons that are left out add to the curvature is counted
     triple = ln.predict(problem, drawn, optimizer)
     assert triple.compressed
-    assert triple.largest_stable_lr_at_initialization == pytest.approx(said.largest_stable_lr_at_initialization, rel=1e-9)
+    assert triple.largest_stable_lr_at_initialization == pytest.approx(
+        said.largest_stable_lr_at_initialization, rel=1e-9
+    )
     assert unmet_of(triple)["landscape"] == "layers that are not compressed"
 
 

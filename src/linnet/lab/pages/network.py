@@ -267,7 +267,9 @@ def quantities(prediction: Prediction) -> tuple[Quantity, ...]:
         Quantity("regime", str(prediction.regime), "regime"),
         Quantity("lr", float(prediction.lr), "learning rate", format=".3g"),
         Quantity("largest_stable_lr", prediction.largest_stable_lr, "largest stable at the end", format=".3g"),
-        Quantity("largest_stable_lr_at_initialization", prediction.largest_stable_lr_at_initialization, "at initialization"),
+        Quantity(
+            "largest_stable_lr_at_initialization", prediction.largest_stable_lr_at_initialization, "at initialization"
+        ),
         Quantity("learned", prediction.learned.step, "99 % learned at step", unit="step", format=",.0f"),
         prediction["modes"],
     )

@@ -113,7 +113,7 @@ def setting(quantities: Quantities, optimizer: str) -> str:
     second = (
         f"lr = {get['lr']:.4g}{optimizer and f', {optimizer}'}: [bold]{_outcome(get)}[/]; {escape(get['explanation'])}."
     )
-    loss_line = f"The loss falls from {get['loss'].start:.4g} to {get['loss'].end:.4g}."
+    loss_line = f"The loss falls from {get['loss'].initial:.4g} to {get['loss'].final:.4g}."
     converges = get["outcome"] is NetworkOutcome.CONVERGES
     return "\n".join([escape(first), second, *([loss_line, *_stop(get["stop"])] if converges else [])])
 
