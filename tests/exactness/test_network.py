@@ -61,6 +61,24 @@ def test_a_linear_network_flows_as_its_weights():
         np.testing.assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "names"),
+    [
+        (ln.optim.RodFlow(0.16), ["predicted_loss", "oscillation"]),
+        (ln.optim.CentralFlow(0.16), ["predicted_loss", "oscillation", "critical_directions"]),
+    ],
+)
+def test_averages_over_an_oscillation_are_those_of_the_weights(optimizer, names):
+    """From an initialization that sharpens to 2/lr, so that there is an oscillation to average over."""
+    runs = [
+        ln.simulate(problem, state, optimizer, steps=80, observe=names)
+        for state, problem in both(np.random.default_rng(1), scale=0.5)
+    ]
+    assert np.max(runs[1]["oscillation"]) > 0
+    for name in names:
+        np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-6, atol=1e-9, err_msg=name)
+
+
 def by_layers(function):
     """A function of a state and a problem that returns a state, as what moves of it in one vector."""
     return lambda state, problem: jax.flatten_util.ravel_pytree(function(state, problem).trained())[0]
@@ -119,8 +137,11 @@ ANYWHERE = {
 }
 # what needs samples, beside a regression
 SAMPLES = {
+    "batch_sharpness": observe.batch_sharpness(2, None),
     "gradient_noise": observe.gradient_noise,
+    "gradient_noise_interaction": observe.gradient_noise_interaction(2, None),
     "gradient_noise_top": observe.gradient_noise_top,
+    "mean_square_ratio": observe.mean_square_ratio(2),
     "sample_kernel": observe.sample_kernel,
 }
 # and two layers with one output
@@ -150,12 +171,14 @@ REFUSED = {
     "layer_modes": (observe.layer_modes, "need Modes on a diagonal problem, or Weights on a matrix problem"),
     "refined_distance": (observe.refined_distance(1.0), "the output scale of a regression, a Network has none"),
 }
+# of an optimizer that averages over oscillations
+AVERAGES = {"predicted_loss", "oscillation", "critical_directions"}
 NO_STATES = {"kernel_cosine", "kernel_distance", "refined_kernel", "target_kernel"}  # functions of kernels
 WORDS = {"Window", "window", "Kind", "Observable", "ObservationContext", "Point", "Split", "named", "observable"}
 
 
 def test_every_public_observable_is_in_a_table():
-    tables = [*ANYWHERE, *SAMPLES, *ONE, *MATRIX, *OWN, *REFUSED, *NO_STATES, *WORDS]
+    tables = [*ANYWHERE, *SAMPLES, *ONE, *MATRIX, *OWN, *REFUSED, *AVERAGES, *NO_STATES, *WORDS]
     assert len(tables) == len(set(tables))
     assert set(tables) == set(observe.__all__)
 

@@ -128,7 +128,7 @@ def test_claims_are_filtered(opened):
     everything = rows.count()
     shown = page.locator("#mixed-table tbody tr:visible")
     assert shown.count() == everything
-    form.get_by_label("Words").fill("lemma C.6")
+    form.get_by_label("Words").fill("lemma C.6 exact")
     assert shown.all_inner_texts()[0].startswith("C17")
     assert count.inner_text() == f"1 of {everything} shown"
     assert count.get_attribute("aria-live") == "polite"

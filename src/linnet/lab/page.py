@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from linnet.lab.control import Control, Values, check, defaults, read
 from linnet.lab.panel import Panel, Sources
 from linnet.prediction import Prediction, Quantity
-from linnet.prediction.prediction import plain_text
+from linnet.prediction.render import plain_text
 from linnet.trajectory import Trajectory
 
 

@@ -222,6 +222,8 @@ class Prediction(_Named):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python: every quantity by its name, the sources, and the notes; NaN and infinity stay floats."""
+        from linnet.prediction.render import plain_text
+
         out: dict[str, Any] = {"topic": self.topic, "headline": plain_text(self.headline)}
         out |= {quantity.name: plain(quantity.value) for quantity in self.quantities}
         out |= {"notes": list(self.notes), "sources": self._sources()}
@@ -346,10 +348,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, str | bool | int | float) or value is None:
         return value
     return np.asarray(value).tolist()
-
-
-def plain_text(markup: str) -> str:
-    """A text of the terminal without its markup."""
-    from rich.text import Text
-
-    return Text.from_markup(markup).plain

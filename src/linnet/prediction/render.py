@@ -7,11 +7,12 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
+from rich.text import Text
 
 from linnet._table import Fitted, Heading
 from linnet.prediction.assumption import Assumption, Holds, Source
 from linnet.prediction.numbers import step
-from linnet.prediction.prediction import Column, Comparison, Prediction, Quantity, Time, plain_text
+from linnet.prediction.prediction import Column, Comparison, Prediction, Quantity, Time
 
 _WIDTH = 110  # characters of a line in text and notebooks
 _COLORS = {Holds.EXACTLY: "green", Holds.ROUGHLY: "yellow", Holds.NOT: "red"}
@@ -26,6 +27,11 @@ def text(result: Any) -> str:
     console = _console()
     console.print(result)
     return console.export_text().rstrip()
+
+
+def plain_text(markup: str) -> str:
+    """A text of the terminal without its markup."""
+    return Text.from_markup(markup).plain
 
 
 def html(result: Any) -> str:

@@ -47,6 +47,14 @@ ERRORS: dict[str, dict[str, float]] = {
 }
 
 
+_AVERAGES = {
+    "mean_loss": "mean loss",
+    "amplitude": "amplitude of the weights, the root of the trace of their covariance",
+    "mean_predictor_norm": "norm of the averaged predictor",
+    "distance": "distance of the averaged weights from the initialization",
+}
+
+
 class _End(NamedTuple):
     """The ends c + D and c - D of the rod, by how much descent misses each from the other, and |D| over |c|."""
 
@@ -91,14 +99,17 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
     name = "an end that attracts descent (growth of a perturbation in two steps, less 1)"
     attracts = Assumption.of(name, max(0.0, growth - 1), exact=1e-6, rough=_GROWTH)
     _hold(attracts)
-    cycles = end.length > _POINT
-    settles_at, steps = "2-cycle" if cycles else "minimum", int(run.ended)
-    errors = ERRORS[settles_at] if isinstance(network, Weights) else {}
+    cycles, steps = end.length > _POINT, int(run.ended)
     values = _averages(problem, network, end, cycles)
     source = Source(
         "the end of the rod flow, a " + ("2-cycle of descent" if cycles else "minimum"),
         ("flows/C1",),
         (smooth, start, rest, attracts),
+    )
+    settles_at = "2-cycle" if cycles else "minimum"
+    errors = ERRORS[settles_at] if isinstance(network, Weights) else {}
+    averages = (
+        Quantity(name, values[name], text, error=errors.get(name), source=source) for name, text in _AVERAGES.items()
     )
     return Prediction(
         topic="edge",
@@ -112,28 +123,7 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
             Quantity("lr", lr),
             Quantity("steps", steps),
             Quantity("settles_at", settles_at, "it settles at a", source=source),
-            Quantity("mean_loss", values["mean_loss"], "mean loss", error=errors.get("mean_loss"), source=source),
-            Quantity(
-                "amplitude",
-                values["amplitude"],
-                "amplitude of the weights, the root of the trace of their covariance",
-                error=errors.get("amplitude"),
-                source=source,
-            ),
-            Quantity(
-                "mean_predictor_norm",
-                values["mean_predictor_norm"],
-                "norm of the averaged predictor",
-                error=errors.get("mean_predictor_norm"),
-                source=source,
-            ),
-            Quantity(
-                "distance",
-                values["distance"],
-                "distance of the averaged weights from the initialization",
-                error=errors.get("distance"),
-                source=source,
-            ),
+            *averages,
             Quantity("growth", growth, "growth of a perturbation of it in two steps", source=source),
         ),
         problem=problem,
