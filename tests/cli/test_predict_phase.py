@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from linnet import prediction
@@ -44,10 +45,54 @@ def test_what_is_shown(typed):
     assert ["test", "error", "there", f"{told.test_error:.4f}"] in lines
 
 
+def test_a_matrix_of_a_file(typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target = np.random.default_rng(0).normal(size=(6, 9))
+    np.save("b.npy", target)
+    np.savetxt("b.csv", target, delimiter=",")
+    said = []
+    for name in ("b.npy", "b.csv"):
+        code, out, _ = typed("--target", name, "--gamma-w", 3, "--gamma-sigma2", -2.5, "--run", "--json")
+        assert code == 0
+        said.append(json.loads(out))
+    same = prediction.phase(target=target, gamma_w=3, gamma_sigma2=-2.5).measure()
+    assert said == [json.loads(dumps(same.to_dict()))] * 2
+    code, out, _ = typed("--target", "b.csv", "--gamma-w", 3, "--gamma-sigma2", -2.5)
+    assert code == 0
+    norm = np.linalg.norm(target, 2)
+    assert f"The transition is at c = {norm:.4g}, at this width at variance {norm / 729:.3g}" in out
+    assert "9 -> 729 -> 6 neurons" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.csv", None, "target = 'none.csv' cannot be used: there is no such file."),
+        ("nan.csv", "1,2\nnan,4\n", "target = 'nan.csv' cannot be used: line 2, column 1 holds nan"),
+        ("zero.csv", "0,0\n0,0\n", "target = 'zero.csv' is zero everywhere"),
+        ("column.csv", "1\n2\n3\n", "target = 'column.csv' has shape (3, 1): it must have two rows and two columns"),
+        ("vector.npy", np.ones(4), "target = 'vector.npy' has shape (4,): it must be a matrix"),
+        ("text.npy", "no array", "target = 'text.npy' cannot be used"),
+        ("b.xls", "1,2\n", "target = 'b.xls' is not allowed: it must end in .csv"),
+    ],
+)
+def test_a_file_that_is_no_such_matrix(name, content, words, typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if isinstance(content, str):
+        (tmp_path / name).write_text(content)
+    elif content is not None:
+        np.save(name, content)
+    code, _, told = typed("--target", name, "--gamma-w", 2, "--gamma-sigma2", -1)
+    assert code == 2
+    assert words in told
+    assert "Traceback" not in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--gamma-w", 2, "--gamma-sigma2", -1), "Missing option '--d'"),
+        (("--gamma-w", 2, "--gamma-sigma2", -1, "--d", 9, "--target", "b.csv"), "d = 9 is not allowed with target"),
+        (("--gamma-w", 2, "--gamma-sigma2", -1), "d is missing: give the dimension d"),
         (("--gamma-w", 2, "--gamma-sigma2", -1, "--d", 1), "d = 1"),
         (("--gamma-w", 2, "--gamma-sigma2", -1, "--d", 9999, "--run"), "needs d <= 3000"),
         ((*NETWORK, "--levels", "1,x"), "levels = '1,x'"),

@@ -161,6 +161,90 @@ def test_a_lazy_network_and_a_signal_of_full_rank():
     assert told.first_noise is run.first_noise is None
 
 
+def targets(d=24, seed=3):
+    """One matrix of each kind of `mixed/C32`."""
+    rng = np.random.default_rng(seed)
+    frame, _ = np.linalg.qr(rng.normal(size=(d, d)))
+    return {
+        "full rank": rng.normal(size=(d, d)),
+        "low rank": np.outer(*rng.normal(size=(2, d))),
+        "rectangular": 1e-3 * rng.normal(size=(d // 2, d)),
+        "power law": frame * (d / np.arange(1.0, d + 1)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["full rank", "low rank", "rectangular", "power law"])
+def test_the_transition_of_a_given_matrix_is_where_it_is_told(kind):
+    """There c is the norm, and an exact run ends with a Gram matrix sqrt 2 as large; off it, by hypot(1, norm / c)."""
+    target = targets()[kind]
+    d, norm = 24, np.linalg.norm(target, 2)
+    gamma_w = np.log(400 * d) / np.log(d)
+    found = prediction.phase(target=target, gamma_w=gamma_w, gamma_sigma2=-2)
+    assert found.c_at_transition == pytest.approx(norm)
+    assert found.variance_at_transition * found.width == pytest.approx(norm)
+    line = found.gamma_sigma2_at_transition
+    assert line == pytest.approx(np.log(norm) / np.log(d) - gamma_w)
+    assert found.exponent_from_transition == pytest.approx(-2 - line)
+    for shift, ratio, kinds in ((-1e-6, 1.0, Phase.RICH), (1e-6, 1.0, Phase.LAZY), (-0.5, d**0.5, Phase.RICH)):
+        told = prediction.phase(target=target, gamma_w=gamma_w, gamma_sigma2=line + shift)
+        assert told.phase is kinds
+        assert told.gram_growth == pytest.approx(np.hypot(1, ratio), rel=1e-4)
+        seen = told.measure()
+        assert seen.status == "horizon"
+        assert seen.gram_growth == pytest.approx(told.gram_growth, rel=0.05)
+        assert told.modes[0].half_learned.step == pytest.approx(seen.modes[0].half_learned.step, rel=0.1)
+        for mode, run in zip(told.modes, seen.modes, strict=False):
+            assert mode.growth == pytest.approx(run.growth, rel=0.12)
+
+
+def test_a_given_matrix_counts_its_modes_above_c():
+    target = np.diag([30.0, 10.0, 0.5, 0.0]) @ np.eye(4, 6)
+    told = prediction.phase(target=target, gamma_w=4, gamma_sigma2=np.log(2.0) / np.log(6) - 4)
+    assert (told.d_out, told.d_in, told.rank, told.rich_modes) == (4, 6, 3, 2)
+    assert told.c == pytest.approx(2)
+    assert [mode.regime for mode in told.modes] == ["rich", "mixed", "lazy"]
+    assert [mode.growth for mode in told.modes] == pytest.approx(np.hypot(1, np.array([30, 10, 0.5]) / 2))
+    assert told.headline.startswith("[bold]rich[/]: 2 of 3 singular values are above c")
+    end = told.modes[1].learned.time
+    way = solve_ivp(lambda _, s: 4 / 24 * np.hypot(s, 2) * (10 - s), (0, end), [0.0], rtol=1e-9)
+    assert way.y[0, -1] == pytest.approx(9, rel=1e-5)
+    assert prediction.phase(target=1e-9 * target, gamma_w=4, gamma_sigma2=-4).phase is Phase.INFINITE_NOISE
+    assert prediction.phase(target=target, gamma_w=0.5, gamma_sigma2=-1).phase is Phase.UNDERPARAMETRIZED
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"target": np.zeros((3, 4))}, "target is zero everywhere: one of its entries must differ from 0."),
+        ({"target": np.ones(3)}, "target has shape (3,): it must be a matrix"),
+        ({"target": np.ones((3, 1))}, "target has shape (3, 1): it must have two rows and two columns at least"),
+        ({"target": [[1.0, np.nan], [0.0, 1.0]]}, "row 1, column 2 holds nan, and a finite number is needed"),
+        ({"target": [[1.0, 2.0], [3.0]]}, "target cannot be used"),
+        ({"target": "none.csv"}, "target = 'none.csv' cannot be used: there is no such file."),
+        ({"target": "none.xls"}, "target = 'none.xls' is not allowed: it must end in .csv"),
+        ({"target": 1e-60 * np.eye(2)}, "target reaches 1e-60 only"),
+        ({"target": np.eye(2), "d": 2}, "d = 2 is not allowed with target"),
+        ({"target": np.eye(2), "levels": [1]}, "levels = [1] is not allowed with target"),
+        ({"target": np.eye(2), "rank": 2}, "rank = 2 is not allowed with target"),
+        ({"target": np.eye(2), "gamma_sigma2": 20, "gamma_w": 20}, "gamma_sigma2 = 20 is not allowed here"),
+        ({}, "d is missing: give the dimension d of the matrix to recover, or a matrix as target."),
+    ],
+)
+def test_a_matrix_that_cannot_be_learned_is_refused_in_a_sentence(given, words):
+    with pytest.raises(ln.InputError) as refused:
+        prediction.phase(**{"gamma_w": 2, "gamma_sigma2": -1, **given})
+    assert words in str(refused.value)
+
+
+def test_the_picture_of_a_given_matrix():
+    told = prediction.phase(target=targets()["power law"], gamma_w=2.5, gamma_sigma2=-2)
+    run = told.measure()
+    left, right = (axes for axes in run.plot().axes if axes.get_title())
+    assert len(left.lines) == 2 * 8 + 1
+    assert left.lines[1].get_ydata() == pytest.approx(24 * np.asarray(run.run["shares"])[:, 0])
+    assert right.get_yscale() == "log"
+
+
 @pytest.mark.slow
 def test_the_picture(told, run):
     figure = run.plot()

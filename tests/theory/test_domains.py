@@ -471,7 +471,11 @@ TABLE = {
     },
     "mixed.alignment_rate": {"levels": LEVELS, "variant": Other("printed")},
     "mixed.phase": {"gamma_w": Num(2.0, **ONE), "gamma_sigma2": Num(-1.6, **ONE)},
-    "mixed.transition": {"gamma_w": Num(2.0), "low_rank": Other(True, (1,))},
+    "mixed.transition": {
+        "gamma_w": Num(2.0),
+        "low_rank": Other(True, (1,)),
+        "target": Other(MATRIX, (RAGGED, 0 * MATRIX, MATRIX[:, :1], MATRIX[None])),
+    },
     "mixed.sandwich": {"matrix": Tensor(MATRIX), "imbalance": Tensor(MATRIX + MATRIX.T)},
     "mixed.recovery": {
         "levels": LEVELS,

@@ -208,6 +208,20 @@ def test_phases_and_transition():
     assert mixed.transition(1.0, low_rank=False) == -0.5
 
 
+def test_the_transition_of_a_target_is_where_c_is_its_norm():
+    rng = np.random.default_rng(0)
+    for target in (rng.normal(size=(7, 4)), np.outer(rng.normal(size=4), rng.normal(size=9)), 1e-3 * np.eye(5)):
+        d, gammas = max(target.shape), np.array([1.5, 2.0])
+        there = mixed.transition(gammas, target=target)
+        assert np.allclose(d ** (there + gammas), np.linalg.norm(target, 2))
+        assert np.allclose(jax.jit(lambda x: mixed.transition(2.0, target=x))(target), there[1])
+    # what it says of the two kinds of target as d grows is the two lines
+    d = 400
+    assert np.isclose(mixed.transition(2.0, target=np.outer(*rng.normal(size=(2, d)))), -1, atol=0.02)
+    full = float(mixed.transition(2.0, target=rng.normal(size=(d, d)))) - np.log(2) / np.log(d)  # |B| = 2 sqrt d
+    assert np.isclose(full, mixed.transition(2.0, low_rank=False), atol=0.02)
+
+
 @pytest.mark.parametrize("width", [3, 6, 40])
 def test_sandwich_holds_along_the_flow(width):
     rng = np.random.default_rng(width)

@@ -154,12 +154,17 @@ class PhaseTopic(Topic):
     """Lazy or rich? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
 
     The setting is noisy low-rank recovery: A* + E with d x d entries of unit variance each, loss |A - A* - E|^2 / d^2.
+    With --target it is a matrix B of your own, of any shape and as it is, and d its larger dimension: the transition
+    between lazy and rich is where the variance times the width is the largest singular value of B.
     """
 
     gamma_w: float = Field(description="The network has d^gamma_w hidden neurons.")
     gamma_sigma2: float = Field(description="Weights start with variance d^gamma_sigma2.")
-    d: int = Field(description="Dimension of the matrix to recover.")
-    rank: int = Field(5, description="Rank of the signal.")
+    d: int | None = Field(None, description="Dimension of the matrix to recover; without --target it is needed.")
+    target: Path | None = Field(
+        None, description="Or a matrix to learn, outputs x inputs: .csv, .tsv, .txt or .dat, .npy, .npz, .parquet."
+    )
+    rank: int | None = Field(None, description="Rank of the signal, default 5.")
     levels: Numbers | None = Field(
         None, description="Singular values of the signal over d, such as 1,0.8; default those of the seed."
     )

@@ -328,13 +328,36 @@ def phase(gamma_w: float, gamma_sigma2: float) -> Phase:
     return Phase.LAZY if gamma_sigma2 + gamma_w > 1 else Phase.RICH
 
 
-@formula(gamma_w=NUMBERS, low_rank=FLAG)
-def transition(gamma_w: Number, *, low_rank: bool = True) -> Float[Array, "..."]:
+def _given_target(name: str, value: Any) -> Any:
+    """A matrix that is not zero, or None where none is given."""
+    if value is None:
+        return None
+    target = _check.array(name, value, ndim=2)
+    if min(target.shape) < 2:
+        raise InputError(f"{name} has shape {target.shape}: {name} must have two rows and two columns at least.")
+    if not _check.traced(target) and not np.any(np.asarray(target)):
+        raise InputError(f"{name} is zero everywhere: one of its entries must differ from 0.")
+    return target
+
+
+@formula(gamma_w=NUMBERS, low_rank=FLAG, target=Domain(_given_target))
+def transition(
+    gamma_w: Number, *, low_rank: bool = True, target: Float[Array, "d_out d_in"] | None = None
+) -> Float[Array, "..."]:
     """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one.
 
-    `low_rank` chooses between the two.
+    `low_rank` chooses between the two as d grows. A `target` of any shape takes their place: there the transition is at
+    c = |target|, its largest singular value (section 2.1, remark; `mixed/C32`), so at ln |target| / ln d - gamma_w with
+    d = max(d_out, d_in).
+
+    >>> from linnet.theory import mixed
+    >>> print(f"{mixed.transition(2.0, target=[[30.0, 0.0, 0.0], [0.0, 1.0, 0.0]]):.3f}")  # ln 30 / ln 3 - 2
+    1.096
     """
-    return (1.0 if low_rank else 0.5) - gamma_w
+    if target is None:
+        return (1.0 if low_rank else 0.5) - gamma_w
+    xp = namespace(target, gamma_w)
+    return xp.log(xp.linalg.norm(target, 2)) / math.log(max(target.shape)) - gamma_w
 
 
 class Sandwich(NamedTuple):

@@ -20,6 +20,7 @@ from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.prediction import Column, Prediction, Quantity, Row, Time
 from linnet.prediction.theories.gradient_flow import constant_lr, learning_rate, require
 from linnet.prediction.theories.phase_run import DENSE, HALF, LEARNED, experiment, panels
+from linnet.prediction.theories.phase_target import phase_of_target
 from linnet.problems import Factorization, low_rank_recovery
 from linnet.states import Weights
 from linnet.theory import mixed
@@ -72,37 +73,48 @@ class MixedFlow:
 
 def phase(
     *,
-    d: int,
+    d: int | None = None,
     gamma_w: float,
     gamma_sigma2: float,
-    rank: int = 5,
+    rank: int | None = None,
     levels: Any = None,
+    target: Any = None,
     c_lr: float = 50.0,
     seed: int = 0,
 ) -> Prediction:
     """Lazy or rich? Where a two-layer network lies, when it learns each signal, when to stop and what it reaches.
 
-    For networks and dimensions of any size, without building them; `for_triple` takes those that exist.
+    For networks and dimensions of any size, without building them; `for_triple` takes those that exist. With a `target`
+    the task is that matrix as it is: where the transition is for it, which of its singular values are learned lazily,
+    and when each is.
 
     Args:
         d: the dimension; A* + E are d x d matrices.
         gamma_w: the network has d^gamma_w hidden neurons.
         gamma_sigma2: weights have variance d^gamma_sigma2.
-        rank: how many signals there are, as drawn by the seed.
+        rank: how many signals there are, as drawn by the seed; 5 by default.
         levels: in their place, their singular values over d.
+        target: in the place of A* + E a matrix of any shape, as an array or a file; d is its larger dimension.
         c_lr: the learning rate is 1/c_lr of the fastest mode's time (`theory.mixed.step_size`).
         seed: of the target, the noise, and the initialization that `measure` draws.
 
     Raises:
-        InputError: if a size is beyond what numbers hold.
+        InputError: if a size is beyond what numbers hold, or the target is no matrix that can be learned.
 
     """
-    d = _check.integer("d", d, least=2, most=10**9)
     gamma_w = _check.real("gamma_w", gamma_w, least=0, most=20)
     gamma_sigma2 = _check.real("gamma_sigma2", gamma_sigma2, least=-20, most=20)
     c_lr = _check.real("c_lr", c_lr, above=1, most=1e6)
     seed = validation.seed(seed)
-    a, problem = _levels(d, rank, levels, seed)
+    if target is not None:
+        for name, value in (("d", d), ("rank", rank), ("levels", levels)):
+            if value is not None:
+                raise InputError(f"{name} = {_check.show(value)} is not allowed with target: the matrix has its own.")
+        return phase_of_target(target, gamma_w=gamma_w, gamma_sigma2=gamma_sigma2, c_lr=c_lr, seed=seed)
+    if d is None:
+        raise InputError("d is missing: give the dimension d of the matrix to recover, or a matrix as target.")
+    d = _check.integer("d", d, least=2, most=10**9)
+    a, problem = _levels(d, 5 if rank is None else rank, levels, seed)
     size = float(d)
     if gamma_w * math.log10(size) > 100:
         raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e100.")

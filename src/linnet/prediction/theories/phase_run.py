@@ -77,7 +77,7 @@ def experiment(
     """The exact run of the network, drawn with the seed where none was given, until well after the predicted stop."""
     d, rank, lr = prediction.d, prediction.rank, prediction.lr
     count = rank + (prediction.first_noise is not None)
-    observed = {"test": observe.test_error, "shares": _shares(count)}
+    observed = {"test": observe.test_error, "shares": shares(count)}
 
     @cache
     def target() -> Factorization:
@@ -93,7 +93,7 @@ def experiment(
         return run_for(target(), drawn, prediction.optimizer, times, observed, progress)
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
-        test, shares = np.asarray(run["test"]), np.asarray(run["shares"])
+        test, learned = np.asarray(run["test"]), np.asarray(run["shares"])
         clock = np.asarray(run.times if lr is None else run.steps)
         values = np.linalg.svd(np.asarray(target().target), compute_uv=False)
 
@@ -103,7 +103,7 @@ def experiment(
             return Time(point, error=0.0) if lr is None else Time(lr * point, step=int(point), error=0.0)
 
         def passed(i: int, share: float) -> Time | None:
-            return when(crossing(clock, shares[:, i], share, "records" if lr is not None else "spline"))
+            return when(crossing(clock, learned[:, i], share, "records" if lr is not None else "spline"))
 
         modes = tuple(
             Row(value=float(values[i]), half_learned=passed(i, HALF), learned=passed(i, LEARNED)) for i in range(count)
@@ -122,18 +122,18 @@ def experiment(
 
 
 @lru_cache  # the same observable for the same count, so that what was compiled for it is found again
-def _shares(count: int) -> Observable:
+def shares(count: int) -> Observable:
     """u_i^T A v_i over s_i for the first modes of the target."""
 
     def prepare(problem: Factorization, _: Any) -> tuple[Any, Any, Any]:
         u, s, vt = jnp.linalg.svd(problem.target, full_matrices=False)
         return u[:, :count], s[:count], vt[:count]
 
-    def shares(context: ObservationContext) -> Any:
+    def measured(context: ObservationContext) -> Any:
         u, s, vt = context.prepared
         return jnp.einsum("ik,ij,kj->k", u, context.state.matrix, vt) / s
 
-    return Observable("shares", shares, None, prepare)
+    return Observable("shares", measured, None, prepare)
 
 
 # Figure --------------------------------------------------------------------------------------------------------------
