@@ -31,7 +31,7 @@ _STABILITY = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "
 _MODULES = {  # of this package, by paper
     "mixed": ("mixed",),
     "spectral": ("spectral",),
-    "nonlocal": ("landscape", "convergence"),
+    "nonlocal": ("landscape", "convergence", "convergence_lazy"),
     "stability": tuple(f"stability_{part}" for part in _STABILITY),
     "feature": ("feature",),
     "balance": ("balance",),
