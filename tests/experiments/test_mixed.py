@@ -10,6 +10,7 @@ from toys import all_hold, quiet
 import linnet as ln
 from linnet.experiments import Experiment, experiments, find
 from linnet.experiments.mixed import Fig1, Fig2
+from linnet.experiments.mixed_relu import KINDS, Relu
 
 TOY1 = {"d": 24, "rank": 2, "steps": 150}
 TOY2 = {"d": 16, "rank": 2, "grid": 3, "c_lr": 20, "euler": 2}
@@ -120,3 +121,38 @@ def test_the_spec_ranges_are_asked_for_where_they_were_measured():
     assert not paper.accept(spoilt)[active].holds
     assert sum("log distance" in name for name in findings) == 6
     assert not findings["sum -1.81 to -0.5: largest test error"].holds
+
+
+def test_relu_networks_have_mixed_regimes(tmp_path):
+    figure = Relu.of_size("quick", {"samples": 128, "width": 128, "draws": 1})
+    data, _ = figure.data(tmp_path, quiet)
+    findings = figure.accept(data)
+    assert len(findings) == 21
+    loose = {name: finding for name, finding in findings.items() if "law" not in name}  # of wider networks
+    all_hold(loose)
+    assert figure.middle == 1
+    assert np.allclose(figure.law(data).sel(mode=4, scale=4), np.sqrt(2))
+    assert len(figure.draw(data).axes) == 3
+    # one regime for all modes, lazy or active, is seen; so is a mode that is not learned
+    for growth, words in ((0 * data["kernel"] + 1, "active"), (0 * data["kernel"] + 5, "lazy")):
+        broken = {name for name, finding in figure.accept(data.assign(kernel=growth)).items() if not finding.holds}
+        assert {kind for kind in KINDS if any(name.startswith(kind) and words in name for name in broken)} == set(KINDS)
+    missed = figure.accept(data.assign(learned=0.5 * data["learned"]))
+    assert sum(not finding.holds for name, finding in missed.items() if "learned" in name) == 3
+    # ranges that were measured are asked for where they were
+    assert len(Relu.of_size("quick", {"values": (2.0, 1.0)}).accept(data.sel(mode=[4.0, 1.0]))) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"values": (1.0, 4.0)}, "values = (1.0, 4.0) must be positive and descending"),
+        ({"values": (4.0, 3.0, 2.0, 1.0), "d": 3}, "must be at most d = 3 numbers"),
+        ({"scales": (1.0, 0.5, 2.0)}, "scales = (1.0, 0.5, 2.0) must be positive and ascend"),
+        ({"samples": 33, "d": 20}, "samples = 33 must be at least 4 d = 80"),
+    ],
+)
+def test_parameters_of_relu_networks_are_checked(changes, words):
+    with pytest.raises(ln.InputError) as error:
+        Relu.of_size("quick", changes)
+    assert words in str(error.value)

@@ -29,7 +29,7 @@ SIZES = ("quick", "paper")
 Progress = Callable[[int, int], None]
 _STABILITY = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "cross", "networks", "lora")
 _MODULES = {  # of this package, by paper
-    "mixed": ("mixed",),
+    "mixed": ("mixed", "mixed_relu"),
     "spectral": ("spectral",),
     "nonlocal": ("landscape", "convergence", "convergence_lazy"),
     "stability": tuple(f"stability_{part}" for part in _STABILITY),
