@@ -42,6 +42,10 @@ def _target_missed(state: Any, problem: Any) -> Float[Array, ""]:
     return jnp.linalg.norm(state.matrix - problem.target)
 
 
+def _cosine(data: xarray.Dataset) -> xarray.DataArray:
+    return xarray.DataArray(np.cos(np.radians(data["angle"])))
+
+
 _OBSERVED = {
     "kernel": observe.kernel_drift,
     "travel": Observable("travel", _weights_moved, None, _first),
@@ -121,14 +125,14 @@ class Lazy(Experiment):
         The kernel at s v is s^e [I + (L-1) v v^T], e = 2 - 2/L, and |K|^2 = s^2e (d - 1 + L^2).
         """
         depth, ratio = data["depth"], data["scale"] ** (2 / data["depth"] - 2)
-        square = (depth - 1) ** 2 * np.sin(np.radians(data["angle"])) ** 2 / (self.d - 1 + depth**2)
-        return np.sqrt((ratio - 1) ** 2 + 2 * ratio * square)
+        square = (depth - 1) ** 2 * (1 - _cosine(data) ** 2) / (self.d - 1 + depth**2)
+        return ((ratio - 1) ** 2 + 2 * ratio * square) ** 0.5
 
     def weight_change(self, data: xarray.Dataset) -> xarray.DataArray:
         """|W - W_0| / |W_0|: L - 1 layers go from s^(1/L) to 1, and the first turns to q too."""
         depth, size = data["depth"], data["scale"] ** (1 / data["depth"])
-        turned = 2 * size * (1 - np.cos(np.radians(data["angle"])))
-        return np.sqrt((depth * (size - 1) ** 2 + turned) / depth) / size
+        turned = 2 * size * (1 - _cosine(data))
+        return ((depth * (size - 1) ** 2 + turned) / depth) ** 0.5 / size
 
     def laziness(self, data: xarray.Dataset) -> xarray.DataArray:
         """The factor kappa of lazy training, |A_0 - Z| |D^2 A| / |DA|^2 (Chizat, Oyallon, and Bach, Equation (1)).
@@ -140,12 +144,12 @@ class Lazy(Experiment):
 
     def distances(self, data: xarray.Dataset) -> xarray.DataArray:
         """|A_0 - Z| / |Z|."""
-        cosine = np.cos(np.radians(data["angle"]))
-        return np.sqrt(np.maximum(data["scale"] ** 2 - 2 * data["scale"] * cosine + 1, 0.0))
+        square = data["scale"] ** 2 - 2 * data["scale"] * _cosine(data) + 1
+        return square.clip(min=0) ** 0.5
 
     def in_theorem(self, data: xarray.Dataset) -> xarray.DataArray:
         """The theorem's set N_alpha; for one output the spectral gap gamma is 0 and ab is the cosine."""
-        return (data["scale"] > self.alpha) & (np.cos(np.radians(data["angle"])) > self.alpha)
+        return (data["scale"] > self.alpha) & (_cosine(data) > self.alpha)
 
     def closed(self, data: xarray.Dataset) -> xarray.Dataset:
         """All of these between the sizes and angles of the networks, for the figure."""
@@ -166,18 +170,18 @@ class Lazy(Experiment):
         """
         delta = self.kappa * depth / (depth - 1)
         ratio = (1 + delta) ** (2 - 2 / depth)
-        return np.sqrt((ratio - 1) ** 2 + 2 * ratio * ((depth - 1) * delta) ** 2 / (self.d - 1 + depth**2))
+        return ((ratio - 1) ** 2 + 2 * ratio * ((depth - 1) * delta) ** 2 / (self.d - 1 + depth**2)) ** 0.5
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         kernel, travel, depth = data["kernel"], data["travel"], data["depth"]
         laziness, inside = self.laziness(data), self.in_theorem(data).broadcast_like(kernel)
         lazy, far = laziness <= self.kappa, inside & (data["scale"] >= 10).broadcast_like(kernel)
-        lost = np.abs(1 - data["scale"] ** (2 / depth - 2)).broadcast_like(kernel)
+        lost = abs(1 - data["scale"] ** (2 / depth - 2)).broadcast_like(kernel)
         shallow = 1 - 1 / self.depths[0]
         delta = self.kappa / (1 - 1 / depth)
         # lazy starts lie in this box of sizes and angles
         box = (data["scale"] >= 1 / (1 + delta)) & (data["scale"] * (1 - delta) <= 1)
-        box = box & (np.sin(np.radians(data["angle"])) <= delta)
+        box = box & (_cosine(data) ** 2 >= 1 - delta**2)
         most = (box & inside).sum() / inside.sum()
         weights = travel.where(far).mean(("angle", "scale")).values
         kernels = kernel.where(far).mean(("angle", "scale")).values

@@ -1,8 +1,11 @@
 """The figure of lazy and non-local starts."""
 
+from typing import Any
+
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -13,8 +16,8 @@ _NEAR, _FAR = 5.0, 30.0  # degrees, of the second and the third panel
 _SIZE = "size of the start $|A_0| / |Z|$"
 _RIM = {"color": "black", "lw": 4.0, "alpha": 0.4}  # keeps light lines visible
 _THEOREM = {"color": "white", "lw": 2.2}
-_LAZY = {"colors": "#fde047", "linewidths": 2.0, "linestyles": "--"}
-_NEARBY = {"colors": "#67e8f9", "linewidths": 1.8, "linestyles": ":"}
+_LAZY: dict[str, Any] = {"colors": "#fde047", "linewidths": 2.0, "linestyles": "--"}
+_NEARBY: dict[str, Any] = {"colors": "#67e8f9", "linewidths": 1.8, "linestyles": ":"}
 
 
 def lazy(data: xarray.Dataset, depth: int, alpha: float, kappa: float, closed: xarray.Dataset) -> Figure:
@@ -62,7 +65,7 @@ def lazy(data: xarray.Dataset, depth: int, alpha: float, kappa: float, closed: x
     return figure
 
 
-def _map(axes: Axes, y: np.ndarray, part: xarray.Dataset) -> object:
+def _map(axes: Axes, y: np.ndarray, part: xarray.Dataset) -> QuadMesh:
     """The kernel's change over the size of the start and another axis."""
     x, values = part["scale"].values, np.maximum(part["kernel"].values, 1e-6)
     return axes.pcolormesh(x, y, values, norm=LogNorm(0.03, 30), cmap="magma", shading="nearest", rasterized=True)
