@@ -64,7 +64,7 @@ class Lazy(Experiment):
     place = "section 4, text after Theorem 20, and Appendix J (no figure in the paper)"
     title = "Lazy and non-local starts: how far the kernel moves"
     quick = {"depths": (2, 3, 6), "scales": 25, "angles": 18}
-    minutes = {"quick": 0.1, "paper": 0.5}
+    minutes = {"quick": 0.2, "paper": 0.8}
 
     d: int = Field(default=5, ge=2, le=50, description="Inputs; one output.")
     depths: tuple[int, ...] = Field(default=(2, 3, 4, 5, 6, 8, 10), min_length=2, description="Layers, ascending.")

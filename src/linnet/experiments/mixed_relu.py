@@ -52,7 +52,7 @@ class Relu(Experiment):
     place = "section 3 (no figure in the paper)"
     title = "ReLU networks have mixed regimes too"
     quick = {"samples": 256, "width": 256, "draws": 2}
-    minutes = {"quick": 0.1, "paper": 0.6}
+    minutes = {"quick": 0.2, "paper": 1}
 
     d: int = Field(default=8, ge=3, le=50, description="Inputs, and as many outputs.")
     values: tuple[float, ...] = Field(default=(4.0, 1.0, 0.25), min_length=2, description="Modes, descending.")
