@@ -225,6 +225,7 @@ def _horizon(fitted: FittedMatrix, lr: float) -> float:
 def _experiment(fitted: FittedMatrix, width: float, variance: float, lr: float, seed: int) -> ExactRun:
     """Descent of the network drawn with the seed, until the modes that are shown are learned."""
     count = min(_SHOWN, len(fitted.values))
+    observed = {"shares": shares(count)}
 
     @cache
     def target() -> Factorization:
@@ -236,7 +237,7 @@ def _experiment(fitted: FittedMatrix, width: float, variance: float, lr: float, 
         steps = math.ceil(_horizon(fitted, lr) / lr - 1e-6)
         times = lr * np.unique(np.rint(np.linspace(0, steps, min(steps, _RECORDS) + 1)))
         network = gaussian(jax.random.key(seed), target(), width, variance)
-        return run_for(target(), network, SGD(lr), times, {"shares": shares(count)}, progress)
+        return run_for(target(), network, SGD(lr), times, observed, progress)
 
     def read(run: "Trajectory") -> tuple[Quantity, ...]:
         clock, learned = np.asarray(run.steps), np.asarray(run["shares"])
@@ -265,7 +266,7 @@ def _experiment(fitted: FittedMatrix, width: float, variance: float, lr: float, 
             Quantity("gram_growth", float(np.linalg.norm(first, 2) ** 2) / fitted.c),
         )
 
-    return ExactRun(run, read)
+    return ExactRun(run, read, observed)
 
 
 # Figure --------------------------------------------------------------------------------------------------------------
