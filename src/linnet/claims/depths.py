@@ -317,10 +317,10 @@ def size_is_learned_faster_with_depth(size: str, factor: float = 2.0, seed: Seed
 
 @claim("nonlocal/C29", "statistical", "text after Theorem 16", negative_control={"imbalance": 0.0})
 def imbalance_does_not_vanish_with_depth(size: str, imbalance: float = 0.3, seed: Seed = 0) -> Iterator[Finding]:
-    """The guess that disadvantages of an unbalanced initialization vanish with depth: at one and the same relative
-    imbalance, a layer larger by e^0.3 and the others smaller, the deviation of A from the induced flow does not become
-    less but more from 2 to 12 layers; a disadvantage for the limit is not seen at any depth, as all of these networks
-    with a layer of one neuron reach Z_1.
+    """The guess that disadvantages of an unbalanced initialization vanish with depth, in one case: r = 1, one layer
+    larger by e^0.3 and the others smaller, so that A(0) is the same; draws at 2 and 12 layers, at full size at 2, 4, 8
+    and 12. There the deviation of A from the induced flow does not become less but more; a disadvantage for the limit
+    is not seen at any depth, as all of these networks reach Z_1. Other imbalances and ranks are not decided.
     """
     draws, goal = 4 if size == "quick" else 20, np.array([2.0, 1.0, 0.5])
     deviations = []
