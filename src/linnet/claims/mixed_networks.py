@@ -286,12 +286,11 @@ _PAIRS = ((2.25, -1.85), (2.0, -1.6), (1.5, -1.3), (2.5, -1.9), (1.8, -1.0))
 class _Recovered(NamedTuple):
     measured: float
     model: float
-    terms: float
 
 
 @lru_cache
 def _recovered(d: int, gamma_w: float, gamma_s: float, share: float, seed: int) -> _Recovered:
-    """The test error of a network at a share of the steps of Theorem 2, that of the mode model, and the five terms."""
+    """The test error of a network at a share of the steps of Theorem 2, and that of the mode model."""
     levels = (1.0,)
     problem = low_rank_recovery(jax.random.key(seed), d, 1, levels=levels)
     width = round(d**gamma_w)
@@ -302,8 +301,7 @@ def _recovered(d: int, gamma_w: float, gamma_s: float, share: float, seed: int) 
     start = gaussian(jax.random.key(seed + 1), problem, width, variance)
     run = simulate(problem, start, SGD(lr), steps=steps, record=every(steps), observe=["test_error"])
     model = mixed.recovery_error(lr * steps, levels, d, c, spiked=True, start=variance * c)
-    # the step's term has lr in units of its limit d, as the theorem asks for lr << d
-    return _Recovered(float(run["test_error"][-1]), float(model), sum(theorem.errors.values()))
+    return _Recovered(float(run["test_error"][-1]), float(model))
 
 
 @claim(
@@ -311,25 +309,26 @@ def _recovered(d: int, gamma_w: float, gamma_s: float, share: float, seed: int) 
     "asymptotic",
     "Theorem 2, active; Theorem E.5",
     hypotheses={"active": lambda case: mixed.phase(case["gamma_w"], case["gamma_sigma2"]) is mixed.Phase.RICH},
-    negative_control={"model_share": 0.01},
+    negative_control={"model_share": 0.5},
 )
 def theorem_two_on_networks(size: str, model_share: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
-    """Networks of five exponent pairs at the time T_star: the test error is at most 10 times the sum of the theorem's
-    five terms, and it is that of the mode model within 10 %, and at
-    0.15 T_star within 20 %.
+    """The mode model of Theorem 2 on networks of five exponent pairs: at 0.02, 0.05, 0.15 and 1 times T_star their test
+    error is that of the model, within 20 %, and at T_star within 10 %.
 
-    At sizes that can be run T_star is so long that most of the noise is learned, and the terms are not small: what
-    happens as d grows is in `mixed/C14`.
+    At sizes that can be run T_star is so long that the noise is learned, with an error of 0.94 to 1, and the five terms
+    with any constant of some units are above it: networks do not test the theorem's bound, which `mixed/C14` does in
+    the model.
     """
     for d in (30, 60) if size == "quick" else (30, 60, 120, 240):
         for gamma_w, gamma_s in _PAIRS:
-            found = _recovered(d, gamma_w, gamma_s, 1.0, seed)
-            other = _recovered(d, gamma_w, gamma_s, model_share, seed) if model_share != 1 else found
-            case = {"d": d, "gamma_w": gamma_w, "gamma_sigma2": gamma_s}
-            yield at_most(found.measured / found.terms, 10.0, what="error / sum of the five terms", **case)
-            yield close(found.measured / other.model, 1, atol=0.1, what="error / the mode model's", **case)
-            early = _recovered(d, gamma_w, gamma_s, 0.15, seed)
-            yield close(early.measured / early.model, 1, atol=0.2, what="error / the mode model's, early", **case)
+            for share in (0.02, 0.05, 0.15, 1.0):
+                found = _recovered(d, gamma_w, gamma_s, share, seed)
+                model = found.model
+                if model_share != 1:
+                    model = _recovered(d, gamma_w, gamma_s, model_share * share, seed).model
+                case = {"d": d, "gamma_w": gamma_w, "gamma_sigma2": gamma_s, "steps": f"{share:g} T_star"}
+                atol = 0.1 if share == 1 else 0.2
+                yield close(found.measured / model, 1, atol=atol, what="error / the mode model's", **case)
 
 
 def _stopped(d: float, total: float) -> tuple[float, float]:
