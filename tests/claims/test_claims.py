@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import linnet as ln
 from linnet import claims
 from linnet.claims import claim as frame
+from linnet.theory import feature
 
 ENTRIES = claims.registry()
 COMPUTED = [entry for entry in ENTRIES.values() if entry.check is not None]
@@ -37,6 +38,24 @@ def control_findings(entry):
         yield finding
         if entry.expected and not finding.printed and not finding.holds:
             return
+
+
+def constant_logarithm(which):
+    """The time of Theorem 4.1 with a constant in place of the logarithm of 1/v0, or of that of 1/eps."""
+
+    def times(*of, v0, lr, eps):
+        found = feature.source_times(*of, v0=v0, lr=lr, eps=eps)
+        unit = found.first / math.log(1 / v0)
+        first, rest = found.first, found.total - found.first
+        return feature.Times(*((9 * unit, 9 * unit + rest) if which == "v0" else (first, first + 9 * unit)))
+
+    return times
+
+
+@pytest.mark.parametrize("which", ["v0", "eps"])
+def test_each_logarithm_of_the_time_of_feature_learning_is_needed(which):
+    findings = ENTRIES["feature/C27"].check("quick", times=constant_logarithm(which))
+    assert any(not finding.holds for finding in findings)
 
 
 @pytest.mark.slow

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from linnet import observe
-from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, within
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, within
 from linnet.init import balanced
 from linnet.networks import mlp
 from linnet.optim import SGD
 from linnet.problems import supervised
-from linnet.record import at
+from linnet.record import at, every
 from linnet.simulation import simulate
 from linnet.theory import stability
 
@@ -337,3 +337,28 @@ def negative_curvature_of_relu(size: str, lr: float = 0.2, seed: Seed = 0) -> It
             else:
                 yield at_most(shares[-1], 1e-3, **case)
         yield at_most(shares[-1] / shares[-2], 0.5, draw=draw, what="three times the steps at the small lr, ratio")
+
+
+@evidence("stability/E36", negative_control={"lr": 0.03})
+def oscillation_beside_negative_curvature(size: str, lr: float = 0.2, seed: Seed = 0) -> Iterator[Finding]:
+    """Networks with relu at the edge, of widths 12 and 40, the last 1000 of 8000 steps: the Hessian has an eigenvalue
+    of -0.5 % of the largest or less, and the loss rises at 41 to 55 % of the steps, by 0.8 to 3.4 % of itself. It is on
+    no periodic orbit, as linear networks are: from one step to the second after it the loss changes by a tenth of that
+    and more.
+    """
+    for draw in range(seed, seed + (2 if size == "quick" else 4)):
+        rng = np.random.default_rng(draw)
+        x, y = rng.normal(size=(40, 5)), rng.normal(size=(40, 2))
+        problem = supervised(y)
+        for width in (12, 40):
+            network = mlp(jax.random.key(draw), x, (width, 2), scale=1.0)
+            run = simulate(problem, network, SGD(lr), steps=8000, record=every(1), observe=["loss"])
+            spectrum, loss = np.asarray(observe.hessian_spectrum(run.final, problem)), np.asarray(run["loss"])[-1001:]
+            case = {"draw": draw, "width": width, "lr": lr}
+            swing = np.median(np.abs(np.diff(loss)))
+            yield at_least(-spectrum[-1] / spectrum[0], 0.005, **case, what="- lowest / largest eigenvalue")
+            yield at_least(np.mean(np.diff(loss) > 0), 0.3, **case, what="share of steps at which the loss rises")
+            yield at_least(swing / np.median(loss), 0.004, **case, what="change of the loss in a step, over the loss")
+            again = np.median(np.abs(loss[2:] - loss[:-2]))
+            yield at_least(again / swing, 0.03, **case, what="change in two steps over that in one: no period 2")
+            yield as_printed(at_most(swing / np.median(loss), 1e-3, **case, what="change of the loss in a step"))

@@ -1,7 +1,7 @@
 """Claims and errata of "Exact and Rich Feature Learning Dynamics of Two-Layer Linear Networks"."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -403,9 +403,15 @@ def _laws(size: str) -> Iterator[_Law]:
 
 
 def _source_run(
-    law: _Law, rng: np.random.Generator, beta: float, v0: float, levels: tuple[float, float]
-) -> tuple[float, float, float]:
-    """The steps until L <= 4 eps for two eps, descending, and until rho = 1, over the paper's times with constants 1.
+    law: _Law,
+    rng: np.random.Generator,
+    beta: float,
+    v0: float,
+    levels: tuple[float, float],
+    times: Callable[..., feature.Times],
+) -> tuple[float, ...]:
+    """The steps until L <= 4 eps for two eps, descending, and until rho = 1, over the paper's times with constants 1;
+    those between the two eps, likewise; and the steps until rho = 1 and their time themselves.
 
     Width 64, learning rate 0.1 in units of n w / sqrt(gamma), sigma0 = v0 / 10, noise of a hundredth of |beta|. Samples
     and neurons are replaced by their triangular factors, which changes nothing.
@@ -435,30 +441,47 @@ def _source_run(
         first, v = first + np.outer(v, force), v + first @ force
     trace = float(np.sum(law.values))
     sigma = feature.Covariance(trace, float(law.values.max()), float(np.linalg.norm(law.values)), d)
-    early, late = (feature.source_times(n, width, sigma, beta, v0=v0, lr=lr, eps=eps) for eps in levels)
-    return reached[0] / early.total, reached[1] / late.total, aligned / early.first
+    early, late = (times(n, width, sigma, beta, v0=v0, lr=lr, eps=eps) for eps in levels)
+    shares = reached[0] / early.total, reached[1] / late.total, aligned / early.first
+    return *shares, (reached[1] - reached[0]) / max(late.total - early.total, 1e-9), aligned, early.first
 
 
-@claim("feature/C27", "asymptotic", "Theorem 4.1", negative_control={"power": 1.0})
-def time_of_the_theorem(size: str, power: float = 0.5, seed: Seed = 0) -> Iterator[Finding]:
+def _without_root(n: int, width: float, *rest: Any, **numbers: Any) -> feature.Times:
+    """The time of the theorem with n in place of sqrt(n)."""
+    found = feature.source_times(n, width, *rest, **numbers)
+    return feature.Times(found.first * math.sqrt(n), found.total * math.sqrt(n))
+
+
+@claim("feature/C27", "asymptotic", "Theorem 4.1", negative_control={"times": _without_root})
+def time_of_the_theorem(
+    size: str, times: Callable[..., feature.Times] = feature.source_times, seed: Seed = 0
+) -> Iterator[Finding]:
     """The rate of Theorem 4.1 is right: the number of steps to L <= 4 eps is between 0.2 and 0.8 of
     (w sqrt(n) / (lr sqrt(tr Sigma) beta)) (log(1/v0) + log(n beta tr Sigma / eps)) for all numbers of samples,
     dimensions, sizes of the teacher, initializations, levels, and covariances (isotropic, a power law, a spike), and
-    for signs as for normal entries; and rho is 1 by the time (w sqrt(n) / (lr sqrt(tr Sigma) beta)) log(1/v0). Medians
-    of nine draws.
+    for signs as for normal entries; and rho is 1 by the time (w sqrt(n) / (lr sqrt(tr Sigma) beta)) log(1/v0). Of each
+    logarithm by itself: a smaller eps takes 0.2 to 0.5 of what its own adds, and a smaller v0 delays rho = 1 by 0.5 to
+    2.2 of it. Medians of nine draws.
     """
     rng = np.random.default_rng(seed)
     for law in _laws(size):
         for beta in (1.0, 30.0):
+            starts = []
             for root in (1e-1, 1e-4):  # v0 sqrt(gamma)
                 v0 = root / (math.sqrt(law.n * float(np.sum(law.values))) * beta)
-                runs = [_source_run(law, rng, beta, v0, (1e-2 * beta**2, 1e-5 * beta**2)) for _ in range(9)]
+                levels = (1e-2 * beta**2, 1e-5 * beta**2)
+                runs = [_source_run(law, rng, beta, v0, levels, times) for _ in range(9)]
                 case = {"law": law.name, "n": law.n, "d": len(law.values), "beta": beta, "v0 sqrt(gamma)": root}
-                unit = law.n ** (power - 0.5)
-                early, late, aligned = np.median(np.array(runs), axis=0) / unit
+                early, late, aligned, between, *start = np.median(np.array(runs), axis=0)
                 yield within(early, 0.2, 0.8, **case, eps=1e-2 * beta**2, what="steps to 4 eps, over the time")
                 yield within(late, 0.2, 0.8, **case, eps=1e-5 * beta**2, what="steps to 4 eps, over the time")
                 yield at_most(aligned, 1.0, **case, what="steps to rho = 1, over the time")
+                yield within(between, 0.2, 0.5, **case, what="steps between two eps, over that of the logarithm")
+                starts.append(start)
+            (steps, first), (later, second) = starts
+            delay = (later - steps) / max(abs(second - first), 1e-9)
+            case = {"law": law.name, "n": law.n, "d": len(law.values), "beta": beta}
+            yield within(delay, 0.5, 2.2, **case, what="delay of rho = 1 by a smaller v0, over that of the logarithm")
 
 
 @claim("feature/C11", "exact", "equation (11)", negative_control={"unit": 1.3})
@@ -737,6 +760,25 @@ def quadratic_forms_concentrate(size: str, shift: int = 0, seed: Seed = 15) -> I
         yield _rate(failed, feature.failures(n + shift, 1).quadratic, draws, n=n)
 
 
+@claim("feature/C36", "exact", "Lemmas A.3 and A.4; Theorem 4.1", negative_control={"power": 0.5})
+def order_of_the_probability(size: str, power: float = 0.0) -> Iterator[Finding]:
+    """For Gaussian inputs the probability 1 - O(n^-2) of Lemmas A.3 and A.4 is right: by the law of chi-square n^2 P is
+    at most 16 and 45, and falls for n above 20 and 40, to 1e-5 and 0.2 at n = 200, and to nothing: P falls
+    exponentially. The law is exact in Lemma A.3 for every covariance, and the limit of a large d, without noise, in
+    Lemma A.4. Signs and other sub-Gaussian entries are not decided.
+    """
+    counts = np.unique(np.round(np.geomspace(1, 3000, 200)))
+    for name, high, most, peak, late in (("A.3", 2.0, 16.0, 20, 2e-5), ("A.4", 1.5, 45.0, 40, 0.3)):
+        law, shrink = stats.chi2(counts), counts**-power
+        outside = law.cdf(counts * (1 - shrink / 2)) + law.sf(counts * (1 + shrink * (high - 1)))
+        scaled = counts**2 * outside
+        yield at_most(scaled, most, lemma=name, n="1 to 3000", what="n^2 P")
+        yield at_most(np.diff(scaled[counts > peak]), 0.0, lemma=name, n=f"from {peak}", what="growth of n^2 P")
+        yield at_most(scaled[counts >= 200], late, lemma=name, n="200 and more", what="n^2 P")
+    for n, right in ((10, 13.8), (30, 10.06), (100, 0.0697), (200, 1.28e-5)):
+        yield close(n**2 * feature.failures(n, 1).quadratic, right, rtol=0.01, lemma="A.3", n=n, what="n^2 P")
+
+
 @claim("feature/C16", "statistical", "Lemmas A.1 and A.2", negative_control={"power": 2.0})
 def starts_concentrate(size: str, power: float = 1.0, seed: Seed = 16) -> Iterator[Finding]:
     """max_r <w_r(0), g> < sigma0 sqrt(gamma)/2 has probability Phi(1/2)^w; the other bounds hold with room."""
@@ -802,21 +844,21 @@ def signs_need_a_condition(size: str, tilt: float = 1.0) -> Iterator[Finding]:
 
 @evidence("feature/E4", negative_control={"tilt": 0.0})
 def induction_bounds(size: str, tilt: float = 1.0) -> Iterator[Finding]:
-    """After one step every neuron of three draws is outside the printed interval, which is a point; so at sigma0 =
-    v0 / 1000, where the growth is that of the print within that ratio.
+    """After one step v_r v_r(0) / v0^2 - 1, which both bounds have as 0, is x alpha_r v_r(0) / v0^2: at sigma0 = 10 v0,
+    the paper's synthetic parameters, up to 2.6 and beyond 0.1 for half of the neurons and more; at sigma0 = v0 / 1000
+    the growth is that of the print within 5e-3.
     """
     for seed in range(3):
         run = _synthetic(seed)
         change = run.v(1) * run.v(0) / 1e-6 - 1
         right = tilt * run.x * run.alpha * run.v(0) / 1e-6
         yield at_most(np.max(np.abs(change - right)) / np.max(np.abs(change)), 0.05, seed=seed)
-        yield as_printed(at_most(np.mean(np.abs(change) > 1e-9), 0.0, seed=seed, what="share outside"))
+        yield as_printed(at_most(np.mean(np.abs(change) > 0.1), 0.0, seed=seed, what="share more than 0.1 outside"))
     run = _inside(1e-3)
     v0 = float(np.abs(run.v(0)[0]))
     first = int(run.steps[1])
     grown = run.v(1) * run.v(0) / v0**2 / float(feature.growth(first, run.x).even) - 1
     yield at_most(np.abs(grown), 5e-3, sigma0="v0 / 1000", step=first, what="relative to the printed growth")
-    yield as_printed(at_most(np.mean(np.abs(grown) > 1e-9), 0.0, step=first), reading="sigma0 << v0")
 
 
 @evidence("feature/E5", negative_control={"share": 0.5})
@@ -918,6 +960,32 @@ def scale_of_the_kernel(size: str, printed: bool = False) -> Iterator[Finding]:
         i = run.nearest(run.steps[end] + extra)
         yield at_most(run.distance(i, _scale_of(run, i, printed)), 0.01, step=int(run.steps[i]))
         yield as_printed(at_most(run.distance(i, 1 / run.data.gamma), 0.01, step=int(run.steps[i])))
+
+
+def _third_item(run: _Run, i: int, squares: np.ndarray) -> float:
+    """The constant that |Theta - T(square / w)| <= C square tr / w needs, largest over squares."""
+    trace, kernel = float(np.trace(run.data.gram)) / _N, run.kernel(i)
+    gaps = [_norm(kernel - run.target(square / run.width)) * run.width / (square * trace) for square in squares]
+    return max(gaps)
+
+
+@evidence("feature/E29", negative_control={"power": 4.0})
+def square_of_one_neuron(size: str, power: float = 2.0) -> Iterator[Finding]:
+    """The constant C of the third item at the end of stage one and in stage two, with the mean of v^2, and with v_r^2
+    for every r: where sigma0 = v0, which the assumption admits, neurons differ and C is 1e5 and more;
+    at sigma0 = v0 / 1000 it is below 0.04.
+    """
+    for seed in range(2 if size == "quick" else 5):
+        run = _inside(1.0, seed=seed)
+        for i in (_end_of_stage_one(run), len(run.steps) - 1):
+            case = {"sigma0": "v0", "seed": seed, "step": int(run.steps[i])}
+            mean = np.array([np.mean(np.abs(run.v(i)) ** power)])
+            yield at_most(_third_item(run, i, mean), 0.5, **case, what="C, with the mean of v^2")
+            yield as_printed(at_most(_third_item(run, i, run.v(i) ** 2), 10.0, **case, what="C, with v_r^2"))
+    run = _inside(1e-3)
+    for i in (_end_of_stage_one(run), len(run.steps) - 1):
+        found = _third_item(run, i, run.v(i) ** 2)
+        yield at_most(found, 0.5, sigma0="v0 / 1000", step=int(run.steps[i]), what="C, with v_r^2")
 
 
 def _without_proxy(run: _Run, level: float) -> float:
