@@ -343,8 +343,7 @@ def negative_curvature_of_relu(size: str, lr: float = 0.2, seed: Seed = 0) -> It
 def oscillation_beside_negative_curvature(size: str, lr: float = 0.2, seed: Seed = 0) -> Iterator[Finding]:
     """Networks with relu at the edge, of widths 12 and 40, the last 1000 of 8000 steps: the Hessian has an eigenvalue
     of -0.5 % of the largest or less, and the loss rises at 41 to 55 % of the steps, by 0.8 to 3.4 % of itself. It is on
-    no periodic orbit, as linear networks are: from one step to the second after it the loss changes by a tenth of that
-    and more.
+    no orbit of period 2, as linear networks are: in two steps the loss changes by 1.6 to 2 times as much as in one.
     """
     for draw in range(seed, seed + (2 if size == "quick" else 4)):
         rng = np.random.default_rng(draw)
@@ -360,5 +359,5 @@ def oscillation_beside_negative_curvature(size: str, lr: float = 0.2, seed: Seed
             yield at_least(np.mean(np.diff(loss) > 0), 0.3, **case, what="share of steps at which the loss rises")
             yield at_least(swing / np.median(loss), 0.004, **case, what="change of the loss in a step, over the loss")
             again = np.median(np.abs(loss[2:] - loss[:-2]))
-            yield at_least(again / swing, 0.03, **case, what="change in two steps over that in one: no period 2")
+            yield at_least(again / swing, 1.0, **case, what="change in two steps over that in one: no period 2")
             yield as_printed(at_most(swing / np.median(loss), 1e-3, **case, what="change of the loss in a step"))

@@ -1038,7 +1038,9 @@ def alpha_of_figure_fourteen(size: str, factor: float = 1.0) -> Iterator[Finding
         yield as_printed(at_most(min(bounds), 0.5, lr=lr, what="bound of alpha, smallest of the modes"), reading)
         # the appendix has 2/(L-2) for 2 - 2/L: the logarithm is negative, and no alpha is admitted, 0.01 neither
         logarithm = math.log(2 * math.sqrt(2) / (lr * 3 * 10.0 ** (2 / (3 - 2))))
-        yield as_printed(at_least(logarithm, 0.0, lr=lr, what="logarithm, for alpha = 0.01"), "exponent of the appendix")
+        yield as_printed(
+            at_least(logarithm, 0.0, lr=lr, what="logarithm, for alpha = 0.01"), "exponent of the appendix"
+        )
     s = np.array([10.0, 8.0, 6.0])
     begin = np.stack([np.zeros(3), 0.5 / np.cbrt(s), np.ones(3)], axis=-1)
     run = maps.orbits(stability.one_zero_gap(3), begin, stability.kappa(s, 3, 0.0332), skip=0, keep=4000)
