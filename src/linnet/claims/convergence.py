@@ -553,7 +553,7 @@ def almost_every_balanced_start(size: str, sign: float = 1.0) -> Iterator[Findin
     input and one output, two layers, w_2 = +-w_1: half end at 0, whose least curvature is -z_1. With three layers half
     end there as well, where the least curvature is 0: second-order stationary, as printed.
     """
-    chosen, gaps = _outside(sign)
+    _, gaps = _outside(sign)
     yield at_most(gaps, 1e-9, starts=len(gaps), depths="2 to 7", what="distance from Z_1 where d_in, d_out > r")
     strength, ones = np.random.default_rng(0).uniform(0.1, 2, _COUNT), np.ones(_COUNT)
     first = np.outer(ones, np.arange(_DIMENSION) == 0)

@@ -172,8 +172,8 @@ def every_neuron_grows(size: str, ratio: float = 0.1, seed: Seed = 0) -> Iterato
 
 @claim("feature/C30", "bound", "section 4.1", negative_control={"level": 1.0})
 def outputs_begin_small(size: str, level: float = 1e-2, seed: Seed = 0) -> Iterator[Finding]:
-    """At initialization |f(x_i)| is small beside the labels: |f(0)| / |y| is sigma0 v0 sqrt(tr Sigma / w) / beta up to a
-    factor of 3, which is below 1e-4 where v0 sqrt(gamma) = sigma0 sqrt(gamma) = 0.01, and shrinks in proportion to
+    """At initialization |f(x_i)| is small beside the labels: |f(0)| / |y| is sigma0 v0 sqrt(tr Sigma / w) / beta up
+    to a factor of 3, which is below 1e-4 where v0 sqrt(gamma) = sigma0 sqrt(gamma) = 0.01, and shrinks in proportion to
     sigma0 v0.
     """
     for law in _laws(size):
@@ -209,8 +209,8 @@ def kernel_escalates(size: str, level: float = 1e-2, seed: Seed = 0) -> Iterator
 
 @claim("feature/C37", "bound", "Lemma 5.3, third item", negative_control={"power": 1.0})
 def kernel_for_all_sizes(size: str, power: float = 2.0, seed: Seed = 0) -> Iterator[Finding]:
-    """In stage two |Theta - T(mean(v^2) / w)| <= C (mean(v^2) / w) tr(Sigma) with C up to 1/2 for all widths, numbers of
-    samples, sizes of the teacher, and traces: 24 and 96, 5 and 20, 0.3 and 3, 4000 and 40,000, sigma0 a tenth of v0.
+    """In stage two |Theta - T(mean(v^2) / w)| <= C (mean(v^2) / w) tr(Sigma) with C up to 1/2 for all widths, numbers
+    of samples, sizes of the teacher, and traces: 24 and 96, 5 and 20, 0.3 and 3, 4000 and 40,000, sigma0 a tenth of v0.
     """
     for n in (5, 20):
         for d in (4000, 40_000):
