@@ -326,7 +326,12 @@ def theorem_two_on_networks(size: str, model_share: float = 1.0, seed: Seed = 0)
                 model = found.model
                 if model_share != 1:
                     model = _recovered(d, gamma_w, gamma_s, model_share * share, seed).model
-                case = {"d": d, "gamma_w": gamma_w, "gamma_sigma2": gamma_s, "steps": f"{share:g} T_star"}
+                case: dict[str, Any] = {
+                    "d": d,
+                    "gamma_w": gamma_w,
+                    "gamma_sigma2": gamma_s,
+                    "steps": f"{share:g} T_star",
+                }
                 atol = 0.1 if share == 1 else 0.2
                 yield close(found.measured / model, 1, atol=atol, what="error / the mode model's", **case)
 

@@ -888,8 +888,8 @@ def positive_layers(size: str, share: float = 1.0) -> Iterator[Finding]:
         yield at_least(found.lowest, 0.0, depth=depth, chains=300, what="below alpha'")
         s, kappa, unit = rng.uniform(0.1, 20, 300), rng.uniform(0.2, 1.99, 300), rng.uniform(0.01, 1.5, 300)
         alpha = unit * s ** (1 / depth)
-        psi = np.array([float(stability.flow_sharpness(a, t, depth)) for a, t in zip(alpha, s, strict=True)])
-        calm = psi * kappa / (depth * s ** (2 - 2 / depth)) < 2
+        sharpest = np.array([float(stability.flow_sharpness(one, t, depth)) for one, t in zip(alpha, s, strict=True)])
+        calm = sharpest * kappa / (depth * s ** (2 - 2 / depth)) < 2
         chains = _chains(depth, s[calm], kappa[calm], alpha[calm], 1500)
         yield at_least(chains.lowest, 0.0, depth=depth, chains=int(calm.sum()), what="lr Psi < 2, any alpha")
 
