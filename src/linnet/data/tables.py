@@ -178,7 +178,7 @@ def _wrong(cell: Any) -> str:
         if _DECIMAL_COMMA.match(cell):
             return f"holds {cell.strip()!r}, a decimal comma: write a point, or separate columns by semicolons"
         if (size := _number(cell)) is None:
-            return f"holds {_check.show(cell.strip())}, and a number is needed"
+            return f"holds {_check.show(cell.strip())}, and a number is needed: choose the columns of numbers as inputs"
         cell = size
     if not isinstance(cell, float):
         return f"holds {_check.show(cell)}, and a number is needed"

@@ -155,7 +155,7 @@ def headline(quantities: Quantities) -> str:
         )
     enough = get["learned"].step
     known = enough is not None and math.isfinite(enough)
-    count = f"{step(math.ceil(enough))} steps" if known else "an unknown number of steps"
+    count = f"{step(enough)} steps" if known else "an unknown number of steps"
     stable = f"up to {largest:.3g} is stable" if lr <= largest else "more than is stable at initialization"
     features = {Regime.LAZY: "features stay as they are", Regime.RICH: "features are learned"}
     kind = features.get(get["regime"], "features are learned in part")
