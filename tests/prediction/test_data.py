@@ -231,14 +231,14 @@ def test_bad_tables_in_python_are_one_sentence(data, options, said):
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
-        ("red", "holds 'red', and a number is needed"),
+        ("red", "holds 'red', and a number is needed: choose the columns of numbers as inputs"),
         ("", "is empty, and a number is needed"),
         ("  ", "is empty, and a number is needed"),
         ("nan", "holds nan, and a finite number is needed"),
         ("-inf", "holds -inf, and a finite number is needed"),
         ("1e400", "holds inf, and a finite number is needed"),
         ("-1e60", "holds -1e+60: give units that keep numbers below 1e+50"),
-        ("1.2.3", "holds '1.2.3', and a number is needed"),
+        ("1.2.3", "holds '1.2.3', and a number is needed: choose the columns of numbers as inputs"),
     ],
 )
 @pytest.mark.parametrize("column", [0, 1, 2])

@@ -131,8 +131,8 @@ class Lazy(Experiment):
     def weight_change(self, data: xarray.Dataset) -> xarray.DataArray:
         """|W - W_0| / |W_0|: L - 1 layers go from s^(1/L) to 1, and the first turns to q too."""
         depth, size = data["depth"], data["scale"] ** (1 / data["depth"])
-        turned = 2 * size * (1 - _cosine(data))
-        return ((depth * (size - 1) ** 2 + turned) / depth) ** 0.5 / size
+        rotation = 2 * size * (1 - _cosine(data))
+        return ((depth * (size - 1) ** 2 + rotation) / depth) ** 0.5 / size
 
     def laziness(self, data: xarray.Dataset) -> xarray.DataArray:
         """The factor kappa of lazy training, |A_0 - Z| |D^2 A| / |DA|^2 (Chizat, Oyallon, and Bach, Equation (1)).
