@@ -296,6 +296,34 @@ HOSTILE_LINES = {
     "text in a forward pass": '{"kind": "forward", "step": 0, "moved": "1"}',
     "a number for a layer": '{"kind": "check", "step": 0, "dead": 0.5, "dead_layer": 3}',
     "nesting": "[" * 100_000,
+    "a step of 400 digits": '{"kind": "step", "step": ' + "9" * 400 + "}",
+    "a step before all numbers": '{"kind": "step", "step": -' + "9" * 400 + "}",
+    "a loss of 400 digits": '{"kind": "step", "step": 1, "loss": ' + "9" * 400 + "}",
+    "a loss beyond all numbers": '{"kind": "step", "step": 1, "loss": 1e999}',
+    "a loss that is a row": '{"kind": "step", "step": 1, "loss": [1.0]}',
+    "a truth for a step": '{"kind": "step", "step": true}',
+    "more eigenvalues than residuals": json.dumps(MEASURED | {"sharpness": [2.0, 1.0]}),
+    "a sharpness that is not known": json.dumps(MEASURED | {"sharpness": [None]}),
+    "a residual that is not known": json.dumps(MEASURED | {"residual": [None]}),
+    "no lowest": json.dumps(MEASURED | {"lowest": None}),
+    "rows of more layers": json.dumps(MEASURED | {"singular_values": [[1.0]] * 50}),
+    "drifts of more layers": json.dumps(MEASURED | {"drift": [0.1] * 3}),
+    "rows of another length": json.dumps(MEASURED | {"singular_values": [[1.0, 0.5], [0.5]]}),
+    "rows longer than before": json.dumps(MEASURED | {"singular_values": [[1.0, 0.5], [0.5, 0.1]]}),
+    "empty rows": json.dumps(MEASURED | {"singular_values": [[], []]}),
+    "a number for rows": json.dumps(MEASURED | {"singular_values": 1.0}),
+    "a ratio alone": json.dumps(MEASURED | {"ratio": 0.5}),
+    "a saddle of no layer": json.dumps(MEASURED | {"saddle": 1.0, "saddle_share": 0.5, "saddle_layer": 2}),
+    "an age that is not known": '{"kind": "forward", "step": 0, "age": null}',
+    "a pair with little": '{"kind": "pairs", "step": 0, "pairs": [{"layer": 0, "slope": 1.0}]}',
+}
+HOSTILE_ABOUTS = {
+    "text for a number": {"parameters": "<script>"},
+    "400 digits": {"parameters": int("9" * 400)},
+    "a negative number": {"parameters": -1},
+    "no number": {"parameters": None},
+    "a list for a precision": {"precision": ["float32"]},
+    "no device": {"device": None},
 }
 
 
@@ -315,6 +343,36 @@ def test_a_hostile_record_of_a_probe_is_refused(name, tmp_path):
         ln.InputError, match=r"record.jsonl' is damaged: line 2 (is none that a probe writes|cannot be)"
     ):
         read(folder)
+
+
+@pytest.mark.parametrize("name", HOSTILE_ABOUTS)
+def test_a_hostile_description_of_a_probe_is_refused(name, tmp_path):
+    from linnet.probe.record import read
+
+    folder = record_of(tmp_path / "probe", json.dumps(MEASURED), about=ABOUT | HOSTILE_ABOUTS[name])
+    with pytest.raises(ln.InputError, match=r"probe.json' is damaged: a number of parameters and two texts are not"):
+        read(folder)
+
+
+def test_pairs_without_measurements_of_them_are_refused(tmp_path):
+    from linnet.probe.record import read
+
+    names = ("value", "slope", "imbalance", "sharpness", "reach", "end", "growth", "sharpness_end")
+    pair = {"layer": 0, "regime": "rich", "assumptions": {"product": 0.0}} | dict.fromkeys(names, 1.0)
+    lines = json.dumps({"kind": "pairs", "step": 0, "pairs": [pair]}), json.dumps(MEASURED)
+    with pytest.raises(ln.InputError, match="there are pairs that no measurement has"):
+        read(record_of(tmp_path / "without", *lines))
+    known = json.dumps(MEASURED | {"mode_growth": [1.0, None]})
+    assert len(read(record_of(tmp_path / "with", lines[0], known)).pairs) == 1
+
+
+def test_claims_without_end_are_damaged(tmp_path):
+    from linnet.reproduction import files
+
+    for text in ("[" * 100_000, "[" * 100_000 + "]" * 100_000, "9" * 5_000, "{", "[1]"):
+        (tmp_path / "claims.json").write_text(text)
+        with pytest.raises(ln.InputError, match="cannot be read: it is damaged"):
+            files.verdicts(tmp_path)
 
 
 def test_names_of_a_record_are_text_on_its_page(tmp_path):

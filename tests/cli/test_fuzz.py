@@ -130,6 +130,69 @@ def problems(words, refused, code, out, err):
             yield f"no JSON: {out[:80]!r}"
 
 
+_ABOUT = {"format": 3, "parameters": 7, "precision": "float32", "device": "cpu", "layers": ["a", "b"]}
+_PAIR = {
+    "layer": 0,
+    **dict.fromkeys(("value", "slope", "share", "reach", "imbalance", "curvature", "sharpness", "residual"), 0.5),
+    **dict.fromkeys(("end", "growth", "sharpness_end", "largest_lr"), 1.5),
+    "regime": "rich",
+    "assumptions": {"product": 0.01, "aligned": 0.1, "sharpness": 0.2},
+}
+_MEASURED = {
+    "kind": "measurement",
+    "step": 30,
+    **dict.fromkeys(("batch_loss", "gradient", "gradient_share", "lr", "ratio", "adaptive", "change"), 0.5),
+    **dict.fromkeys(("threshold", "age", "memory", "adaptive_residual", "fresh", "decay", "saddle", "escape"), 2.0),
+    "saddle_share": 0.9, "saddle_layer": 1, "products": 9, "lowest": -0.5, "seconds": 0.1, "reason": "none",
+    **dict.fromkeys(("output_mean", "output_spread", "label_spread"), 1.0),
+    "sharpness": [2.0, 1.0],
+    "residual": [0.1, None],
+    "singular_values": [[1.0, 0.5], [0.5, 0.0]],
+    **{name: [0.5, None] for name in ("imbalance", "drift", "alignment", "growth", "mode_value", "mode_growth")},
+}
+_FORWARD = {
+    "kind": "forward",
+    "step": 40,
+    **dict.fromkeys(("own_low", "c_other", "c_other_low", "stochastic_edge", "lr", "flip", "c_own"), 0.9),
+    "own_high": None, "c_other_high": 1.1, "parts": 8, "age": 200.0, "moved": 0.1, "forwards": 9,
+}
+_LINES = [
+    *({"kind": "step", "step": step, "loss": 1 / (1 + step), "moved": 0.1, "flip": -0.9} for step in range(50)),
+    {"kind": "anchor", "step": 20, "anchor": 0.5},
+    {"kind": "check", "step": 20, "passes": 2, "gradient_scale": 0.5, "weight_decay": 0.1, "thawed": 2, "kept": True},
+    {"kind": "check", "step": 21, "dead": 0.9, "dead_layer": "a"},
+    {"kind": "alarm", "step": 25, "trigger": "loss", "factor": 4.0, "usual": 0.1, "cause": None},
+    {"kind": "status", "step": 26, "status": "noise_floor", "sentence": "Noise floor."},
+    {"kind": "pairs", "step": 30, "pairs": [_PAIR]},
+    _MEASURED,
+    _FORWARD,
+]
+_VALUES = (None, True, "<script>", "", [], [1.0], [[1.0]], {}, 0, -1, 10**400, 2**63, 1e308, -1e308, 1e-320, 0.0, -1.0)
+
+
+def hostile(rng, folder):
+    """A folder of a probe with one to three values of its lines, or of its description, replaced or left out."""
+    about, lines = dict(_ABOUT), [dict(line) for line in _LINES]
+    for _ in range(int(rng.integers(1, 4))):
+        line = about if rng.random() < 0.1 else lines[int(rng.integers(45, len(lines)))]
+        if line.get("kind") == "pairs" and rng.random() < 0.8:
+            line["pairs"] = [dict(line["pairs"][0])] if isinstance(line.get("pairs"), list) and line["pairs"] else []
+            line = line["pairs"][0] if line["pairs"] and isinstance(line["pairs"][0], dict) else line
+        if not line:
+            continue
+        name = str(rng.choice(list(line)))
+        if rng.random() < 0.2:
+            del line[name]
+            continue
+        value = _VALUES[int(rng.integers(len(_VALUES)))]
+        if isinstance(line[name], list) and line[name] and rng.random() < 0.6:
+            value = [value, *line[name][1:]] if rng.random() < 0.7 else [*line[name], value]
+        line[name] = value
+    folder.mkdir(exist_ok=True)
+    (folder / "probe.json").write_text(json.dumps(about))
+    (folder / "record.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
 @pytest.fixture
 def there(tmp_path, monkeypatch):
     """Files to name; nothing is fetched and no browser is opened."""
@@ -196,6 +259,44 @@ def test_what_is_looked_for_is_found():
         list(problems(["x", "--json"], False, 0, '{"a": NaN}', ""))
     assert list(problems(["x"], False, 2, "", " ")) == ["refused without a word"]
     assert not list(problems(["x", "--json"], False, 0, "[null]", ""))
+
+
+def probed(typed, folder, seed, count):
+    """Failures of `linnet probe` on so many hostile folders, and how many of them were refused."""
+    failures, refused = [], 0
+    for index in range(count):
+        rng = np.random.default_rng([seed, index])
+        hostile(rng, folder / "probe")
+        extra = ("--report", "page") if index % 2 else ("--json", "--out", "x.png")
+        try:
+            code, out, err = typed("probe", "probe", *extra)
+            found = list(problems(extra, False, code, out, err))
+        except Exception as error:
+            found = [f"{type(error).__name__}: {error}"]
+        refused += not found and code == 2
+        failures += [f"{seed}, {index}: {one}" for one in found]
+    return failures, refused
+
+
+def test_the_record_that_is_spoiled_is_good(there, typed):
+    (there / "probe").mkdir()
+    (there / "probe" / "probe.json").write_text(json.dumps(_ABOUT))
+    (there / "probe" / "record.jsonl").write_text("\n".join(map(json.dumps, _LINES)))
+    code, _, err = typed("probe", "probe", "--report", "page", "--out", "x.png")
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of a plot of numbers that are nearly too large
+def test_hostile_folders_of_a_probe(there, typed):
+    failures, refused = probed(typed, there, 0, 40)
+    assert failures == []
+    assert 10 < refused < 40
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_thousand_hostile_folders_of_a_probe(there, typed):
+    assert probed(typed, there, 1, 1000)[0] == []
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system has no alarms")

@@ -46,8 +46,27 @@ _WORDS: dict[str, dict[str, tuple[Any, ...] | None]] = {  # what is not a number
     "check": {"dead_layer": None, "kept": (True, False)},
     "measurement": {"reason": None},
 }
-_TOGETHER = (("own_low", "own_high"), ("c_other_low", "c_other_high", "parts"), ("dead", "dead_layer"))
+_TOGETHER = (
+    ("own_low", "own_high"),
+    ("c_other", "c_other_low", "c_other_high"),
+    ("dead", "dead_layer"),
+    ("saddle", "saddle_share", "saddle_layer"),
+)
+_WITH = {  # numbers that there must be where the first of them is one
+    "own_high": ("own_low",),
+    "c_other_low": ("parts",),
+    "saddle": ("saddle_share", "saddle_layer"),
+    "ratio": ("threshold", "lr"),
+    "adaptive": ("adaptive_residual",),
+    "unsure": ("change",),
+    "escape": ("lr",),
+    "output_spread": ("output_mean",),
+}
+_KNOWN = ("age", "memory", "thawed", "passes", "adaptive", "parts")  # a number wherever they are
+_NO_VARIABLES = ("kind", "step", "reason")  # of lines, in a dataset
 _NOT_NUMBERS = ("layer", "regime", "assumptions")  # of a pair
+_OF_PAIR = ("value", "imbalance", "sharpness", "reach", "end", "growth", "regime", "sharpness_end", "assumptions")
+_LARGEST = 2**63  # of a whole number
 
 
 class Record:
@@ -160,8 +179,12 @@ def read(folder: str | os.PathLike[str]) -> Record:
     names = about.get("layers")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{str(place / ABOUT)!r} is damaged: layers are no list of names.")
+    size = about.get("parameters")
+    if not _is_count(size) or not all(isinstance(about.get(name), str) for name in ("precision", "device")):
+        raise InputError(f"{str(place / ABOUT)!r} is damaged: a number of parameters and two texts are not there.")
     found = Record(about)
     *whole, last = text.split("\n")
+    widths: dict[str, int] = {}
     for i, line in enumerate([*whole, last]):
         try:
             new = [json.loads(line)] if line else []
@@ -170,35 +193,73 @@ def read(folder: str | os.PathLike[str]) -> Record:
                 raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} cannot be read.") from None
             continue
         for one in new:
-            if not _is_line(one, len(names)):
+            if not _is_line(one, len(names), widths):
                 raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} is none that a probe writes.")
         found.lines += new
+    last_rows = found.measurements[-1].get("mode_growth") if found.measurements else None
+    if found.measurements and not all(
+        isinstance(last_rows, list) and _is_known(last_rows[pair["layer"]]) for pair in found.pairs
+    ):
+        raise InputError(f"{str(place / LINES)!r} is damaged: there are pairs that no measurement has.")
     return found
 
 
-def _is_line(line: Any, layers: int) -> bool:
-    """Whether this is a line of a probe of so many layers: its kind, what tables show of it, and numbers elsewhere."""
+def _is_line(line: Any, layers: int, widths: dict[str, int]) -> bool:
+    """Whether this is a line of a probe of so many layers: its kind, what tables show of it, and numbers elsewhere.
+
+    `widths` are the lengths of rows in measurements before it, and are filled.
+    """
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str) or line["kind"] not in _NEEDED:
+        return False
+    if type(line.get("step")) is not int or not _is_count(abs(line["step"])):
         return False
     if line["kind"] == "pairs":
         pairs = line.get("pairs")
         return isinstance(pairs, list) and all(_is_pair(pair, layers) for pair in pairs)
     words = _WORDS.get(line["kind"], {})
     required = (*_NEEDED[line["kind"]], *(words if line["kind"] in ("status", "alarm") else ()))
-    if type(line.get("step")) is not int or not all(name in line for name in required):
+    if not all(name in line for name in required):
         return False
     if any(0 < sum(name in line for name in names) < len(names) for names in _TOGETHER):
         return False
-    rows = all(isinstance(line.get(name), list) and line[name] for name in _EIGENVALUES)
-    if line["kind"] == "measurement" and not rows:
+    if any(_is_known(line.get(name)) and not all(_is_known(line.get(n)) for n in _WITH[name]) for name in _WITH):
         return False
-    if not all(_is_number(line[name]) for name in _NEEDED[line["kind"]]):
+    if not all(_is_known(line[name]) for name in _KNOWN if name in line):
+        return False
+    if line.get("saddle_layer") is not None and not _is_index(line["saddle_layer"], layers):
+        return False
+    measured = line["kind"] == "measurement"
+    if measured and (("age" in line) != ("memory" in line) or not _has_rows(line, layers, widths)):
         return False
     return all(
-        _is_word(value, words[name]) if name in words else _are_numbers(value)
+        _is_word(value, words[name])
+        if name in words
+        else isinstance(value, bool) or _is_number(value) or (measured and isinstance(value, list))
         for name, value in line.items()
         if name != "kind"
     )
+
+
+def _has_rows(line: dict[str, Any], layers: int, widths: dict[str, int]) -> bool:
+    """Whether the numbers of a measurement are known and its rows are as long as those before it: one number for each
+    eigenvalue, of which the first is known, and for each layer a number or a row of numbers.
+    """
+    rows = [line.get(name) for name in _EIGENVALUES]
+    if not all(isinstance(row, list) and row and all(map(_is_number, row)) and _is_known(row[0]) for row in rows):
+        return False
+    if len({len(row) for row in rows if row}) > 1 or not all(_is_known(line[name]) for name in _NEEDED["measurement"]):
+        return False
+    for name, value in line.items():
+        if not isinstance(value, list) or name in _EIGENVALUES:
+            continue
+        inner = {len(row) if isinstance(row, list) else 0 for row in value}
+        if len(value) != layers or len(inner) > 1 or not all(_are_numbers(row) for row in value):
+            return False
+        if inner and widths.setdefault(name, *inner) not in inner:
+            return False
+    nested = line.get("singular_values", [[0.0]] * layers)
+    drift = line.get("drift", [None] * layers)
+    return isinstance(drift, list) and isinstance(nested, list) and all(isinstance(row, list) and row for row in nested)
 
 
 def _is_word(value: Any, allowed: tuple[Any, ...] | None) -> bool:
@@ -210,21 +271,40 @@ def _is_word(value: Any, allowed: tuple[Any, ...] | None) -> bool:
 
 
 def _is_pair(pair: Any, layers: int) -> bool:
-    if not isinstance(pair, dict) or not isinstance(pair.get("layer"), int) or not 0 <= pair["layer"] < layers:
+    if not isinstance(pair, dict) or not _is_index(pair.get("layer"), layers) or not set(_OF_PAIR) <= set(pair):
+        return False
+    errors, ended = pair["assumptions"], pair["end"] is not None
+    if not isinstance(errors, dict) or "product" not in errors or not all(map(_is_known, errors.values())):
+        return False
+    if not (isinstance(pair["regime"], str) if ended else pair["regime"] is None or isinstance(pair["regime"], str)):
+        return False
+    if ended and not all(_is_known(pair[name]) for name in ("value", "imbalance", "growth")):
         return False
     return all(_is_number(value) for name, value in pair.items() if name not in _NOT_NUMBERS)
 
 
+def _is_index(value: Any, layers: int) -> bool:
+    return type(value) is int and 0 <= value < layers
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and _is_number(value)
+
+
 def _is_number(value: Any) -> bool:
     """Null stands for what is not finite."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    if value is None:
+        return True
+    return _is_count(abs(value)) if type(value) is int else isinstance(value, float) and math.isfinite(value)
 
 
-def _are_numbers(value: Any, depth: int = 3) -> bool:
-    """A number or lists of them, one in another at most twice."""
-    if isinstance(value, list):
-        return depth > 1 and all(_are_numbers(part, depth - 1) for part in value)
-    return isinstance(value, bool) or _is_number(value)
+def _are_numbers(value: Any) -> bool:
+    """A number or a row of them."""
+    return all(map(_is_number, value)) if isinstance(value, list) else _is_number(value)
 
 
 def dataset(record: Record) -> "xarray.Dataset":
@@ -242,7 +322,7 @@ def dataset(record: Record) -> "xarray.Dataset":
     axes = {"step": record.steps, "measurement": record.measurements, "forward": record.forwards}
     for axis, lines in (axes | {"anchor_step": record.anchors}).items():
         coords[axis] = [line["step"] for line in lines]
-        for name in dict.fromkeys(name for line in lines for name in line if name not in ("kind", "step")):
+        for name in dict.fromkeys(name for line in lines for name in line if name not in _NO_VARIABLES):
             rows = _stacked([line.get(name) for line in lines])
             inner = ("eigenvalue",) if name in _EIGENVALUES else ("layer", "value")
             data[f"{axis}_{name}" if name in data else name] = ((axis, *inner[: rows.ndim - 1]), rows)

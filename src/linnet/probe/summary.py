@@ -213,7 +213,7 @@ def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
     text += f"; at lr {last['lr']:.3g} gradient descent leaves it by a factor 1 + {last['lr'] * predicted:.2g} a step"
     escape = last.get("escape")
     after = "but not from here, where nothing grows" if escape is None else f"after {float(f'{escape:.2g}'):,.0f} steps"
-    if "adaptive" in last:
+    if "adaptive" in last and last.get("ratio") is not None:
         return [
             f"{text}, {after}; Adam moves entries by about lr, at {100 * last['ratio']:.2g} % of its own threshold."
         ]

@@ -193,7 +193,7 @@ def _numbers(found: dict[str, Any]) -> dict[str, Any]:
 def _read(file: Path, made: Callable[[dict[str, Any]], _T]) -> _T:
     try:
         return made(json.loads(file.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError):
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         raise InputError(
             f"{str(file)!r} cannot be read: it is damaged, or not what this version of Linnet writes there; delete it "
             "and give the same command again."
