@@ -147,6 +147,29 @@ def formula(
     return decorate
 
 
+def in_doubles(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Makes a function refuse numbers for which its value, or what it is computed from, is beyond double precision."""
+
+    @wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        refused = InputError(f"{function.__name__}: with numbers of these sizes it is beyond double precision.")
+        try:
+            with np.errstate(all="ignore"):
+                found = function(*args, **kwargs)
+        except InputError:
+            raise
+        except (ArithmeticError, ValueError):  # also those of linear algebra and of searches for roots
+            raise refused from None
+        leaves = [leaf for leaf in jax.tree.leaves(found) if isinstance(leaf, float | np.ndarray | jax.Array)]
+        if not _check.traced(leaves) and any(np.any(np.isnan(np.asarray(leaf))) for leaf in leaves):
+            raise refused
+        return found
+
+    vars(checked).pop("__wrapped__")  # `inspect.unwrap` is to find what checks
+    vars(checked).setdefault("__signature__", inspect.signature(function))
+    return checked
+
+
 def evaluate(formula: Callable[..., _T], *given: Any, few: int = FEW, **static: Any) -> _T:
     """formula(xp, *given, **static) in JAX's arrays, with NumPy as `xp` where the numbers are known and few.
 

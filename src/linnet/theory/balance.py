@@ -24,7 +24,7 @@ from linnet._check import InputError, namespace
 from linnet.linalg import RANK_TOLERANCE
 from linnet.states import Weights, balance_exists, measured_balance
 from linnet.theory import mixed
-from linnet.theory._formula import MATRIX, Number, each, evaluate, formula, integer, scalar
+from linnet.theory._formula import MATRIX, Number, each, evaluate, formula, in_doubles, integer, scalar
 from linnet.theory._riccati import composed, eigen, few, steps
 from linnet.theory._times import leading
 
@@ -41,6 +41,7 @@ class Grams(NamedTuple):
     input_gram: Float[Array, "... d_in d_in"]
     output_gram: Float[Array, "... d_out d_out"]
 
+    @in_doubles
     def kernel(self, inputs: Any) -> Float[Array, "... entries entries"]:
         """The tangent kernel on these inputs (rows), I x X C1 X^T + C2 x X X^T: as `observe.sample_kernel` orders it.
 

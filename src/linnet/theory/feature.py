@@ -34,6 +34,7 @@ from linnet.theory._formula import (
     at_least,
     evaluate,
     formula,
+    in_doubles,
     instance,
     integer,
     scalar,
@@ -42,6 +43,7 @@ from linnet.theory._formula import (
 )
 from linnet.theory._times import leading
 
+_LARGE_START = 1e100  # in units of vstar2
 _Three = tuple[Array, Array, Array]
 
 
@@ -183,6 +185,7 @@ def growth(steps: Number, x: Number) -> Growth:
     beyond = xp.exp(k * xp.log(xp.where(x > 1, x - 1, 1.0)))
     down = xp.where(x < 1, xp.exp(k * xp.log1p(-inside)), xp.where(x > 1, beyond, xp.where(k == 0, 1.0, 0.0)))
     down = xp.where(x > 1, down * xp.where(k % 1 > 0, np.nan, xp.where(k % 2 == 1, -1.0, 1.0)), down)
+    down = xp.where(xp.isinf(up), 0.0, down)  # infinity less infinity would be nothing
     return Growth(
         xp.where(small, scale * xp.cosh(near), (up + down) / 2),
         xp.where(small, scale * xp.sinh(near), (up - down) / 2),
@@ -473,6 +476,7 @@ class Aligned(NamedTuple):
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
         return evaluate(_aligned_growth, self, _amplitudes("start", start))
 
+    @in_doubles
     def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
         """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
         return evaluate(_aligned_slope, self, _amplitudes("start", start), _check.number("v0", v0, above=0))
@@ -531,7 +535,17 @@ _AMPLITUDES = Domain(_amplitudes, axes=_axes)
 _GROWING = Domain(partial(_amplitudes, growing=True), axes=_axes)
 
 
-@formula(start=_AMPLITUDES, x=above(0), vstar2=above(0), steps=integer(0, loops=True))
+def _moderate(*, start: Amplitudes, vstar2: Array, **_: Any) -> None:
+    if _check.traced((start, vstar2)):
+        return
+    with np.errstate(all="ignore"):
+        if np.any(np.maximum(np.asarray(start.plus), np.asarray(start.minus)) / np.asarray(vstar2) > _LARGE_START):
+            raise InputError(
+                f"vstar2 = {_check.show(vstar2)} is not allowed: it must be at least {1 / _LARGE_START:g} of start."
+            )
+
+
+@formula(_moderate, start=_AMPLITUDES, x=above(0), vstar2=above(0), steps=integer(0, loops=True))
 def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
     """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (`feature/C21`).
 
@@ -585,7 +599,7 @@ def _riccati(xp: Any, start: Amplitudes, vstar2: Any) -> _Riccati:
     return _Riccati(b, c, root, ahead, -2 * c / (1 + root))
 
 
-@formula(theta=within(pairs=False), start=_AMPLITUDES, vstar2=above(0))
+@formula(_moderate, theta=within(pairs=False), start=_AMPLITUDES, vstar2=above(0))
 def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
     """The aligned model of gradient flow at the rapidity theta (negative: before the start), z = P/N and N = 1/P.
 
@@ -605,7 +619,7 @@ def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
     return Aligned(rise, -rise / xp.sqrt(z), _learned(xp, b, c, z, 1 / z, left), left)
 
 
-@formula(share=NUMBERS, start=_GROWING, vstar2=above(0))
+@formula(_moderate, share=NUMBERS, start=_GROWING, vstar2=above(0))
 def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """The rapidity at which the flow has learned a = `share` of the output.
 
@@ -629,17 +643,17 @@ def loss_steps(share: float, x: Number, task: FeatureTask, v0: Any, sigma0: Any)
 
     a = 1 - sqrt(share) is learned after log(4 a vstar2 / ((1-a) (v0^2 + sigma0^2))) / (2 log(1+x)).
     """
-    a, step = 1 - math.sqrt(_inside("share", share)), _check.numbers("x", x, above=0)
+    rest, step = math.sqrt(_inside("share", share)), _check.numbers("x", x, above=0)
     vstar2 = _TASK.check("task", task).vstar2
-    grown = evaluate(_grown_until, a, vstar2, _V0.check("v0", v0), _SIGMA0.check("sigma0", sigma0))
+    grown = evaluate(_grown_until, rest, vstar2, _V0.check("v0", v0), _SIGMA0.check("sigma0", sigma0))
     if not _check.traced(grown) and float(grown) < 0:
         raise InputError(f"v0 = {_check.show(v0)} is not allowed: v0^2 + sigma0^2 must be small beside vstar2.")
     return evaluate(_loss_steps, grown, step)
 
 
-def _grown_until(xp: Any, a: Array, vstar2: Array, v0: Array, sigma0: Array) -> Array:
-    # the square of a tiny start would underflow
-    return 0.5 * xp.log(4 * a / (1 - a) * vstar2) - xp.log(xp.hypot(v0, sigma0))
+def _grown_until(xp: Any, rest: Array, vstar2: Array, v0: Array, sigma0: Array) -> Array:
+    # the square of a tiny start would underflow, and 1 - a lose a small share
+    return 0.5 * xp.log(4 * (1 - rest) / rest * vstar2) - xp.log(xp.hypot(v0, sigma0))
 
 
 def _loss_steps(xp: Any, grown: Array, x: Array) -> Array:
@@ -682,6 +696,7 @@ def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     return (start.plus * z + start.minus / z) / (start.plus + start.minus)
 
 
+@in_doubles
 @formula(task=_TASK, v0=_V0, sigma0=_SIGMA0)
 def total_growth(task: FeatureTask, v0: Any, sigma0: Any) -> Float[Array, ""]:
     """G of any K and any start in a wide network, from its end state: sqrt(1 + R^2) for isotropic data.
@@ -765,6 +780,7 @@ def _both_or_none(*, v0: Array, sigma0: Array, **_: Any) -> None:
 _V0_OR_NONE = Domain(lambda name, value: _check.number(name, 0.0) if value is None else _V0.check(name, value))
 
 
+@in_doubles
 @formula(_both_or_none, task=_TASK, v0=_V0_OR_NONE, sigma0=_SIGMA0)
 def end_state(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     """The end of gradient flow from a vanishing start (`feature/C24`), or from v0 and sigma0 in a wide network.
@@ -856,6 +872,7 @@ def isotropic_late_factor(task: FeatureTask, lr: Any) -> Float[Array, ""]:
 # Lorentz structure ---------------------------------------------------------------------------------------------------
 
 
+@in_doubles
 def boost_spectrum(first: Any, second: Any) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Q J, Q the Gram matrix of [W_1, W_2^T] and J = diag(1, -1): constants of gradient flow.
 
@@ -880,6 +897,7 @@ def _one_output(*, first: Array, second: Array, force: Array, **_: Any) -> None:
         )
 
 
+@in_doubles
 @formula(_one_output, first=_LAYER, second=_LAYER, force=_LAYER, lr=_LR)
 def imbalance_step(first: Any, second: Any, force: Any, lr: Any) -> Float[Array, "w w"]:
     """What a descent step adds to W_1 W_1^T - v v^T: lr^2 (|F|^2 v v^T - (W_1 F^T)(W_1 F^T)^T), F = -dC/dA.
@@ -927,6 +945,7 @@ class Times(NamedTuple):
     total: float
 
 
+@in_doubles
 def source_times(
     samples: int,
     width: float,
@@ -982,6 +1001,7 @@ def start_bound(gamma: float, sigma0: float, width: float, delta: float) -> floa
     return size * math.sqrt(2 * math.log(8 * _check.real("width", width, least=1) / share))
 
 
+@in_doubles
 def spread_unit(samples: int, sigma: Covariance, sigma_x: float = 1.0) -> float:
     """sigma_x^2 (n |Sigma| + sqrt(n) |Sigma|_F): |K - tr(Sigma) I| is at most a constant times it (Lemma 5.1)."""
     n = _check.integer("samples", samples, least=1)
@@ -999,6 +1019,7 @@ class Condition(NamedTuple):
     holds: bool | None  # None where the paper leaves the constant open
 
 
+@in_doubles
 def assumptions(
     samples: int,
     dimension: int,

@@ -10,6 +10,8 @@ What is proved is proved for what the function names: one balanced mode, the lea
 function here says whether a 2-cycle attracts: `stability.outcome` does for a mode.
 """
 
+import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,7 +203,7 @@ def mean_square_edge(hessians: Any, batch_size: int, *, replacement: bool = Fals
     for all of them are left out. Batches have `batch_size` samples, drawn with or without `replacement`.
     """
     lr = optimizers.largest_batch_lr(hessians, batch_size, replacement=replacement)
-    given = _hessians(hessians)
+    given = _hessians(hessians)[0]
     h, vectors = np.linalg.eigh(np.mean(given, axis=0))
     curved = vectors[:, h > 1e-12 * h[-1]]
     rotated, d = curved.T @ given @ curved, curved.shape[1]
@@ -224,11 +226,11 @@ def batch_ratios(hessians: Any, covariance: Any, batch_size: int, *, replacement
     `replacement`. Batch sharpness is never below Q (Cauchy-Schwarz), and at the mean-square edge Q = 2/eta
     (`flows/C6`).
     """
-    given = _hessians(hessians)
+    given, unit = _hessians(hessians)
     n, d, _ = given.shape
     x = np.asarray(_check.double("covariance", covariance, ndim=2))
-    size = float(np.max(np.abs(x), initial=0.0))
-    if x.shape != (d, d) or np.max(np.abs(x - x.T)) > 1e-10 * size or np.min(np.linalg.eigvalsh(x)) < -1e-10 * size:
+    x = x / (np.max(np.abs(x)) or 1.0)  # of which the ratios are independent
+    if x.shape != (d, d) or np.max(np.abs(x - x.T)) > 1e-10 or np.min(np.linalg.eigvalsh(x)) < -1e-10:
         raise InputError(
             f"covariance = {_check.show(x)} is not allowed: covariance must be a symmetric {d} x {d} matrix without "
             "negative eigenvalues."
@@ -237,10 +239,10 @@ def batch_ratios(hessians: Any, covariance: Any, batch_size: int, *, replacement
     h, squares = np.mean(given, axis=0), np.mean(given @ given, axis=0)
     second = h @ h + share * (squares - h @ h)
     first, grown = float(np.sum(h * x)), float(np.sum(second * x))
-    if first <= 1e-14 * size * float(np.max(np.abs(h))):
+    if first <= 1e-14 * float(np.max(np.abs(h))):
         raise InputError("covariance = 0 along all curvature is not allowed: the ratios need a gradient.")
     third = float(np.sum(_third(given, batch_size, replacement) * x))
-    return BatchRatios(grown / first, third / grown, float(np.linalg.eigvalsh(h)[-1]))
+    return BatchRatios(unit * (grown / first), unit * (third / grown), unit * float(np.linalg.eigvalsh(h)[-1]))
 
 
 def _third(given: Float[np.ndarray, "n d d"], batch: int, replacement: bool) -> Float[np.ndarray, "d d"]:
@@ -268,12 +270,13 @@ def stationary(hessians: Any, noise: Any, batch_size: int, lr: float, *, replace
     eta (`flows/C7`). `hessians` must have no direction that is flat for all samples. Without noise the ratio is NaN.
     Batches are drawn with or without `replacement`.
     """
-    given = _hessians(hessians)
+    given, unit = _hessians(hessians)
     n, d, _ = given.shape
     xi = np.asarray(_check.double("noise", noise, ndim=2))
     if xi.shape != (n, d):
         raise InputError(f"noise has shape {xi.shape}: noise must be one row of {d} for each of the {n} hessians.")
     xi = xi - np.mean(xi, axis=0)
+    size = float(np.max(np.abs(xi))) or 1.0
     h = np.mean(given, axis=0)
     if np.linalg.eigvalsh(h)[0] <= 1e-12 * np.max(np.abs(h)):
         raise InputError(
@@ -283,21 +286,29 @@ def stationary(hessians: Any, noise: Any, batch_size: int, lr: float, *, replace
     eta = _check.real("lr", lr, above=0)
     if eta >= largest:
         raise InputError(f"lr = {eta:g} is not allowed: beyond the mean-square edge {largest:g} nothing is stationary.")
+    scaled, xi = eta * unit, xi / size  # in units of the largest curvature and the largest gradient
     share = optimizers.batch_share(n, batch_size, replacement=replacement)
     spread = (given - h).reshape(n, d * d)
     both = share * (spread.T @ spread / n).reshape(d, d, d, d).swapaxes(1, 2).reshape(d * d, d * d)
     both += np.kron(h, h)  # E[H_B (x) H_B]
     eye = np.eye(d)
-    loss = np.kron(h, eye) + np.kron(eye, h) - eta * both
+    loss = np.kron(h, eye) + np.kron(eye, h) - scaled * both
     drawn = share * xi.T @ xi / n
-    x = np.linalg.solve(loss, eta * drawn.ravel()).reshape(d, d)
+    x = np.linalg.solve(loss, drawn.ravel()).reshape(d, d)  # over eta
     x = (x + x.T) / 2
-    gradients = (both @ x.ravel()).reshape(d, d) + drawn
+    gradients = scaled * (both @ x.ravel()).reshape(d, d) + drawn
     square = float(np.sum(h @ h * x))
-    return Stationary(x, float(np.sum(h * gradients)) / square if square > 0 else np.nan)
+    with np.errstate(over="ignore", under="ignore"):
+        covariance = x * (size / unit * eta) * size
+    if square > 0 and not sys.float_info.min < np.max(np.abs(covariance)) < math.inf:
+        raise InputError(
+            f"noise of {size:g} with hessians of {unit:g} is not allowed: the covariance is beyond double precision."
+        )
+    return Stationary(covariance, float(np.sum(h * gradients)) / square / eta if square > 0 else np.nan)
 
 
-def _hessians(hessians: Any) -> Float[np.ndarray, "n d d"]:
+def _hessians(hessians: Any) -> tuple[Float[np.ndarray, "n d d"], float]:
+    """The Hessians over their largest entry, and it."""
     given = np.asarray(_check.double("hessians", hessians, ndim=3))
     n, rows, columns = given.shape
     size = float(np.max(np.abs(given), initial=0.0))
@@ -305,13 +316,14 @@ def _hessians(hessians: Any) -> Float[np.ndarray, "n d d"]:
         raise InputError(
             f"hessians = {_check.show(given)} is not allowed: hessians must be n symmetric matrices, not all zero."
         )
-    if np.min(np.linalg.eigvalsh(given)) < -1e-10 * size:
+    given = given / size
+    if np.min(np.linalg.eigvalsh(given)) < -1e-10:
         raise InputError(
             "hessians with negative eigenvalues are not allowed: those of the samples of a convex cost have none."
         )
     if rows > _DIMENSIONS:
         raise InputError(f"hessians of {rows} dimensions are not allowed: they must have at most {_DIMENSIONS}.")
-    return given
+    return given, size
 
 
 @formula(lr=above(0), slope=above(0), noise=at_least(0), rise=above(0), spread=at_least(0))

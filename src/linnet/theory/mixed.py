@@ -42,6 +42,8 @@ from linnet.theory._formula import (
 from linnet.theory._riccati import eigen
 from linnet.theory._times import leading
 
+_SQUARES = 1e150  # numbers up to which, and from whose inverse on, sums of squares are numbers in double precision
+_MOST_DIMENSIONS = 1e100
 _EQUAL = 1e-9  # of the largest: singular values so near to each other form one block
 _ARRAY = Domain(partial(_check.array, ndim=2))
 _LEVELS = vector(above=0)
@@ -73,6 +75,13 @@ class LazyOptimum(NamedTuple):
 
 def _noise_of(*, truth: Array, noise: Array) -> None:
     _check.array("noise", noise, ndim=2, shape=truth.shape)
+    if _check.traced((truth, noise)):
+        return
+    size = max(float(np.max(np.abs(one))) for one in (np.asarray(truth), np.asarray(noise)))
+    if size > 0 and not 1 / _SQUARES < size < _SQUARES:
+        raise InputError(
+            f"truth and noise of at most {size:g} are not allowed: their squares are no numbers in double precision."
+        )
 
 
 @formula(_noise_of, truth=_ARRAY, noise=_ARRAY)
@@ -284,7 +293,12 @@ def step_size(d: float, c: Number, signal: Number, *, lazy: Any, c_lr: float = 5
     scales = {name: np.asarray(_check.numbers(name, x, above=0)) for name, x in (("c", c), ("signal", signal))}
     _check.matching(**scales, lazy=lazy)
     size = _check.real("d", d, above=0)
-    return size**2 / (_check.real("c_lr", c_lr, above=0) * np.where(lazy, scales["c"], scales["signal"]))
+    factor = _check.real("c_lr", c_lr, above=0)
+    with np.errstate(over="ignore"):
+        found = (size / factor) * (size / np.where(lazy, scales["c"], scales["signal"]))
+    if not np.all(np.isfinite(found)):
+        raise InputError(f"d = {size:g} is not allowed: the lr is beyond double precision.")
+    return found
 
 
 VARIANTS = ("printed", "derived")  # of what the paper prints with a mistake, and as its proof has it
@@ -390,7 +404,7 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
         values = xp.pad(s, (0, basis.shape[0] - s.shape[0]))
         root = xp.hypot(values, level / 2)
         # sqrt(s^2 + l^2/4) - l/2 = s^2 / (sqrt(s^2 + l^2/4) + l/2)
-        shifted = root + level / 2 if sign > 0 else _ratio(xp, values**2, root + level / 2)
+        shifted = root + level / 2 if sign > 0 else values * _ratio(xp, values, root + level / 2)
         return (basis * shifted) @ basis.T
 
     return Sandwich(bound(vt.T, low, -1), bound(vt.T, high, 1)), Sandwich(bound(u, high, -1), bound(u, low, 1))
@@ -438,8 +452,11 @@ def alignment_rate(levels: Any, *, variant: str = "derived") -> float:
     if len(distinct) < 2:
         raise InputError(f"levels = {_check.show(levels)} is not allowed: as printed, two levels must differ.")
     first, second = np.triu_indices(len(distinct), 1)
-    gaps, squares = distinct[second] - distinct[first], distinct[second] ** 2 - distinct[first] ** 2
-    return float(gaps.min() * a.min() ** 2 / squares.max())
+    gaps, sums = (distinct[second] - distinct[first]) / a.max(), (distinct[second] + distinct[first]) / a.max()
+    rate = float(gaps.min() * (a.min() / a.max()) / np.max(gaps * sums) * a.min())
+    if rate == 0:
+        raise InputError(f"levels = {_check.show(levels)} is not allowed: c(a) is below double precision.")
+    return rate
 
 
 class Recovery(NamedTuple):
@@ -528,7 +545,7 @@ def recovery_error(
     `nodes` is the number of terms of that sum.
     """
     a = _levels(levels)
-    d, t = _check.number("d", d, least=a.shape[0]), _check.numbers("time", time, least=0)
+    d, t = _check.number("d", d, least=a.shape[0], most=_MOST_DIMENSIONS), _check.numbers("time", time, least=0)
     c, start = _check.number("c", c, least=0), _check.number("start", start, least=0)
     nodes = _check.integer("nodes", nodes, least=1, most=1_000_000)
     shape = {"nodes": nodes, "spiked": _check.flag("spiked", spiked)}
@@ -566,7 +583,7 @@ class Stopping(NamedTuple):
 
 
 def _enough_dimensions(*, levels: Array, d: Array, **_: Any) -> None:
-    _check.number("d", d, least=levels.shape[0])
+    _check.number("d", d, least=levels.shape[0], most=_MOST_DIMENSIONS)
 
 
 @formula(_enough_dimensions, levels=_LEVELS, d=scalar(above=0), c=scalar(above=0), start=scalar(least=0))
@@ -629,15 +646,19 @@ def misalignment_bound(matrix: Any, target: Any, rank: int) -> float:
     x = np.asarray(_check.array("matrix", matrix, ndim=2))
     goal = np.asarray(_check.array("target", target, ndim=2, shape=x.shape))
     k = _check.integer("rank", rank, least=1, most=min(x.shape))
+    size = max(float(np.max(np.abs(one))) for one in (x, goal)) or 1.0
+    x, goal = x / size, goal / size  # the bound is the same
     s = np.append(np.linalg.svd(goal, compute_uv=False), 0.0)
     last = np.flatnonzero(s[:k] - s[1 : k + 1] > _EQUAL * s[0])  # of each block of equal values
     if k - 1 not in last:
         raise InputError(f"rank = {k} is not allowed: the singular values {k} and {k + 1} of target are equal.")
-    gap = float(np.min(s[last] ** 2 - s[last + 1] ** 2))
+    gap = (s[last] - s[last + 1]) * (s[last] + s[last + 1])
     norms = [np.linalg.norm(m, order) for order in (2, None) for m in (x, goal)]
     spread = min(math.sqrt(k) * (norms[0] + norms[1]), norms[2] + norms[3])
     distance = float(np.linalg.norm(x - goal, 2))
-    return float(k * distance / s[k - 1] + len(last) * s[0] / s[k - 1] * (2 * spread / gap * distance) ** 2)
+    with np.errstate(over="ignore", divide="ignore"):
+        worst = np.max(2 * spread / gap * distance)
+        return float(k * distance / s[k - 1] + len(last) * s[0] / s[k - 1] * worst**2)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from linnet import _check, maps
 from linnet._check import InputError
 from linnet.linalg import blocks_of_values
 from linnet.theory import stability
-from linnet.theory._formula import evaluate
+from linnet.theory._formula import evaluate, in_doubles
 from linnet.theory.stability import Fate, Outcome
 
 __all__ = [
@@ -276,6 +276,7 @@ class Cross(NamedTuple):
     visible_after: Visible | None
 
 
+@in_doubles
 def cross_fate(
     s: Float[np.ndarray, " modes"],
     depth: int,

@@ -19,6 +19,7 @@ of a batch with replacement.
 """
 
 import math
+import sys
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from linnet.linalg import blocks_of_values
 from linnet.theory._formula import FLAG, NUMBERS, TIMES, Number, above, at_least, formula, integer, scan
 from linnet.theory._times import leading
 
+_SMALLEST, _LARGEST = sys.float_info.min, 1e145  # of a variance; of lr times a curvature whose square is a number
 _DENSE = 24  # dimensions up to which maps of covariances are matrices
 _MOMENTUM = {"momentum": at_least(0, below=1), "dampening": at_least(0, below=1)}
 _SLOWEST = 1e-9  # a step: rounding decides how a direction moves that is slower
@@ -108,7 +110,8 @@ def largest_monotone_lr(
     beside = weight_decay if decoupled else 0.0
     p = h * (1 + momentum if nesterov else 1.0) + beside
     half = (1 + momentum) * p - 2 * momentum * (beside + (h if nesterov else 0.0))
-    total = half + xp.sqrt(xp.maximum(half**2 - ((1 - momentum) * p) ** 2, 0.0))
+    least = (1 - momentum) * p  # sqrt(half^2 - least^2) in two factors: squares have no double
+    total = half + xp.sqrt(xp.maximum(half - least, 0.0)) * xp.sqrt(xp.maximum(half + least, 0.0))
     return xp.where(total > 0, (1 - momentum) ** 2 / xp.where(total > 0, total, 1.0), math.inf)
 
 
@@ -201,7 +204,9 @@ def modified_equation_error(
     if np.any(np.imag(roots)) or np.max(np.real(roots)) <= 0:
         return math.inf
     total = curvature + update.effective_decay(momentum, dampening, weight_decay, decoupled=decoupled)
-    predicted = equation.rate * ((1 + equation.shift) * total + equation.bend * total**2)
+    predicted = equation.rate * ((1 + equation.shift) * total + equation.bend * total * total)
+    if not math.isfinite(predicted):  # so curved a direction oscillates, whatever rounding makes of its roots
+        return math.inf
     if predicted < _SLOWEST:
         return 0.0
     return abs(-math.log(np.max(np.real(roots))) / predicted - 1)
@@ -334,7 +339,7 @@ def label_noise_rate(lr: Number, noise: Number, curvature: Number) -> Float[Arra
     2 delta^2/(2 - eta S). NaN where lr is not stable.
     """
     xp, left = namespace(lr), 2 - lr * curvature
-    return xp.where(left > 0, 2 * lr * noise**2 / xp.where(left > 0, left, 1.0), math.nan)
+    return xp.where(left > 0, 2 * noise * (lr * noise) / xp.where(left > 0, left, 1.0), math.nan)
 
 
 # Mini-batches --------------------------------------------------------------------------------------------------------
@@ -346,7 +351,13 @@ def batch_variance(curvatures: Any, batch_size: int, *, replacement: bool = Fals
     (n - B)/(B (n - 1)) of sum (h_i - h)^2/n where a batch has no sample twice, 1/B of it with `replacement`.
     """
     values = np.asarray(_check.double("curvatures", curvatures, ndim=1))
-    return batch_share(values.size, batch_size, replacement=replacement) * float(np.var(values))
+    share, size = batch_share(values.size, batch_size, replacement=replacement), float(np.max(np.abs(values)))
+    variance = float(np.var(values / size)) if size > 0 else 0.0
+    if share * variance > 0 and not _SMALLEST < share * variance * size * size < math.inf:
+        raise InputError(
+            f"curvatures = {_check.show(values)} is not allowed: their variance is no number in double precision."
+        )
+    return share * variance * size * size
 
 
 def batch_share(samples: int, batch_size: int, *, replacement: bool = False) -> float:
@@ -375,7 +386,12 @@ def batch_stable_lr(
 
 
 class _Batches(NamedTuple):
-    """Curvatures h of the mean Hessian where it is positive, and the samples' deviations from it in its eigenbasis."""
+    """Curvatures h of the mean Hessian where it is positive, and the samples' deviations from it in its eigenbasis.
+
+    Both are in units of `size`, the largest entry of all Hessians.
+    """
+
+    size: float
 
     curvatures: Float[np.ndarray, " d"]
     deviations: Float[np.ndarray, "n d d"]
@@ -415,7 +431,8 @@ def _batches(hessians: Any, batch_size: int, replacement: bool) -> _Batches:
         raise InputError(
             f"hessians = {_check.show(given)} is not allowed: hessians must be n symmetric matrices, not all zero."
         )
-    if np.min(np.linalg.eigvalsh(given)) < -1e-10 * size:
+    given = given / size
+    if np.min(np.linalg.eigvalsh(given)) < -1e-10:
         raise InputError(
             "hessians with negative eigenvalues are not allowed: where every sample is fitted they have none."
         )
@@ -423,7 +440,7 @@ def _batches(hessians: Any, batch_size: int, replacement: bool) -> _Batches:
     curved = vectors[:, h > 1e-12 * h[-1]]  # directions that are flat for all samples neither grow nor shrink
     rotated = curved.T @ given @ curved
     mean = np.mean(rotated, axis=0)
-    return _Batches(np.diag(mean), rotated - mean, batch_share(n, batch_size, replacement=replacement))
+    return _Batches(size, np.diag(mean), rotated - mean, batch_share(n, batch_size, replacement=replacement))
 
 
 def largest_batch_lr(
@@ -444,7 +461,10 @@ def largest_batch_lr(
     h, other = found.curvatures[:, None], found.curvatures
     without = (b * (h - other) ** 2 - (1 - b) ** 2 * h * other) / (1 - b**2)
     top = found.top(without, 1 / np.sqrt((1 - b) * (h + other)))
-    return 1 / (top * (1 - _check.real("dampening", dampening, least=0, below=1)))
+    largest = 1 / (top * (1 - _check.real("dampening", dampening, least=0, below=1)))
+    if not largest < found.size * sys.float_info.max:
+        raise InputError(f"hessians of at most {found.size:g} are not allowed: the lr is beyond double precision.")
+    return largest / found.size
 
 
 def largest_online_lr(curvatures: Any, batch_size: int, *, momentum: float = 0.0, dampening: float = 0.0) -> float:
@@ -492,7 +512,12 @@ def batch_spectral_radius(
     T_B/sqrt(z) is critical, found as the root of a symmetric eigenvalue.
     """
     found, b = _batches(hessians, batch_size, replacement), _check.real("momentum", momentum, least=0, below=1)
-    step = _check.real("lr", lr, above=0) * (1 - _check.real("dampening", dampening, least=0, below=1))
+    given = _check.real("lr", lr, above=0)
+    step = given * (1 - _check.real("dampening", dampening, least=0, below=1)) * found.size
+    if not step < _LARGEST:
+        raise InputError(
+            f"lr = {given:g} is not allowed: with curvatures of {found.size:g} the radius is beyond double precision."
+        )
     a = 1 + b - step * found.curvatures
     root = np.sqrt(a.astype(complex) ** 2 - 4 * b)
     quiet = float(np.max(np.abs([a + root, a - root]))) ** 2 / 4
@@ -505,7 +530,8 @@ def batch_spectral_radius(
         ratio, scaled = b / z, a / math.sqrt(z)
         apart, alike = (scaled[:, None] - scaled) ** 2, (1 + ratio) ** 2 - scaled[:, None] * scaled
         quiet_part = z * (ratio * apart / (1 - ratio**2) + (1 - ratio) / (1 + ratio) * alike)
-        return math.log(noise.top(np.zeros_like(quiet_part), 1 / np.sqrt(quiet_part)))
+        top = noise.top(np.zeros_like(quiet_part), 1 / np.sqrt(quiet_part))
+        return math.log(top) if top > 0 else -math.inf
 
     # where steps land on the minimum in one there is nothing but noise
     low, high = max(quiet * (1 + 1e-12), 1e-300), max(2 * quiet, 1.0)

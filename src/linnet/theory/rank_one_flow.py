@@ -16,7 +16,7 @@ from numpy.polynomial import legendre
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.theory._formula import Number, cond, evaluate, scan, while_loop
+from linnet.theory._formula import Number, cond, evaluate, in_doubles, scan, while_loop
 from linnet.theory._times import leading
 
 Values = Array | np.ndarray
@@ -54,6 +54,7 @@ def coordinates(strength: float, left: Any, right: Any, target: Any) -> tuple[Co
     for name, vector in (("left", u), ("right", v)):
         if not np.any(vector):
             raise InputError(f"{name} is zero: it must be a direction.")
+    u, v = u / np.max(np.abs(u)), v / np.max(np.abs(v))  # squares of tiny numbers must not underflow
     p, values, qt = np.linalg.svd(z)
     d = max(z.shape)
 
@@ -252,6 +253,7 @@ def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth:
 _FEW = 64  # times that are marched to without a compiler
 
 
+@in_doubles
 def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> ModesFlow:
     """The whole gradient flow from a balanced rank-one start in closed form, in singular coordinates.
 

@@ -26,6 +26,7 @@ from linnet.theory._formula import (
     at_least,
     evaluate,
     formula,
+    in_doubles,
     integer,
     scalar,
     vector,
@@ -131,6 +132,7 @@ class Activation(NamedTuple):
 _SOON = 1e-6
 
 
+@in_doubles
 def activation(share: float, inputs: Any, limit: Any, gamma: float) -> Activation:
     """Activation times on any data, from the inputs X and the limit A_inf = sum s_i u_i v_i^T.
 
@@ -155,6 +157,7 @@ class FitTime(NamedTuple):
     most: float
 
 
+@in_doubles
 def fit_time(share: float, inputs: Any, limit: Any, gamma: float) -> FitTime:
     """From L - L_inf = 1/2 sum k_i (s_i - u_i^T A v_i)^2 over the modes, each as in `activation`, bounds included.
 
@@ -190,6 +193,7 @@ class Limit:
         time = np.asarray(hitting_time(f, s, g, np.sqrt(self.curvature)))
         return Activation(np.where(exact, time, np.clip(time, least, most)), exact, least, most, self.curvature)
 
+    @in_doubles
     def fit_time(self, share: float, gamma: float) -> FitTime:
         """When the excess loss has fallen to a share."""
         f, g = _check.real("share", share, above=0, below=1), _check.real("gamma", gamma, above=0)
@@ -206,6 +210,7 @@ class Limit:
         exact = bool(self.exact.all())
         return FitTime(time if exact else min(time, most), exact, most)
 
+    @in_doubles
     def largest_lr(self, gamma: float) -> float:
         """2 over the sharpness at the limit."""
         x, gamma = np.diag(self.scales), _check.real("gamma", gamma, above=0)
@@ -312,6 +317,7 @@ def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
 # Descent -------------------------------------------------------------------------------------------------------------
 
 
+@in_doubles
 def largest_lr(inputs: Any, limit: Any, gamma: float) -> float:
     """2 / lambda_max of E -> X (C1 X^T E + X^T E C2) at the limit of the flow.
 
@@ -373,6 +379,7 @@ def _definite(*, gram: Array, matrix: Array, **_: Any) -> None:
         raise InputError("gram is not allowed: it must be symmetric and positive definite.")
 
 
+@in_doubles
 @formula(_definite, gram=MATRIX, matrix=MATRIX, gamma=_GAMMA)
 def reduced_objective(gram: Float[Values, "d_in d_in"], matrix: Float[Values, "d_out d_in"], gamma: Number) -> Array:
     """The least F over W_2 at given C1 and A, jointly convex: 1/2 tr(A C1^{-1} A^T) + 1/2 tr C1 - gamma log det C1.
@@ -402,6 +409,7 @@ def _full_rank(*, first: Array, second: Array, inputs: Array, **_: Any) -> None:
         raise InputError("first is not allowed: W_1 must have full rank, with d_in neurons or more.")
 
 
+@in_doubles
 @formula(_full_rank, first=MATRIX, second=MATRIX, inputs=MATRIX, gamma=_GAMMA)
 def stationarity(
     first: Float[Values, "w d_in"], second: Float[Values, "d_out w"], inputs: Float[Values, "n d_in"], gamma: Number
@@ -462,6 +470,7 @@ def _noise_moments(xp: Any, t: Array, square: Array, v: Array, d: Array, frozen:
     return Moments(first, v * cosh + u * sinh / kap)
 
 
+@in_doubles
 def commutator_mean(
     time: Number,
     first: Float[Values, "w d"],
@@ -500,6 +509,7 @@ def commutator_growth(d: int) -> float:
     return float(-1 + np.sqrt(2 * _check.integer("d", d, least=1) - 1))
 
 
+@in_doubles
 def commutator_moments(
     time: Number, minors: Any, others: Any
 ) -> tuple[Float[np.ndarray, "... d"], Float[np.ndarray, "... d"]]:

@@ -27,6 +27,9 @@ from linnet.linalg import below_and_above, blocks_of_values
 from linnet.maps import crossing
 from linnet.theory._formula import NUMBERS, Number, above, evaluate, formula, integer
 
+_PRODUCTS = 1e150  # numbers up to which squares and their sums are numbers in double precision
+_LOGARITHM = 700.0  # of the largest number in double precision, about
+
 # Curvature at a minimum ----------------------------------------------------------------------------------------------
 
 
@@ -95,6 +98,11 @@ def minimum_spectrum(spectrum: Any, depth: int, d: int, alpha: float = 0.0) -> t
             f"alpha = {alpha:g} is not allowed: alpha must be below the smallest singular value, {s[-1]:g}."
         )
     rest = d - len(s)
+    if (
+        2 * (depth - 1) / depth * math.log(s[0]) > _LOGARITHM
+        or 2 * (depth - 1) * math.log(max(alpha, 1.0)) > _LOGARITHM
+    ):
+        raise InputError(f"spectrum = {_check.show(s)} is not allowed: its curvatures are beyond double precision.")
     levels = [Level(float(v), 1, "mode") for v in curvature(s, depth)]
     for i in range(len(s)):
         levels += [Level(float(cross_curvature(s[i], s[j], depth)), 2, "cross") for j in range(i + 1, len(s))]
@@ -113,6 +121,7 @@ def cross_eigenvector(first: float, second: float, depth: int) -> Float[np.ndarr
     """The unit eigenvector of lam_ij: layer l carries entry (i, j) with weight s_i^{(L-l)/L} s_j^{(l-1)/L}."""
     depth = _check.integer("depth", depth, least=1)
     a, b = (_check.real(name, s, above=0) ** (1 / depth) for name, s in (("first", first), ("second", second)))
+    a, b = a / max(a, b), b / max(a, b)
     weights = np.array([a ** (depth - 1 - level) * b**level for level in range(depth)])
     return weights / np.linalg.norm(weights)
 
@@ -125,8 +134,10 @@ def mode_curvature(rho: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     depth = _check.integer("depth", depth, least=1)
     rho, s = np.asarray(_check.numbers("rho", rho)), _positive("s", s)
     _check.matching(rho=rho, s=s)
-    inner = (depth - 1) * s * rho ** (depth - 2) if depth > 1 else 0.0
-    return (2 * depth - 1) * rho ** (2 * depth - 2) - inner
+    if depth == 1:
+        return np.ones(np.broadcast_shapes(rho.shape, s.shape))
+    with np.errstate(over="ignore"):  # infinite beyond double precision, and never infinity less infinity
+        return rho ** (depth - 2) * ((2 * depth - 1) * rho**depth - (depth - 1) * s)
 
 
 # Orbits --------------------------------------------------------------------------------------------------------------
@@ -289,7 +300,13 @@ def gap_loss(values: Any, s: float, lr: float) -> Float[np.ndarray, "depth depth
     y = np.asarray(_check.double("values", values, ndim=1))
     s, lr, depth = _check.real("s", s), _check.real("lr", lr, above=0), len(y)
     rest = np.array([[0.0 if i == j else np.prod(np.delete(y, [i, j])) for j in range(depth)] for i in range(depth)])
-    return (lr * (np.prod(y) - s) * rest) ** 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = (lr * (np.prod(y) - s) * rest) ** 2
+    if not np.all(np.isfinite(found)):
+        raise InputError(
+            f"values = {_check.show(y)} is not allowed: with s and lr the loss is beyond double precision."
+        )
+    return found
 
 
 @formula(x=NUMBERS, y=NUMBERS, s=NUMBERS, lr=above(0), depth=integer(2))
@@ -329,24 +346,30 @@ def flow_values(start: Any, s: Any) -> Float[np.ndarray, "depth *batch"]:
     if _check.matching(start=given[0], s=goal) != given.shape[1:]:
         raise InputError(f"s has shape {goal.shape}: s must be one number or one for each column of start.")
     goal = np.broadcast_to(goal, given.shape[1:])
-    squares = given**2
-    excess = squares - np.min(squares, axis=0)
-    return np.sqrt(_lowest_square(excess, np.ones(len(excess)), goal) + excess)
+    excess = _log_excess(given)
+    return np.exp(np.logaddexp(_log_lowest_square(excess, np.ones(len(excess)), goal), excess) / 2)
 
 
-def _lowest_square(excess: np.ndarray, counts: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """The e with prod_l (e + excess_l)^{counts_l / 2} = s, for every column."""
+def _log_excess(values: np.ndarray) -> np.ndarray:
+    """log(y_l^2 - min y^2), in logarithms since squares of large and tiny numbers have no double."""
+    lowest = np.min(values, axis=0)
+    with np.errstate(divide="ignore"):
+        return np.log(values - lowest) + np.log(values / 2 + lowest / 2) + math.log(2)
+
+
+def _log_lowest_square(excess: np.ndarray, counts: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """log e with prod_l (e + exp(excess_l))^{counts_l / 2} = s, for every column."""
     counts = counts.reshape(-1, *[1] * s.ndim)
 
     # convex and increasing in log e: Newton from above descends to the root
     def miss(log_e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        e = np.exp(log_e)
+        both = np.logaddexp(log_e, excess)
         return (
-            np.sum(counts * np.log(e + excess), axis=0) / 2 - np.log(s),
-            np.sum(counts * e / (e + excess), axis=0) / 2,
+            np.sum(counts * both, axis=0) / 2 - np.log(s),
+            np.sum(counts * np.exp(log_e - both), axis=0) / 2,
         )
 
-    return np.exp(maps.roots(miss, 2 / np.sum(counts) * np.log(s)))
+    return maps.roots(miss, 2 / np.sum(counts) * np.log(s))
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -371,13 +394,14 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     if ends.ndim > 1:
         raise InputError(f"end has shape {ends.shape}: end must be one value or a vector of them.")
     y, ends = given / unit, ends / goal
-    excess = (y**2 - np.min(y**2))[:, None]
+    excess = _log_excess(y)[:, None]
 
     def clock(values: np.ndarray) -> np.ndarray:
         """1 / K."""
         flat = values.ravel()
-        lowest = _lowest_square(np.broadcast_to(excess, (y.size, flat.size)), np.ones(y.size), flat)
-        return (1 / (flat**2 * np.sum(1 / (lowest + excess), axis=0))).reshape(values.shape)
+        lowest = _log_lowest_square(np.broadcast_to(excess, (y.size, flat.size)), np.ones(y.size), flat)
+        rates = 2 * np.log(flat) - np.logaddexp(lowest, excess)
+        return (1 / np.sum(np.exp(rates), axis=0)).reshape(values.shape)
 
     def panels(low: float, high: float, near: bool) -> tuple[np.ndarray, np.ndarray]:
         """Values from `low` to `high` on one side of half (or twice) the target, and the weight of 1 / K there."""
@@ -392,6 +416,8 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
 
     at = float(np.prod(y))
     up = at < 1
+    if at < np.finfo(float).tiny and np.all(y > 0):
+        raise InputError(f"start = {_check.show(given)} is not allowed: its product is below double precision.")
     ahead = (at < ends) & (ends < 1) if up else (ends > 1) & (ends < at)
     times = np.where((ends <= at) if up else (ends >= at), 0.0, np.inf)
     passed: list[Any] = []
@@ -402,8 +428,12 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
         if at == 0:  # K is analytic around 0, on the scale at which the zero layer meets the next
             rest = y[y > 0]
             at = min(aim, _LINEAR, _LINEAR * float(np.prod(rest) * np.min(rest, initial=1.0)))
-            if at < np.finfo(float).tiny:  # 1 / K is beyond all numbers
-                break
+            if at < np.finfo(float).tiny:
+                if y.size == 2:  # a logarithm, which is no large number
+                    raise InputError(
+                        f"start = {_check.show(given)} is not allowed: its square is below double precision."
+                    )
+                break  # 1 / K is beyond all numbers
             values = at * (_NODES + 1) / 2
             pieces.append((values, _WEIGHTS / (1 - values) * at / 2))
         turn = float(np.clip(0.5 if up else 2.0, min(at, aim), max(at, aim)))
@@ -426,24 +456,27 @@ def flow_sharpness(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     depth = _check.integer("depth", depth, least=2)
     x, y = _one_zero_flow(alpha, s, depth)
     s = _positive("s", s)
-    return s**2 * (1 / x**2 + (depth - 1) / y**2)
+    with np.errstate(over="ignore"):
+        return (s / x) ** 2 + (depth - 1) * (s / y) ** 2
 
 
 def flow_growth(alpha: Any, s: Any, depth: int) -> Float[np.ndarray, "..."]:
     """P(alpha) = 2 (1/L - 1/L^2) / (x^2 + alpha^2/L)^2 with d log Psi / d alpha = P alpha^3; largest at `top_alpha`."""
     depth = _check.integer("depth", depth, least=2)
     x, _ = _one_zero_flow(alpha, s, depth)
-    return 2 * (1 / depth - 1 / depth**2) / (x**2 + np.asarray(alpha, dtype=float) ** 2 / depth) ** 2
+    with np.errstate(over="ignore"):
+        return 2 * (1 / depth - 1 / depth**2) / np.hypot(x, np.asarray(alpha, dtype=float) / math.sqrt(depth)) ** 4
 
 
 def _one_zero_flow(alpha: Any, s: Any, depth: int) -> tuple[np.ndarray, np.ndarray]:
     alpha, s = np.asarray(_check.numbers("alpha", alpha, least=0)), _positive("s", s)
     _check.matching(alpha=alpha, s=s)
     alpha, s = np.broadcast_arrays(alpha, s)
-    # in units of s^{1/L}: squares of tiny numbers must not underflow
+    # in units of s^{1/L}
     unit = s ** (1 / depth)
-    squares = np.stack([np.zeros_like(unit), (alpha / unit) ** 2])
-    x = unit * np.sqrt(_lowest_square(squares, np.array([1.0, depth - 1.0]), np.ones_like(unit)))
+    with np.errstate(divide="ignore"):
+        excess = np.stack([np.full(unit.shape, -np.inf), 2 * (np.log(alpha) - np.log(unit))])
+    x = unit * np.exp(_log_lowest_square(excess, np.array([1.0, depth - 1.0]), np.ones_like(unit)) / 2)
     return x, np.hypot(x, alpha)
 
 
@@ -577,6 +610,12 @@ def cross_multipliers(ratio: Any, depth: int, kappa: Any, second: str = "rest") 
     values = np.stack([np.stack([one.low, one.high]), q.ravel() ** (1 / depth) * other], axis=-1)
     blocks = np.asarray(evaluate(_pair_blocks, values, q.ravel(), depth=depth))
     steps = (k.ravel() / depth)[None, :, None, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        large = np.max(np.abs(steps * blocks))
+    if not large < _PRODUCTS:
+        raise InputError(
+            "ratio and kappa as large as these are not allowed: the multipliers are beyond double precision."
+        )
     found = maps.free(maps.floquet(np.eye(2 * depth) - steps * blocks), depth - 1)
     return found.reshape(*k.shape, depth + 1)
 
@@ -594,6 +633,10 @@ def cross_multipliers_two_layers(first: float, second: float) -> Complex[np.ndar
     is at the onset of one, where e_1 >= 1.
     """
     a, b = _check.real("first", first, least=1), _check.real("second", second, above=0)
+    if max(a, b) > _PRODUCTS:
+        raise InputError(
+            f"first = {a:g} with second = {b:g} is not allowed: the multipliers are beyond double precision."
+        )
     delta = a + b - 2
     pair = np.roots([1.0, -(4 - 3 * a - b + a * b + b * b), 1 + delta * (1 + a) + delta**2])
     values = np.array([1 - (a - b) * (1 + b), *pair], dtype=complex)
