@@ -218,13 +218,13 @@ def _moves(late: np.ndarray) -> float:
     return float(np.max(np.ptp(late, axis=0)) / max(float(np.max(np.abs(late))), 1e-300))
 
 
-def behavior(run: Run) -> str:
-    """diverges, rests, or moves: what the last steps show."""
+def behavior(run: Run, size: float) -> str:
+    """diverges, rests, or moves: what the last steps show, where `size` is that of the largest mode."""
     if run.diverged:
         return "diverges"
     late = run.matrices[-LATE:]
     moved = float(np.max(np.abs(np.diff(late, axis=0)))) if len(late) > 1 else 0.0
-    return "rests" if moved <= REST * max(float(np.abs(late).max()), 1e-300) else "moves"
+    return "rests" if moved <= REST * max(float(np.abs(late).max()), size) else "moves"
 
 
 def orbit(late: np.ndarray, other: np.ndarray, size: float) -> int | None:
@@ -260,9 +260,9 @@ def answers(case: Case) -> Iterator[Answer]:
         far = max(far, 2 * said.modes_mix.step)
     steps = int(min(LONGEST, 2 * far + SETTLED))
     run = trained([np.asarray(w) for w in network.layers], case.samples, said.lr, how, steps)
-    came = behavior(run)
     ends, basis = _end(said)
-    run = run._replace(matrices=run.matrices @ basis.T @ basis)  # what lies outside the span of the samples never moves
+    run = run._replace(matrices=run.matrices @ basis.T @ basis)  # outside the span of the samples nothing is predicted
+    came = behavior(run, float(said.modes[0].value))
     distance = np.linalg.norm(run.matrices - ends, axis=(1, 2)) / max(
         float(np.linalg.norm(run.matrices[0] - ends)), 1e-300
     )
@@ -318,7 +318,7 @@ def _moving(said: Any, case: Case, network: Any, run: Run, steps: int, how: Mapp
         np.einsum("oi,tod,di->it", modes.left, matrices[-min(ORBIT, len(matrices) // 2) :], right)
         for matrices in (run.matrices, trained(twin, case.samples, said.lr, how, steps).matrices)
     )
-    size, common = max(float(np.abs(first).max()), 1e-300), min(first.shape[1], second.shape[1])
+    size, common = max(float(np.abs(first).max()), float(said.modes[0].value)), min(first.shape[1], second.shape[1])
     found = [orbit(a[-common:], b[-common:], size) for a, b in zip(first, second, strict=True)]
     words, verdicts = [], []
     for mode, series, period in zip(said.modes, first, found, strict=True):

@@ -18,10 +18,10 @@ from linnet._check import InputError
 from linnet.claims import registry
 from linnet.curves import crossing
 from linnet.prediction.reduced import white
-from linnet.prediction.theories.network import build
+from linnet.prediction.theories.network import analysis, build
 from linnet.prediction.theories.network import modes as network_modes
 from linnet.prediction.theories.network.closed_form import ClosedFormTimes
-from linnet.prediction.theories.network.copies import COPIES, follow_copies
+from linnet.prediction.theories.network.copies import COPIES, copies_lost, follow_copies
 from linnet.prediction.theories.network.end import NetworkEnd
 from linnet.prediction.theories.network.following import STIFF
 from linnet.prediction.theories.network.initialization import Initialization
@@ -1299,3 +1299,35 @@ def test_a_network_that_never_moves_is_one_sentence():
     zeros = ln.Weights([np.zeros((4, 5)), np.zeros((3, 4))])
     with pytest.raises(InputError, match="its gradient is zero there"):
         prediction.network(ln.regression(x, y), zeros)
+
+
+def test_momentum_beyond_the_edge_is_followed_in_copies(monkeypatch):
+    """Where copies that differ by 1e-9 do not all diverge, or have separated, rounding decides what comes later."""
+    x, y, _ = random_regression()
+    problem = ln.regression(x, y)
+    tables = {"network": {"depth": 2, "width": 6}, "init": {"scale": 0.3}}
+    limit = ask(problem, **tables, training={"momentum": 0.9}).largest_stable_lr
+    training = {"momentum": 0.9, "lr": 8 * limit}
+    said = ask(problem, **tables, training=training)
+    assert (said.outcome, said.measure().status) == ("diverges", "diverged")
+    objective, modes = said.data["training"].objective, said.data["analysis"].times.modes
+    optimizer = ln.optim.SGD(8 * limit, momentum=0.9)
+    assert copies_lost(objective, modes, 8 * limit, optimizer, 2000)[0] == COPIES
+    monkeypatch.setattr(analysis, "copies_lost", lambda *_: (3, 16.0))
+    other = ask(problem, **tables, training=training)
+    assert other.outcome == NetworkOutcome.ELSEWHERE
+    assert "but 3 of 8 copies whose weights differ by 1e-9 do" in other.explanation
+    assert other.data["analysis"].times.solution.left <= 16
+
+
+def test_what_stays_at_a_saddle_is_not_chaos():
+    """Three layers, far beyond the edge: descent is thrown to the saddle, where it moves by 1e-9 of the target."""
+    rng = np.random.default_rng(5)
+    x = np.linalg.qr(rng.normal(size=(4, 3)))[0]
+    problem = ln.regression(x, x @ rng.normal(size=(3, 2)))
+    tables = {"network": {"depth": 3, "width": 2}, "init": {"scale": [0.5, 0.5, 0.0]}}
+    limit = ask(problem, **tables).largest_stable_lr
+    for share in (1.5, 1.8, 1.95, 2.1):
+        said = ask(problem, **tables, training={"lr": share * limit})
+        if said.outcome in ("chaos", "flips"):
+            assert max(mode.between.high - mode.between.low for mode in said.modes) > 1e-3 * said.modes[0].value

@@ -7,7 +7,7 @@ import numpy as np
 from linnet.optim import SGD
 from linnet.prediction.reduced import ReducedRegression
 from linnet.prediction.theories.network.closed_form import ClosedFormTimes
-from linnet.prediction.theories.network.copies import follow_copies
+from linnet.prediction.theories.network.copies import copies_lost, follow_copies
 from linnet.prediction.theories.network.end import End, expected, reached, sharpness_bound
 from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.following import (
@@ -134,7 +134,14 @@ def _followed(
     if solution.arrived and not objective.decay:
         end = reached(objective, modes, solution.end)
         sharpness = sharpness._replace(end=end.sharpness)
+    lost = None
     verdict = momentum_verdict(modes, sharpness, rate, solution, optimizer)
+    if verdict.outcome is not NetworkOutcome.CONVERGES and len(objective.shapes) > 1:
+        steps = 2 * solution.exact if solution.diverged else solution.exact
+        lost = copies_lost(objective, modes, rate, optimizer, steps)
+    if lost is not None:  # later times depend on rounding
+        solution = solution._replace(left=min(solution.left, lost[1]))
+        verdict = momentum_verdict(modes, sharpness, rate, solution, optimizer, lost[0])
     if optimizer.momentum is None and verdict.outcome is not NetworkOutcome.CONVERGES:
         solution = solution.exact_part()
     return Analysis(rate, sharpness, verdict, FollowedTimes(modes, solution, rate), end)

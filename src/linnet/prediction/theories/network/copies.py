@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from linnet._update import initial_buffer, sgd_step
+from linnet.optim import SGD
 from linnet.prediction.theories.network.modes import HALF, Modes
 from linnet.prediction.theories.network.objective import Objective
 
@@ -22,6 +24,7 @@ _OFTEN = 16  # steps between two checks of the first mode
 _FEWEST = 1024  # steps that must be possible within them
 _SAME, _CLOSE = 1e-9, 1e-2  # of the largest entry: equal, and settling
 _DIFFER = 0.1  # of the largest weight: copies have separated
+_DRIFTED = 1e-3  # the same with momentum, where oscillations last and a mode on its way is late by their differences
 _LOST = 1e6  # times the size of start and end: diverged
 
 
@@ -35,6 +38,7 @@ class Copies(NamedTuple):
     - `errors`: the distance of each from the predicted end, relative.
     - `separated`: the step from which the weights of copies differ by more than 0.1 of the largest: later times may
       depend on rounding. Infinite if they do not.
+    - `repels`: whether the saddle 0 repels from all sides, as with an even number of layers.
     - `left`: whether the first mode came to half of its target in the first half of the steps.
     """
 
@@ -48,6 +52,7 @@ class Copies(NamedTuple):
     errors: Float[np.ndarray, " bounded"]
     separated: float
     left: bool
+    repels: bool
 
     @property
     def lost(self) -> int:
@@ -66,10 +71,36 @@ def follow_copies(objective: Objective, modes: Modes, lr: float) -> Copies | Non
     return found
 
 
-def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copies:
+def copies_lost(objective: Objective, modes: Modes, lr: float, optimizer: SGD, steps: int) -> tuple[int, float] | None:
+    """How many of eight copies diverge under SGD within so many steps, and the step from which copies have separated.
+
+    None where that would take more than seconds.
+    """
+    if COPIES * objective.operations * steps > _OPERATIONS:
+        return None
+    how, weights = optimizer.coefficients, _copies(objective)
+    buffer = initial_buffer(weights, objective.loss_gradient(weights), **how)
+    most, separated = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value))), np.inf
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in range(1, steps + 1):
+            weights, buffer = sgd_step(weights, buffer, objective.loss_gradient(weights), lr, **how)
+            weights[~(np.max(np.abs(weights), axis=1) <= most)] = np.nan
+            if step % _OFTEN == 0 and separated == np.inf:
+                spread = np.max(np.abs(weights - weights[0]))  # NaN where one has diverged
+                separated = separated if spread <= _DRIFTED * np.max(np.abs(weights)) else float(step - _OFTEN)
+            if np.all(np.isnan(weights)):
+                break
+    return int(np.sum(np.any(np.isnan(weights), axis=1))), separated
+
+
+def _copies(objective: Objective) -> Float[np.ndarray, "copies weights"]:
     sizes = [float(np.max(np.abs(w))) for w in objective.layers(objective.start) if np.any(w)]
     noise = np.random.default_rng(0).normal(size=(COPIES, objective.start.size))
-    weights = objective.start + _APART * min(sizes) * noise
+    return objective.start + _APART * min(sizes) * noise
+
+
+def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copies:
+    weights = _copies(objective)
     most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
     diverged, left, late, separated = np.full(COPIES, -1), np.zeros(COPIES, bool), [], np.inf
     with np.errstate(over="ignore", invalid="ignore"):
@@ -102,9 +133,10 @@ def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copi
             np.zeros(0),
             min(separated, step),
             True,
+            len(objective.shapes) % 2 == 0,
         )
     matrices = np.array(late)[:, bounded]
-    size = max(float(np.max(np.abs(matrices))), 1e-300)
+    size = max(float(np.max(np.abs(matrices))), float(np.max(modes.value)))  # what stays near a saddle does not move
     along = np.sum((modes.left.T @ matrices[:, 0]) * modes.right.T, axis=-1)
     return Copies(
         steps,
@@ -117,6 +149,7 @@ def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copi
         np.max(np.abs(matrices[-1] - modes.matrix), axis=(1, 2)) / float(np.max(modes.value)),
         separated,
         bool(left.all()),
+        len(objective.shapes) % 2 == 0,
     )
 
 

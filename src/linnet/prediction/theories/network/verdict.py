@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from linnet.optim import SGD
 from linnet.prediction.reduced import ReducedRegression
-from linnet.prediction.theories.network.copies import LONGEST, Copies
+from linnet.prediction.theories.network.copies import COPIES, LONGEST, Copies
 from linnet.prediction.theories.network.following import Solution
 from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.modes import ALONE, Modes
@@ -181,7 +181,7 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
     elif np.all(copies.periods > 1):
         outcome, fates = NetworkOutcome.CYCLE, _fates(copies, modes, Fate.UNKNOWN)
         text += f"; descent comes to a cycle in {copies.steps:,} steps"
-    elif np.all((copies.periods == 0) | lingers) and copies.apart > _SEPARATED and not flatter:
+    elif np.all((copies.periods == 0) | (lingers & copies.repels)) and copies.apart > _SEPARATED and not flatter:
         flips = bool(np.any((copies.low < -_NEAR * modes.value) & (copies.high > _NEAR * modes.value)))
         outcome = NetworkOutcome.FLIPS if flips else NetworkOutcome.CHAOS
         fates = _fates(copies, modes, Fate(outcome))
@@ -204,9 +204,17 @@ def _fates(copies: Copies, modes: Modes, moving: Fate) -> list[Outcome]:
     return found
 
 
-def momentum_verdict(modes: Modes, sharpness: Sharpness, lr: float, solution: Solution, optimizer: SGD) -> Verdict:
-    """SGD with momentum or weight decay, by the steps that were made and the sharpness of initialization and end."""
+def momentum_verdict(
+    modes: Modes, sharpness: Sharpness, lr: float, solution: Solution, optimizer: SGD, lost: int | None = None
+) -> Verdict:
+    """SGD with momentum or weight decay, by the steps that were made and the sharpness of initialization and end.
+
+    Where the steps diverge, `lost` is how many copies of the network do; None: they were not followed.
+    """
     count = modes.value.size
+    if solution.diverged and lost is not None and lost < COPIES:
+        text = f"it diverges at step {solution.exact:,}, but {lost} of {COPIES} copies whose weights differ by 1e-9 do"
+        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     if solution.diverged:
         return Verdict.alike(NetworkOutcome.DIVERGES, f"it diverges at step {solution.exact:,}", _DIVERGES, count)
     if lr * solution.peak >= 2 and optimizer.momentum is None:
