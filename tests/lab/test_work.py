@@ -15,7 +15,9 @@ from linnet.lab import export, view, work
 from linnet.lab.page import Update
 from linnet.lab.pages.data import DataPage
 from linnet.lab.pages.edge import EdgePage
+from linnet.lab.pages.flows import FlowsPage
 from linnet.lab.pages.network import NetworkPage
+from linnet.lab.pages.phase import PhasePage
 from linnet.lab.view import AT_ONCE, THREADS, PageView
 
 LONG = "spectrum=4,0.1,4,4,0.1&depth=6&width=10&inputs=50&scale=3&optimizer=nesterov&lr=0.001&steps=2000&seed=99"
@@ -71,6 +73,20 @@ def test_samples_of_ones_own_are_estimated_too(monkeypatch):
     monkeypatch.setattr(work, "STIFF", 0)
     with pytest.raises(InputError, match="take about 4 s to follow"):
         page.afford(page.checked(page.first() | {"depth": 3}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "values"),
+    [(PhasePage(), {"d": 100, "steps": 2000}), (FlowsPage(), {"lr": 0.5}), (FlowsPage(), {"lr": 0.1})],
+)
+def test_the_longest_moves_of_pages_without_an_estimate(page, values):
+    """Once their programs are compiled they take less than a second; the bound is that of all pages."""
+    checked = page.checked(page.first() | values)
+    for _ in range(2):
+        began = time.process_time()
+        assert list(page.updates(checked))
+    assert time.process_time() - began < work.LONGEST
 
 
 class Waiting(EdgePage):

@@ -1252,3 +1252,9 @@ def test_variances_without_a_double_are_refused(size):
         theory.mixed.lazy_optimum(MATRIX * size, MATRIX.T * size)
     assert theory.optimizers.batch_variance([size, size], 1) == 0
     assert theory.optimizers.batch_variance(VALUES * 1e-120, 1) == pytest.approx(0.25e-240, rel=1e-12)
+
+
+@pytest.mark.parametrize("factor", [{"time": 1e160}, {"time": 1e6, "samples": 1e160}])
+def test_two_layers_make_no_steps_without_end(factor):
+    with pytest.raises(ln.InputError, match="composed steps"):
+        convergence.two_layers(**{"time": 1.0, "start": MATRIX, "target": MATRIX} | factor)

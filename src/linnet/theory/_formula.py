@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 _S = TypeVar("_S")
 _P = ParamSpec("_P")
+_F = TypeVar("_F", bound=Callable[..., Any])
 Number = Any  # a number or an array of them, of NumPy or JAX; inside a formula always an array
 FEW = 100_000  # pairs of numbers up to which compiling a formula would take longer than many calls of it
 _LOOPS = 256  # steps up to which a loop in Python is quicker than a compiler
@@ -147,11 +148,11 @@ def formula(
     return decorate
 
 
-def in_doubles(function: Callable[_P, _T]) -> Callable[_P, _T]:
+def in_doubles(function: _F) -> _F:
     """Makes a function refuse numbers for which its value, or what it is computed from, is beyond double precision."""
 
     @wraps(function)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         refused = InputError(f"{function.__name__}: with numbers of these sizes it is beyond double precision.")
         try:
             with np.errstate(all="ignore"):
@@ -167,7 +168,7 @@ def in_doubles(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
     vars(checked).pop("__wrapped__")  # `inspect.unwrap` is to find what checks
     vars(checked).setdefault("__signature__", inspect.signature(function))
-    return checked
+    return cast("_F", checked)
 
 
 def evaluate(formula: Callable[..., _T], *given: Any, few: int = FEW, **static: Any) -> _T:

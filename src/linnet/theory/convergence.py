@@ -46,6 +46,8 @@ from linnet.theory.rank_one_flow import passage_time as passage_time
 from linnet.theory.rank_one_flow import rank_one as rank_one
 from linnet.theory.rank_one_flow import transition_time as transition_time
 
+_MOST_STEPS = 1e6  # composed steps that are made
+
 
 class _Terms(NamedTuple):
     """What the bounds are made of; 1 - a^2, 1 - b^2 and 1 - ab keep their digits near the minimum."""
@@ -139,7 +141,13 @@ def two_layers(
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
     found = max(1, int(np.sum(s > 1e-12 * s[0])))
     kept = found if rank is None else _check.integer("rank", rank, least=1, most=min(z.shape))
-    return evaluate(_two_layers, t, a0, z, count, rank=kept, few=few(steps(t, count, z)))
+    needed = steps(t, count, z)
+    if _MOST_STEPS < needed < np.inf or np.isnan(needed):
+        raise InputError(
+            f"time = {_check.show(time)} is not allowed: with samples and target it takes {needed:.1e} composed "
+            f"steps, and at most {_MOST_STEPS:.0e} are made."
+        )
+    return evaluate(_two_layers, t, a0, z, count, rank=kept, few=few(needed))
 
 
 def _two_layers(xp: Any, times: Array, a0: Array, target: Array, samples: Array, *, rank: int) -> Array:
