@@ -1145,7 +1145,6 @@ INFINITE = dict.fromkeys(
     "stability.flow_time": "a value behind the target",
     "rank_one_flow.passage_time": "a level that is never passed",
     "rank_one_flow.transition_time": "a level that is never passed",
-    "rank_one_flow.rank_one": "not confirmed for vectors of extreme sizes",
 }
 
 

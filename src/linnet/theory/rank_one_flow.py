@@ -278,6 +278,7 @@ def rank_one(
     start, frames = coordinates(strength, left, right, target)
     flow = modes(time, start, whole_depth(depth), samples)
     u, v = (np.asarray(_check.double(name, x, ndim=1)) for name, x in (("left", left), ("right", right)))
+    u, v = u / np.max(np.abs(u)), v / np.max(np.abs(v))  # squares of tiny numbers must not underflow
     return evaluate(_turned_back, flow, start, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
 
 
