@@ -38,6 +38,7 @@ def test_little_arithmetic_is_one_kernel():
         ln.optim.SGD(lambda k: 0.1 / (1 + k), lr_multipliers=[1, 2]),
         ln.optim.SGD(0.05, 0.9, nesterov=True, weight_decay=0.1),
         ln.optim.Adam(0.01),
+        ln.optim.RMSprop(0.01),
         ln.optim.SignSGD(0.01),
         ln.optim.Muon(0.01, weight_decay=0.0, ns_steps=None, adjust_lr_fn="none"),
     ],
@@ -47,7 +48,7 @@ def test_a_run_in_one_kernel_is_the_run_in_many(optimizer):
     """A run that JAX traces is left to the kernels that its caller compiles."""
     problem = ln.factorization(np.diag([2.0, 1.0, 0.5]) + 0.3)  # no entry ends at rounding of the others
     start = ln.init.gaussian(jax.random.key(0), problem, 4, 0.3)
-    if isinstance(optimizer, ln.optim.Adam | ln.optim.SignSGD):
+    if isinstance(optimizer, ln.optim.Adam | ln.optim.RMSprop | ln.optim.SignSGD):
         start = ln.Weights(start.layers)
 
     def run(state):

@@ -445,6 +445,8 @@ def core():
         ),
         ln.optim.Adam(0.01),
         ln.optim.AdamW(0.01),
+        ln.optim.RMSprop(0.01),
+        ln.optim.RMSprop(0.01, momentum=0.5, scalar=True),
         ln.optim.SignSGD(0.01),
         ln.optim.Muon(0.01, weight_decay=0.0, ns_steps=None, adjust_lr_fn="none"),
         ln.optim.Muon(0.01, ns_steps=3, adjust_lr_fn="original", weight_decay=0.0),

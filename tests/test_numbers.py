@@ -114,6 +114,7 @@ OTHERS = {
     "SGD, momentum": lambda x: {"optimizer": ln.optim.SGD(x / 10, x / 2, x / 3, weight_decay=x)},
     "Adam": lambda x: {"optimizer": ln.optim.Adam(x / 10, (x / 2, x / 2), x)},
     "AdamW": lambda x: {"optimizer": ln.optim.AdamW(x / 10, (x / 2, x / 2), x, weight_decay=x)},
+    "RMSprop": lambda x: {"optimizer": ln.optim.RMSprop(x / 10, x / 2, x, x, x / 2)},
     "SignSGD": lambda x: {"optimizer": ln.optim.SignSGD(x / 10, x / 2)},
     "Muon": lambda x: {
         "optimizer": ln.optim.Muon(

@@ -61,6 +61,11 @@ PAIRS = {
         lambda p: torch.optim.Adam(p, 0.002, betas=(0.8, 0.99), eps=1e-3, weight_decay=0.1),
     ),
     "adamw": (ln.optim.AdamW(0.01), lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.01)),
+    "rmsprop": (ln.optim.RMSprop(2e-4), lambda p: torch.optim.RMSprop(p, 2e-4)),
+    "rmsprop, other numbers": (
+        ln.optim.RMSprop(2e-4, 0.9, 1e-3, 0.1, 0.7, True),
+        lambda p: torch.optim.RMSprop(p, 2e-4, alpha=0.9, eps=1e-3, weight_decay=0.1, momentum=0.7, centered=True),
+    ),
     "rates": (
         PLAIN(0.02, lr_multipliers=(1, 0.5, 0.1)),
         lambda p: SGD([{"params": [w], "lr": 0.02 * r} for w, r in zip(p, (1, 0.5, 0.1), strict=True)]),
@@ -84,6 +89,29 @@ def test_a_thousand_steps_are_pytorchs(name):
     for one, other, begin in zip(ours.layers, theirs, state.layers, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10 * np.abs(other).max())
         assert np.abs(other - begin).max() > 0.01
+
+
+def test_rmsprop_has_pytorchs_defaults_and_a_scalar_form():
+    """The scalar form against a loop; its preconditioner is what divided the gradient."""
+    ours, theirs = ln.optim.RMSprop(), torch.optim.RMSprop([torch.zeros(1)]).defaults
+    for name in ("lr", "alpha", "eps"):
+        assert float(getattr(ours, name)) == theirs[name]
+    with pytest.raises(ln.InputError, match="centered = True is not allowed beside scalar"):
+        ln.optim.RMSprop(centered=True, scalar=True)
+    (x, y), state = data(), network()
+    problem, optimizer = ln.regression(x, y, average=True), ln.optim.RMSprop(0.02, 0.9, 1e-3, scalar=True)
+    run = ln.simulate(problem, state, optimizer, steps=50, observe=["adaptive_sharpness", "sharpness"])
+    now, square = state, 0.0
+    for _ in range(50):
+        velocity = now.velocity(problem)
+        square = 0.9 * square + 0.1 * sum(float(jnp.sum(leaf**2)) for leaf in velocity.layers)
+        divisor = np.sqrt(square) + 1e-3
+        now = ln.Weights([w + 0.02 * v / divisor for w, v in zip(now.layers, velocity.layers, strict=True)])
+    for one, other in zip(run.final.layers, now.layers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+    np.testing.assert_allclose(run["adaptive_sharpness"][-1], run["sharpness"][-1] / divisor, rtol=1e-8)
+    assert np.isnan(run["adaptive_sharpness"][0])
+    np.testing.assert_allclose(optimizer.stability_threshold(jnp.zeros((), jnp.int64)), 100)
 
 
 def test_muon_is_pytorchs_in_double_precision(monkeypatch):
@@ -147,6 +175,7 @@ ALIKE = {
     "an equivariant transformation": ln.optim.Optax(
         optax.sgd, learning_rate=0.01, momentum=0.9, rotation_equivariant=True
     ),
+    "scalar rmsprop": ln.optim.RMSprop(0.02, 0.95, weight_decay=0.1, momentum=0.3, scalar=True),
     "muon": ln.optim.Muon(0.002, momentum=0.9, ns_steps=4, weight_decay=0.0, adjust_lr_fn="none"),
     "muon, whole shapes": ln.optim.Muon(
         0.002, momentum=0.9, ns_steps=4, adjust_lr_fn="original", widths=(4, 40, 30, 3), weight_decay=0.0
@@ -183,7 +212,7 @@ def test_muons_exact_polar_factor_compresses():
 
 @pytest.mark.parametrize(
     "optimizer",
-    [ln.optim.Adam(), ln.optim.AdamW(), ln.optim.SignSGD(0.01), ln.optim.Optax(optax.lion(1e-3))],
+    [ln.optim.Adam(), ln.optim.AdamW(), ln.optim.RMSprop(), ln.optim.SignSGD(0.01), ln.optim.Optax(optax.lion(1e-3))],
     ids=lambda m: type(m).__name__,
 )
 def test_what_sees_single_weights_refuses_compressed_networks(optimizer):

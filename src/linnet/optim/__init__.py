@@ -5,7 +5,7 @@ Flows load on first use: diffrax takes longer to load than a small network to tr
 
 from typing import TYPE_CHECKING, Any
 
-from linnet.optim.adaptive import Adam, AdamW, Muon, Optax, SignSGD
+from linnet.optim.adaptive import Adam, AdamW, Muon, Optax, RMSprop, SignSGD
 from linnet.optim.averaged import AveragedDescent
 from linnet.optim.batches import Batches, MiniBatch, Online
 from linnet.optim.central import CentralFlow, CentralMemory
@@ -42,6 +42,7 @@ __all__ = [
     "Online",
     "Optax",
     "Optimizer",
+    "RMSprop",
     "RodFlow",
     "SignSGD",
     "Stepper",

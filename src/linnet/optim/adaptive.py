@@ -1,7 +1,7 @@
-"""Optimizers that rescale the gradient: Adam, signs, Muon, and whatever optax has."""
+"""Optimizers that rescale the gradient: Adam, RMSprop, signs, Muon, and whatever optax has."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import RANK_TOLERANCE
 from linnet.optim.batches import Batches
-from linnet.optim.optimizer import BatchedDynamics, Optimizer
+from linnet.optim.optimizer import BatchedDynamics, Optimizer, optional
 from linnet.problems import Problem
 from linnet.states import Network, State, Weights
 
@@ -121,6 +121,111 @@ class AdamW(Adam):
             batch_size=batch_size,
             batches=batches,
         )
+
+
+class MeanSquare(NamedTuple):
+    """What `RMSprop` remembers: v, the mean gradient where `centered`, and the buffer where there is momentum."""
+
+    square: Any
+    mean: Any
+    momentum: Any
+
+
+class RMSprop(Optimizer):
+    """v <- alpha v + (1 - alpha) g^2, theta <- theta - lr g / (sqrt(v) + eps), from v = 0.
+
+    The arguments, their defaults, and the steps are those of `torch.optim.RMSprop`: with `centered` v - m^2 for v under
+    the root, m <- alpha m + (1 - alpha) g; with `momentum` b the step is lr u, u <- b u + g / (sqrt(v) + eps);
+    `weight_decay` is added to g unless `decoupled`. It treats each weight separately, so it needs every neuron: a
+    compressed network is refused.
+
+    - `scalar`: one v for all weights, of |g|^2 (PyTorch has no such option). It treats neurons alike, so compression is
+      exact; `centered` is refused beside it.
+    """
+
+    alpha: Float[Array, ""]
+    eps: Float[Array, ""]
+    momentum: Float[Array, ""] | None  # None where it is 0
+    centered: bool = eqx.field(static=True)
+    scalar: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        lr: Any = 1e-2,
+        alpha: Any = 0.99,
+        eps: Any = 1e-8,
+        weight_decay: Any = 0.0,
+        momentum: Any = 0.0,
+        centered: bool = False,
+        *,
+        scalar: bool = False,
+        decoupled: bool = False,
+        lr_multipliers: Sequence[float] | None = None,
+        batch_size: int | None = None,
+        batches: Batches | None = None,
+    ):
+        super().__init__(
+            lr,
+            weight_decay=weight_decay,
+            decoupled=decoupled,
+            lr_multipliers=lr_multipliers,
+            batch_size=batch_size,
+            batches=batches,
+        )
+        self.alpha = _check.number("alpha", alpha, least=0, below=1)
+        self.eps = _check.number("eps", eps, least=0)
+        self.momentum = optional(_check.number("momentum", momentum, least=0, below=1))
+        self.centered, self.scalar = _check.flag("centered", centered), _check.flag("scalar", scalar)
+        if self.centered and self.scalar:
+            raise InputError("centered = True is not allowed beside scalar = True, which has no mean gradient.")
+
+    @property
+    def rotation_equivariant(self) -> bool:
+        return self.scalar
+
+    def initial_past(self, weights: Any) -> MeanSquare:
+        def zeros() -> Any:
+            return jax.tree.map(jnp.zeros_like, weights)
+
+        square = jnp.zeros((), self.precision(weights)) if self.scalar else zeros()
+        return MeanSquare(square, zeros() if self.centered else None, None if self.momentum is None else zeros())
+
+    def direction(self, gradient: Any, past: MeanSquare) -> tuple[Any, MeanSquare]:
+        def averaged(old: Any, new: Any) -> Any:
+            return jax.tree.map(lambda v, g: self.alpha * v + (1 - self.alpha) * g, old, new)
+
+        squares = jax.tree.map(jnp.square, gradient)
+        if self.scalar:
+            squares = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(squares))
+        square = averaged(past.square, squares)
+        mean = averaged(past.mean, gradient) if self.centered else None
+        divisor = self._divisor(MeanSquare(square, mean, None))
+        if self.scalar:
+            along = jax.tree.map(lambda g: g / divisor, gradient)
+        else:
+            along = jax.tree.map(jnp.divide, gradient, divisor)
+        if self.momentum is None:
+            return along, MeanSquare(square, mean, None)
+        along = jax.tree.map(lambda u, d: self.momentum * u + d, past.momentum, along)
+        return along, MeanSquare(square, mean, along)
+
+    def _divisor(self, past: MeanSquare) -> Any:
+        """sqrt(v) + eps, or sqrt(v - m^2) + eps."""
+        if past.mean is None:
+            return jax.tree.map(lambda v: jnp.sqrt(v) + self.eps, past.square)
+        return jax.tree.map(lambda v, m: jnp.sqrt(v - m**2) + self.eps, past.square, past.mean)
+
+    def stability_threshold(self, step: Any) -> Float[Array, ""] | None:
+        """2 (1 + momentum) / lr; decay in the gradient is no number beside P."""
+        if self.weight_decay is not None and not self.decoupled:
+            return None
+        return self.momentum_threshold(step, 0.0 if self.momentum is None else self.momentum)
+
+    def preconditioner(self, memory: Any) -> Any:
+        """sqrt(v) + eps after the steps that made this memory, one number where `scalar`; NaN before the first."""
+        past = memory[0]
+        seen = jnp.any(jnp.stack([jnp.any(v > 0) for v in jax.tree.leaves(past.square)]))
+        return jax.tree.map(lambda divisor: jnp.where(seen, divisor, jnp.nan), self._divisor(past))
 
 
 class SignSGD(Optimizer):

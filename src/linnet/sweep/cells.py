@@ -54,6 +54,7 @@ OPTIMIZERS = (
     "SGD",
     "Adam",
     "AdamW",
+    "RMSprop",
     "SignSGD",
     "Muon",
     "GradientFlow",
