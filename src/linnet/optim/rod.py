@@ -71,11 +71,15 @@ class RodFlow(AveragedDescent):
     def _reseeded(self, rod: Any, mean: Any) -> Any:
         """The rod with what the gradient's part along it adds to its length."""
         tiny = float(np.finfo(jax.tree.leaves(rod)[0].dtype).tiny)
-        largest = jnp.maximum(_largest(rod), tiny)
+        # The result does not depend on it. No maximum and no hypot below: their derivatives compare numbers for
+        # equality that a compiled program computes twice, not to the same last digit.
+        largest = jax.lax.stop_gradient(jnp.maximum(_largest(rod), tiny))
         unit = jax.tree.map(lambda d: d / largest, rod)  # whose squares do not underflow
-        norm = jnp.sqrt(jnp.maximum(_dot(unit, unit), tiny))
-        extra = _RESEED * (self.lr / 2 * _dot(mean, unit) / norm) ** 2
-        length = jnp.hypot(largest * norm, jnp.sqrt(extra))
+        square = _dot(unit, unit)
+        norm = jnp.sqrt(jnp.where(square > tiny, square, tiny))
+        own, extra = largest * norm, _RESEED**0.5 * self.lr / 2 * jnp.abs(_dot(mean, unit)) / norm
+        long, short = jnp.where(own > extra, own, extra), jnp.where(own > extra, extra, own)
+        length = long * jnp.sqrt(1 + (short / long) ** 2)
         return jax.tree.map(lambda d: d * (length / norm), unit)
 
 
