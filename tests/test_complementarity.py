@@ -124,6 +124,36 @@ def test_inactive_degenerate_and_full_cases_are_exact():
     np.testing.assert_allclose(edge.x, np.diag([1.0, 0, 0]), rtol=0, atol=np.sqrt(1e-11))
 
 
+def test_forms_of_large_condition():
+    """B of condition up to 1e12, as of third derivatives that nearly depend on each other."""
+    rng = np.random.default_rng(3)
+    problems = []
+    for i in range(160):
+        k = 1 + i % K
+        m = k * (k + 1) // 2
+        a = rng.normal(size=(k, k))
+        basis = np.linalg.qr(rng.normal(size=(m, m)))[0]
+        rates = np.logspace(0, -rng.uniform(0, 12), m)
+        problems.append(((a + a.T) / 2, (basis * rates) @ basis.T))
+    program = jax.jit(lambda *given: jax.lax.map(lambda one: solve(*one), given, batch_size=80))
+    found = program(*placed(problems))
+    off = [violation(a, b, np.asarray(found.x[i, : len(a), : len(a)])) for i, (a, b) in enumerate(problems)]
+    assert max(off) <= 1e-8
+
+
+def test_single_precision():
+    a, b = jnp.array([[-1, 0.2], [0.2, 0.5]], jnp.float32), jnp.eye(3, dtype=jnp.float32)
+    values, basis = np.linalg.eigh(-np.asarray(a, float))
+    np.testing.assert_allclose(solve(a, b).x, basis * np.maximum(values, 0) @ basis.T, atol=1e-5)
+    rng = np.random.default_rng(0)
+    for k in (1, 3, 5):
+        program = jax.jit(solve)
+        for _ in range(20):
+            given = [np.float32(part) for part in drawn(rng, k, 12)]
+            assert violation(*(part.astype(float) for part in given), np.asarray(program(*given).x, float)) < 2e-5
+    assert not np.all(np.isfinite(solve(-jnp.eye(1, dtype=jnp.float32), jnp.zeros((1, 1), jnp.float32)).x))
+
+
 def test_nothing_solves_a_problem_without_a_solution():
     for a, b in (
         (-jnp.eye(1), jnp.zeros((1, 1))),

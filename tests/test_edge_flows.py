@@ -1,5 +1,7 @@
 """Flows of the averaged weights at the edge of stability: against descent, its 2-cycles, and plain loops."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -9,7 +11,7 @@ import pytest
 import linnet as ln
 from linnet import observe
 from linnet.observe import only
-from linnet.optim import SGD, Adam, CentralFlow, GradientFlow, LabelNoiseSGD, RodFlow
+from linnet.optim import SGD, Adam, CentralFlow, GradientFlow, LabelNoiseSGD, RMSprop, RodFlow
 from linnet.optim.averaged import has_kinks
 from linnet.record import every, linear
 
@@ -106,10 +108,11 @@ class TestRuns:
 
     def test_many_learning_rates_at_once_are_single_runs(self, flow):
         problem, state, _ = self.asked(flow)
-        rates = jnp.linspace(0.1, 0.28, 4)
+        rates = jnp.linspace(0.1, 0.28, 64)
         given = {"steps": 60, "observe": ["predicted_loss", "oscillation"], "record": every(10)}
         many = jax.vmap(lambda lr: ln.simulate(problem, state, flow(lr), **given))(rates)
-        for i, lr in enumerate(rates):
+        for i in (0, 21, 42, 63):
+            lr = rates[i]
             alone = ln.simulate(problem, state, flow(lr), **given)
             for name in given["observe"]:
                 np.testing.assert_allclose(many[name][i], alone[name], rtol=1e-7, atol=1e-14)
@@ -128,9 +131,16 @@ class TestRuns:
     def test_nothing_holds_the_sharpness_of_a_quadratic(self, flow):
         problem = ln.regression(np.diag([1.0, 0.7, 0.5]), np.ones(3))  # curvatures 1, 0.49, 0.25
         state = ln.Weights([0.1 * np.ones((1, 3))])
-        for optimizer in (flow(2.02), SGD(2.02)):
-            run = ln.simulate(problem, state, optimizer, steps=5000)
-            assert run.status == "diverged"
+        assert ln.simulate(problem, state, SGD(2.02), steps=5000).status == "diverged"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert ln.simulate(problem, state, flow(2.02), steps=5000).status == "diverged"
+        said = [str(one.message) for one in caught]
+        if flow is CentralFlow:
+            assert len(said) == 1
+            assert said[0].startswith("nothing holds the sharpness at the stability threshold")
+        else:
+            assert not said
         assert ln.simulate(problem, state, flow(1.9), steps=200).status == "horizon"
 
 
@@ -250,12 +260,88 @@ def test_costs_and_optimizers_without_a_central_flow():
         (SGD(lambda k: 0.1), "SGD has a learning rate that changes"),
         (SGD(0.1, 0.3, 0.2), "SGD has lr_multipliers or dampening"),
         (SGD(0.1, weight_decay=0.1, decoupled=True), "SGD has decoupled weight decay"),
+        (RMSprop(0.1, momentum=0.1), "RMSprop has momentum, centering, or weight decay"),
+        (RMSprop(0.1, centered=True), "RMSprop has momentum, centering, or weight decay"),
+        (RMSprop(0.1, lr_multipliers=(1, 2)), "RMSprop has lr_multipliers"),
     ):
         with pytest.raises(ln.InputError, match=why):
             CentralFlow.of(optimizer)
     for wrong in ({"directions": 0}, {"substeps": 0}):
         with pytest.raises(ln.InputError, match=next(iter(wrong))):
             CentralFlow(0.1, **wrong)
+    for optimizer in (SGD(0.1, 0.3), RMSprop(0.1)):
+        with pytest.raises(ln.InputError, match="substeps is not allowed here"):
+            CentralFlow.of(optimizer, substeps=2)
+    assert CentralFlow.of(SGD(0.1, weight_decay=0.1), substeps=2).substeps == 2
+
+
+def test_the_central_flow_has_no_derivatives():
+    problem, state = one_mode(2)
+
+    def end(flow, lr):
+        return weights(ln.simulate(problem, state, flow(lr), steps=5, record=linear(2)).final)
+
+    with pytest.raises(ln.InputError, match="CentralFlow has no derivatives"):
+        jax.jvp(lambda lr: end(CentralFlow, lr), (1.02,), (1.0,))
+
+
+@pytest.mark.parametrize("start", [0.8, 0.7])
+def test_derivatives_of_the_rod_are_differences_of_runs(start):
+    problem, state = ln.factorization(jnp.ones((1, 1))), ln.Weights([jnp.full((1, 1), y) for y in (0.8, start)])
+
+    def end(lr):
+        return weights(ln.simulate(problem, state, RodFlow(lr), steps=5, record=linear(2)).final)
+
+    slope = jax.jvp(end, (1.02,), (1.0,))[1]
+    np.testing.assert_allclose(slope, (end(1.02 + 1e-6) - end(1.02 - 1e-6)) / 2e-6, rtol=1e-6)
+
+
+def test_the_central_flow_in_single_precision():
+    """Two modes at the edge, whose curvatures differ by a fiftieth."""
+    problem = ln.factorization(np.diag([1.0, 0.98]))
+    state = ln.Weights([np.diag([0.8, 0.81])] * 2)
+    given = {"steps": 400, "observe": ["predicted_loss", "oscillation", "critical_directions"], "record": every(10)}
+    flow = CentralFlow(1.1, directions=6)
+    double = ln.simulate(problem, state, flow, **given)
+    single = ln.simulate(problem, ln.simulation.cast(state, jnp.float32), flow, **given)
+    assert single.status == "horizon"
+    assert jax.tree.leaves(single.final.trained())[0].dtype == jnp.float32
+    assert int(double["critical_directions"][-1]) > 1
+    for name in ("predicted_loss", "oscillation"):
+        np.testing.assert_allclose(single[name][-1], double[name][-1], rtol=1e-3)
+
+
+def test_the_central_flow_of_rmsprop_is_the_optimizer_below_the_edge():
+    problem, state = tanh_network(widths=(6,), n=30, d=6)
+    for optimizer in (RMSprop(1e-6, eps=10.0), RMSprop(0.003, 0.9, scalar=True)):
+        given = {"steps": 30, "record": linear(2)}
+        one, other = (ln.simulate(problem, state, o, **given) for o in (optimizer, CentralFlow.of(optimizer)))
+        np.testing.assert_allclose(weights(other.final), weights(one.final), rtol=1e-10, atol=1e-14)
+        assert float(jnp.trace(other.memory.x)) == 0
+    small = ln.init.gaussian(jax.random.key(0), ln.factorization(np.eye(3)), 50, 0.1)
+    with pytest.raises(ln.InputError, match="does not treat all neurons alike"):
+        ln.simulate(ln.factorization(np.eye(3)), small, CentralFlow.of(RMSprop(0.01)), steps=1)
+
+
+@pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "entries"])
+def test_the_central_flow_of_rmsprop_against_the_optimizer(scalar):
+    """Mean loss and variance on a tanh network, windows of 200 steps; the preconditioned sharpness stays on 2/lr."""
+    problem, state = tanh_network(1)
+    optimizer = RMSprop(0.03, 0.95, scalar=True) if scalar else RMSprop(0.004)
+    flow = CentralFlow.of(optimizer, directions=4 if scalar else 10)
+    given = {"steps": 600, "record": every(1)}
+    run = ln.simulate(problem, state, optimizer, observe=["loss", tracked, "adaptive_sharpness"], **given)
+    other = ln.simulate(problem, state, flow, observe=["predicted_loss", "oscillation"], **given)
+    loss, predicted = (
+        np.asarray(x)[1:].reshape(3, 200).mean(axis=1) for x in (run["loss"], other["predicted_loss"])
+    )
+    np.testing.assert_allclose(predicted, loss, rtol=0.1)
+    path = np.asarray(run["tracked"])[-200:]
+    apart = (path[2:] - 2 * path[1:-1] + path[:-2]) / 4
+    np.testing.assert_allclose(other["oscillation"][-199:-1].mean(), np.sum(apart**2, axis=1).mean(), rtol=0.15)
+    edge = float(other.memory.values[0]) * float(optimizer.lr) / 2
+    assert abs(edge - 1) < 0.01
+    assert 0.9 < np.asarray(run["adaptive_sharpness"])[-200:].mean() * float(optimizer.lr) / 2 < 1.1
 
 
 def tracked(state, problem):

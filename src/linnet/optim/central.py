@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from linnet import _check
 from linnet._check import InputError
+from linnet.optim.adaptive import RMSprop
 from linnet.optim.averaged import AveragedDescent, gradient, has_kinks
 from linnet.optim.complementarity import pairs, smat, solve, svec
 from linnet.optim.dynamics import Averages, Dynamics
@@ -28,19 +29,33 @@ _LARGEST_MOMENTUM = 0.5
 _SWEEPS = 24
 
 
+class Squares(NamedTuple):
+    """nu and diag(H Sigma H), by weights or as sums."""
+
+    nu: Float[Array, "*parameters"]
+    oscillation: Float[Array, "*parameters"]
+
+
 class CentralMemory(NamedTuple):
     """The eigenpairs of the Hessian where the last step began, and X of that step: Sigma = U X U^T.
 
     - `momentum`: the buffer of the averaged gradient, as a vector; None without momentum.
+    - `square`: of RMSprop, the mean square of the gradient up to the last step, oscillation included, and what the
+      oscillation of that step adds to the next; None otherwise.
     - `most`: the largest number of critical directions so far; `start`: the initial sharpness over the threshold.
+    - `unheld`: whether a step found nothing that holds the sharpness at the threshold; the next one diverges.
+
+    With a preconditioner P the eigenpairs are those of P^{-1/2} H P^{-1/2}, and U = P^{-1/2} `vectors`.
     """
 
     values: Float[Array, " k"]
     vectors: Float[Array, "k parameters"]
     x: Float[Array, "k k"]
     momentum: Float[Array, " parameters"] | None
+    square: "Squares | None"
     most: Int[Array, ""]
     start: Float[Array, ""]
+    unheld: Bool[Array, ""]
 
 
 class CentralFlow(AveragedDescent):
@@ -56,19 +71,22 @@ class CentralFlow(AveragedDescent):
     where M is lr outside of U, which is descent's own step there, and 1/lambda, Newton's step, inside, where descent
     oscillates. The cost at c never rises on the edge. The mean loss of descent is predicted as C(c) + <H, Sigma>/2.
 
-    - `directions`: the most critical directions. A run in which there were as many warns: give more.
+    - `directions`: the most critical directions. A run in which there were as many warns: give more. Under `jax.vmap`
+      and `jax.jit` nothing warns: there the count is `run.memory.most`, the initial sharpness over the threshold
+      `run.memory.start`.
     - `substeps`: None, or the number of Euler steps per step of the flow dc/dt = -lr (grad C + T[X]/2) with M = lr in
       all directions.
 
     It needs a cost with three derivatives (not relu's: T does not contain the kinks, and its predictions are wrong
     there; `RodFlow` has no such need). At a finite distance beyond the edge its variance is not that of descent's
     2-cycle, not even to leading order: 8/9 of it for a mode of two layers. Where T vanishes and the sharpness exceeds
-    2/lr, as for a quadratic cost, nothing holds the sharpness, and the run ends as diverged.
+    2/lr, as for a quadratic cost, nothing holds the sharpness: the run ends as diverged, and says so in a warning
+    (`run.memory.unheld`). Derivatives through a run are refused: X has none where it begins and ends.
     """
 
     directions: int = eqx.field(static=True)
     substeps: int | None = eqx.field(static=True)
-    optimizer: SGD
+    optimizer: SGD | RMSprop
 
     def __init__(self, lr: Any, *, directions: int = 4, substeps: int | None = None):
         super().__init__(lr)
@@ -77,17 +95,25 @@ class CentralFlow(AveragedDescent):
         self.optimizer = SGD(self.lr)
 
     @classmethod
-    def of(cls, optimizer: Dynamics, *, directions: int = 4) -> Self:
-        """The central flow of SGD, also with momentum up to 0.5, Nesterov's too, and with weight decay.
+    def of(cls, optimizer: Dynamics, *, directions: int = 4, substeps: int | None = None) -> Self:
+        """The central flow of SGD, also with momentum up to 0.5, Nesterov's too, and with weight decay, or of RMSprop.
 
         The averaged gradient goes through the optimizer's own buffer, without its part along the critical directions,
         along which the step is Newton's; the threshold is the optimizer's.
+
+        RMSprop, scalar or not, divides by P = sqrt(nu) + eps. Its critical directions are H U = P U Lambda with
+        U^T P U = 1 and Lambda near 2/lr; M is lr P^{-1} outside of them and U Lambda^{-1} U^T inside; and nu averages
+        g^2 + diag(H Sigma H), with H U = (2/lr) P U for Sigma's, so that the oscillation also holds the sharpness by
+        raising P. `substeps` is for SGD without momentum.
         """
         refused = _reason(optimizer)
         if refused:
-            raise InputError(f"{type(optimizer).__name__} {refused}: the central flow is that of SGD{_ALLOWED}.")
-        assert isinstance(optimizer, SGD)
-        return eqx.tree_at(lambda flow: flow.optimizer, cls(optimizer.lr, directions=directions), optimizer)
+            raise InputError(f"{type(optimizer).__name__} {refused}: the central flow is that of {_ALLOWED}.")
+        assert isinstance(optimizer, SGD | RMSprop)
+        if substeps is not None and (isinstance(optimizer, RMSprop) or optimizer.momentum is not None):
+            raise InputError("substeps is not allowed here: the central flow has them for SGD without momentum alone.")
+        flow = cls(optimizer.lr, directions=directions, substeps=substeps)
+        return eqx.tree_at(lambda flow: flow.optimizer, flow, optimizer)
 
     def check(self, problem: Problem, state: State) -> None:
         super().check(problem, state)
@@ -105,7 +131,15 @@ class CentralFlow(AveragedDescent):
             )
 
     def warn(self, memory: CentralMemory) -> None:
-        if float(memory.start) > _BEYOND:
+        if bool(memory.unheld):
+            warnings.warn(
+                "nothing holds the sharpness at the stability threshold: the third derivatives vanish along the "
+                "critical directions, as of a quadratic cost, so there is no central flow and the run diverges.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        # RMSprop begins with a small v, beyond the threshold, and leaves by raising v
+        if memory.square is None and float(memory.start) > _BEYOND:
             warnings.warn(
                 f"the initial sharpness is {float(memory.start):.3g} of the stability threshold: descent first leaves "
                 "by a catapult, which CentralFlow does not describe; start below the threshold.",
@@ -124,6 +158,10 @@ class CentralFlow(AveragedDescent):
         return self._threshold
 
     @property
+    def rotation_equivariant(self) -> bool:
+        return self.optimizer.rotation_equivariant
+
+    @property
     def _threshold(self) -> Float[Array, ""]:
         threshold = self.optimizer.stability_threshold(jnp.zeros((), jnp.int64))
         assert threshold is not None
@@ -132,14 +170,44 @@ class CentralFlow(AveragedDescent):
     def memory(self, problem: Problem, state: Any) -> CentralMemory:
         flat, _ = ravel_pytree(state.trained())
         k = min(self.directions, flat.size)
-        product = _linear(self._slope(problem, state), flat, state)[1]
+        own, product = _linear(self._slope(problem, state), flat, state)
+        square = None
+        if isinstance(self.optimizer, RMSprop):
+            shape = () if self.optimizer.scalar else flat.shape
+            square = Squares(jnp.zeros(shape, flat.dtype), jnp.zeros(shape, flat.dtype))
+        root = self._root(flat, self._squared(own, square))
         found = top_eigenpairs(
-            product, generic_block(k, flat.size, flat.dtype), self._allowed(flat.dtype), sweeps=5 * _SWEEPS
+            lambda v: root * product(root * v),
+            generic_block(k, flat.size, flat.dtype),
+            self._allowed(flat.dtype),
+            sweeps=5 * _SWEEPS,
         )
-        buffer = None if self.optimizer.momentum is None else jnp.zeros_like(flat)
+        buffer = None
+        if isinstance(self.optimizer, SGD) and self.optimizer.momentum is not None:
+            buffer = jnp.zeros_like(flat)
         zero = jnp.zeros((k, k), flat.dtype)
         start = found.values[0] / self._threshold
-        return CentralMemory(*found, zero, buffer, jnp.zeros((), jnp.int32), start)
+        return CentralMemory(*found, zero, buffer, square, jnp.zeros((), jnp.int32), start, jnp.zeros((), bool))
+
+    def _squared(self, own: Array, square: Squares | None) -> Array | None:
+        """nu of a step that begins at the gradient `own`."""
+        if square is None:
+            return None
+        assert isinstance(self.optimizer, RMSprop)
+        alpha = self.optimizer.alpha
+        return alpha * square.nu + (1 - alpha) * (self._summed(own**2) + square.oscillation)
+
+    def _summed(self, entries: Float[Array, "*n parameters"]) -> Array:
+        """Over weights where the optimizer has one nu for all."""
+        assert isinstance(self.optimizer, RMSprop)
+        return jnp.sum(entries, axis=-1) if self.optimizer.scalar else entries
+
+    def _root(self, flat: Array, nu: Array | None) -> Array:
+        """P^{-1/2}; 1 without a preconditioner."""
+        if nu is None:
+            return jnp.ones((), flat.dtype)
+        assert isinstance(self.optimizer, RMSprop)
+        return jax.lax.rsqrt(jnp.sqrt(nu) + self.optimizer.eps)
 
     def step(
         self, problem: Problem, state: Any, memory: CentralMemory, prepared: Any, key: Key[Array, ""] | None
@@ -154,11 +222,15 @@ class CentralFlow(AveragedDescent):
             flat, memory = once(0, (flat, memory))
         else:
             flat, memory = jax.lax.fori_loop(0, self.substeps, once, (flat, memory))
-        return eqx.combine(back(flat), state), memory
+        return eqx.combine(back(_without_derivatives(flat)), state), memory
 
     def averages(self, problem: Problem, state: Any, memory: CentralMemory) -> Averages:
         loss = problem.cost(state.matrix) + jnp.sum(memory.values * jnp.diagonal(memory.x)) / 2
-        return Averages(loss, jnp.trace(memory.x), self._count(memory.values))
+        spread = jnp.trace(memory.x)
+        if memory.square is not None:
+            u = memory.vectors * self._root(memory.values, memory.square.nu)
+            spread = jnp.sum(memory.x * (u @ u.T))
+        return Averages(loss, spread, self._count(memory.values))
 
     def _count(self, values: Float[Array, " k"]) -> Int[Array, ""]:
         return jnp.sum(values > _CRITICAL * self._threshold).astype(jnp.int32)
@@ -177,15 +249,20 @@ class CentralFlow(AveragedDescent):
     ) -> tuple[Array, CentralMemory]:
         """The weights and the memory after a step, or a substep."""
         own, product = _linear(slope, flat, state)
-        values, vectors = top_eigenpairs(product, memory.vectors, self._allowed(flat.dtype), sweeps=_SWEEPS)
+        nu = self._squared(own, memory.square)
+        root = self._root(flat, nu)
+        values, vectors = top_eigenpairs(
+            lambda v: root * product(root * v), memory.vectors, self._allowed(flat.dtype), sweeps=_SWEEPS
+        )
         count, threshold, k = self._count(values), self._threshold, values.size
         critical = np.arange(k) < count
-        third = _third_derivatives(slope, flat, vectors, count)
-        given = self.optimizer.coefficients
+        along = vectors * root  # U, with U^T P U = 1
+        third = _third_derivatives(slope, flat, along, count)
+        given = self.optimizer.coefficients if isinstance(self.optimizer, SGD) else _PLAIN
         beta, decay = given["momentum"], given["weight_decay"]
         own = own + decay * flat
         direct, later = (1 + beta, beta**2) if given["nesterov"] else (1.0, beta)  # of gradient and buffer in a step
-        # M less descent's step, along U; Euler steps have none
+        # M less the optimizer's step, along U; Euler steps have none
         newton = jnp.where(critical, 1 / (values + decay) - self.lr * direct, 0.0)
         pulled = memory.momentum
         if pulled is not None:
@@ -194,32 +271,69 @@ class CentralFlow(AveragedDescent):
         def step_along(force: Array) -> Array:
             if self.substeps is not None:
                 return self.lr / self.substeps * force
-            return self.lr * direct * force + (newton * (force @ vectors.T)) @ vectors
+            return self.lr * direct * root**2 * force + (newton * (force @ along.T)) @ along
 
         move = step_along(own) if pulled is None else step_along(own) + self.lr * later * pulled
-        diagonal = smat(svec(jnp.diag(threshold - values)) + third @ move, k)
+        diagonal = svec(jnp.diag(threshold - values)) + third @ move
         effect = step_along(third)
-        found = solve(diagonal, third @ effect.T / 2, count)
+        form = third @ effect.T / 2
+        if nu is not None:
+            grown, shares = self._preconditioned(own, nu, along, count)
+            diagonal, form = diagonal + grown, form + shares
+        diagonal = smat(diagonal, k)
+        found = solve(diagonal, form, count)
         x = svec(found.x)
-        flat = flat - move - x @ effect / 2
+        # a problem without a solution: c moves without Sigma, and the next step is not finite
+        unheld = ~jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(form))
+        x = jnp.where(unheld, 0.0, x)
+        flat = jnp.where(memory.unheld, jnp.nan, flat - move - x @ effect / 2)
         if pulled is not None:
             pulled = beta * pulled + own + x @ third / 2
             pulled = pulled - (jnp.where(critical, vectors @ pulled, 0.0)) @ vectors
+        square = None
+        if nu is not None:
+            pushed = threshold * along / root**2  # H U
+            square = Squares(nu, self._summed(jnp.sum(pushed * (smat(x, k) @ pushed), axis=0)))
         most = jnp.maximum(memory.most, count)
-        return flat, CentralMemory(values, vectors, found.x, pulled, most, memory.start)
+        return flat, CentralMemory(values, vectors, smat(x, k), pulled, square, most, memory.start, unheld)
+
+    def _preconditioned(
+        self, own: Array, nu: Array, along: Float[Array, "k parameters"], count: Int[Array, ""]
+    ) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
+        """What the change of P in a step adds to A and to B: (2/lr) <u_i, dP u_j>."""
+        assert isinstance(self.optimizer, RMSprop)
+        alpha, threshold = self.optimizer.alpha, self._threshold
+        rows, columns = pairs(along.shape[0])
+        factors = np.where(rows == columns, 1.0, np.sqrt(2.0)) * (columns < count)
+        products = factors[:, None].astype(along.dtype) * along[rows] * along[columns]
+        divisor = jnp.sqrt(nu) + self.optimizer.eps
+        after = jnp.sqrt(alpha * nu + (1 - alpha) * self._summed(own**2))  # of nu, without Sigma
+        slope = (1 - alpha) / (2 * jnp.where(after > 0, after, 1.0))  # dP by what Sigma adds to the square
+        if self.optimizer.scalar:
+            products = jnp.sum(products, axis=-1, keepdims=True)
+        grown = products @ jnp.atleast_1d(after - jnp.sqrt(nu))
+        return threshold * grown, (products * (threshold**3 * slope * divisor**2)) @ products.T
 
 
-_ALLOWED = " with momentum up to 0.5, Nesterov's or not, and weight decay in the gradient"
+_PLAIN = {"momentum": 0.0, "weight_decay": 0.0, "nesterov": False}
+_ALLOWED = (
+    "SGD with momentum up to 0.5, Nesterov's or not, and weight decay in the gradient, and of RMSprop without momentum, "
+    "centering, and decay"
+)
 
 
 def _reason(optimizer: Any) -> str:
     """Why an optimizer has no central flow here, as a phrase; empty if it has one."""
-    if type(optimizer) is not SGD:
+    if type(optimizer) not in (SGD, RMSprop):
         return "is not known to be near its central flow"
     if optimizer.batches is not None:
         return "draws batches, and its noise is no oscillation"
     if callable(optimizer.lr):
         return "has a learning rate that changes"
+    if isinstance(optimizer, RMSprop):
+        if optimizer.momentum is not None or optimizer.centered or optimizer.weight_decay is not None:
+            return "has momentum, centering, or weight decay"
+        return "" if optimizer.lr_multipliers is None else "has lr_multipliers"
     if optimizer.lr_multipliers is not None or optimizer.dampening is not None:
         return "has lr_multipliers or dampening"
     if optimizer.decoupled and optimizer.weight_decay is not None:
@@ -228,6 +342,18 @@ def _reason(optimizer: Any) -> str:
     if beta is not None and not _check.traced(beta) and np.any(np.asarray(beta) > _LARGEST_MOMENTUM):
         return f"has momentum {float(beta):g}, above which its mean loss is not that of a central flow"
     return ""
+
+
+@jax.custom_jvp
+def _without_derivatives(flat: Array) -> Array:
+    return flat
+
+
+@_without_derivatives.defjvp
+def _refused(primals: Any, tangents: Any) -> Any:
+    raise InputError(
+        "CentralFlow has no derivatives: its oscillation begins and ends abruptly; use RodFlow, or differences of runs."
+    )
 
 
 def _linear(slope: Callable[[Array], Array], flat: Array, state: Any) -> tuple[Array, Callable[[Array], Array]]:

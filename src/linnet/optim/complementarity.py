@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 _STEPS = 60
-_TOLERANCE = 1e-11  # of the gap and the residual, relative to the size of the problem
-_SOLVED = 1e-7  # above this the problem has no solution
+_TOLERANCE = 1e-11  # of the gap and the residual, relative to the size of the problem; at least 30 roundings
+_SOLVED = 1e-7  # above this the problem has no solution; at least 3000 roundings
 _SLACK = 1e-3  # the same, whatever the size of X: where nothing solves the problem X grows without bound
 _TO_BOUNDARY = 0.98
 
@@ -75,7 +75,7 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
 
         (I + G^T B[G . G^T] G) D = mu V^{-1} - V - G^T (A + B[X] - Y) G,
 
-    whose matrix is never smaller than I, until the gap <X, Y> and the residual are below 1e-11 of the size of X. Not
+    whose matrix is never smaller than I, until the gap <X, Y> and the residual are below 1e-11 of the size of X (4e-6 in single precision). Not
     finite where there is no solution: A has a negative eigenvalue, and B vanishes along it.
 
     With `count` the problem is that of the first rows and columns, so many, and X and Y are 0 in the others.
@@ -84,7 +84,7 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
     inner = np.arange(k) < (k if count is None else count)
     a, within = jnp.where(inner[:, None] & inner[None, :], a, 0.0), inner[pairs(k)[1]]
     b = jnp.where(within[:, None] & within[None, :], b, 0.0)
-    tiny, unit = float(np.finfo(a.dtype).tiny), jnp.eye(m, dtype=a.dtype)
+    tiny, rounding, unit = float(np.finfo(a.dtype).tiny), float(np.finfo(a.dtype).eps), jnp.eye(m, dtype=a.dtype)
     size_a, size_b = jnp.maximum(jnp.max(jnp.abs(a)), tiny), jnp.maximum(jnp.max(jnp.abs(b)), tiny)
     form = jnp.where(within[:, None], b / size_b, unit)
     # the others are those of a problem that is solved by X = 0
@@ -117,23 +117,26 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
         moved = svec(far * g @ dx @ g.T)
         # of Y by the equation: G^{-T} (...) G^{-1} would lose the digits that the residual needs
         x, y = now.x + smat(moved, k), now.y + smat(form @ moved, k) + far * missing
-        return _Iterate(x, y, jnp.sum(x * y), jnp.max(jnp.abs(apply(x) - y)), now.steps + 1)
+        after = _Iterate(x, y, jnp.sum(x * y), jnp.max(jnp.abs(apply(x) - y)), now.steps + 1)
+        # X or Y no longer definite by rounding: no step is better than the last
+        lost = ~(jnp.isfinite(after.gap) & jnp.isfinite(after.residual))
+        return jax.tree.map(lambda a, b: jnp.where(lost, a, b), now._replace(steps=jnp.full_like(now.steps, _STEPS)), after)
 
     def unsolved(now: _Iterate) -> Array:
-        allowed = _TOLERANCE * jnp.maximum(1.0, jnp.max(jnp.abs(now.x)))
+        allowed = max(_TOLERANCE, 30 * rounding) * jnp.maximum(1.0, jnp.max(jnp.abs(now.x)))
         return (now.steps < _STEPS) & ((now.gap > allowed) | (now.residual > allowed))
 
     rates, basis = jnp.linalg.eigh(form)
     full = smat(-basis @ ((basis.T @ jnp.where(within, scaled, 0.0)) / rates), k)
     full = jnp.where(jnp.all(jnp.isfinite(full)), full, -jnp.eye(k, dtype=a.dtype))
     lowest = jnp.linalg.eigvalsh(jnp.stack([a, full]))[:, 0]
-    inactive = lowest[0] >= -10 * float(np.finfo(a.dtype).eps) * size_a
+    inactive = lowest[0] >= -10 * rounding * size_a
     known = inactive | (lowest[1] >= 0)
     x = jnp.eye(k, dtype=a.dtype) / jnp.maximum(rates[0], 1e-6)
     y = jnp.eye(k, dtype=a.dtype) * jnp.maximum(1.0, 1.5 * jnp.linalg.norm(apply(x)))
     gap, residual = jnp.where(known, 0.0, jnp.sum(x * y)), jnp.where(known, 0.0, jnp.inf)
     end = jax.lax.while_loop(unsolved, step, _Iterate(x, y, gap, residual, jnp.zeros((), jnp.int32)))
-    size = _SOLVED * jnp.maximum(1.0, jnp.max(jnp.abs(end.x)))
+    size = max(_SOLVED, 3000 * rounding) * jnp.maximum(1.0, jnp.max(jnp.abs(end.x)))
     found = jnp.where((end.gap <= size) & (end.residual <= jnp.minimum(size, _SLACK)), end.x, jnp.nan)
     both = inner[:, None] & inner[None, :]
     found = jnp.where(inactive, 0.0, jnp.where(known, full, jnp.where(both, found, 0.0)))
