@@ -323,6 +323,7 @@ def test_the_central_flow_of_rmsprop_is_the_optimizer_below_the_edge():
         ln.simulate(ln.factorization(np.eye(3)), small, CentralFlow.of(RMSprop(0.01)), steps=1)
 
 
+@pytest.mark.filterwarnings("ignore:directions = 10:RuntimeWarning")  # at RMSprop's start
 @pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "entries"])
 def test_the_central_flow_of_rmsprop_against_the_optimizer(scalar):
     """Mean loss and variance on a tanh network, windows of 200 steps; the preconditioned sharpness stays on 2/lr."""
@@ -332,9 +333,7 @@ def test_the_central_flow_of_rmsprop_against_the_optimizer(scalar):
     given = {"steps": 600, "record": every(1)}
     run = ln.simulate(problem, state, optimizer, observe=["loss", tracked, "adaptive_sharpness"], **given)
     other = ln.simulate(problem, state, flow, observe=["predicted_loss", "oscillation"], **given)
-    loss, predicted = (
-        np.asarray(x)[1:].reshape(3, 200).mean(axis=1) for x in (run["loss"], other["predicted_loss"])
-    )
+    loss, predicted = (np.asarray(x)[1:].reshape(3, 200).mean(axis=1) for x in (run["loss"], other["predicted_loss"]))
     np.testing.assert_allclose(predicted, loss, rtol=0.1)
     path = np.asarray(run["tracked"])[-200:]
     apart = (path[2:] - 2 * path[1:-1] + path[:-2]) / 4
@@ -350,8 +349,8 @@ def tracked(state, problem):
 
 def against_descent(problem, state, lr, steps, window=200):
     """Of the stable flow, the central flow, and the rod: the mean relative error of the mean loss over windows, and the
-    distance of the mean weights of the last window from descent's; and lr/2 of the central flow's sharpness where it
-    oscillates.
+    distance of the mean weights of the last window from descent's; lr/2 of the central flow's sharpness where it
+    oscillates; and the relative error of the mean loss of the whole run.
     """
     record = {"steps": steps, "record": every(1)}
     descent = ln.simulate(problem, state, SGD(lr), observe=["loss", tracked], **record)
@@ -372,16 +371,17 @@ def against_descent(problem, state, lr, steps, window=200):
         return losses.reshape(-1, window).mean(axis=1), np.asarray(run["tracked"])[-window:].mean(axis=0)
 
     loss, center = means(dict(descent.values))
-    errors, distances = {}, {}
+    errors, distances, total = {}, {}, {}
     for name, run in runs.items():
         other, end = means(dict(run.values))
+        total[name] = abs(other.mean() / loss.mean() - 1)
         errors[name], distances[name] = np.mean(np.abs(other / loss - 1)), np.linalg.norm(end - center)
     held = np.asarray(runs["central"]["oscillation"][::10]) > 0
-    return errors, distances, np.asarray(runs["central"]["sharpness"][::10])[held] * lr / 2
+    return errors, distances, np.asarray(runs["central"]["sharpness"][::10])[held] * lr / 2, total
 
 
 def test_the_tanh_network_at_its_edge():
-    errors, distances, edge = against_descent(*tanh_network(), 0.25, 1000)
+    errors, distances, edge, _ = against_descent(*tanh_network(), 0.25, 1000)
     assert errors["stable"] > 0.1
     assert edge.size > 20
     assert np.all(np.abs(edge - 1) < 3e-3)
@@ -390,17 +390,65 @@ def test_the_tanh_network_at_its_edge():
         assert distances[flow] < distances["stable"] / 5
 
 
+def swish_network(seed):
+    """128 samples with random labels, 8-16-16-1, mean square error."""
+    rng = np.random.default_rng(seed)
+    inputs, labels = rng.normal(size=(128, 8)), rng.normal(size=(128, 1))
+    network = ln.networks.mlp(seed, inputs, (16, 16, 1), activation=jax.nn.swish, bias=True)
+    return ln.problems.supervised(labels), network
+
+
 @pytest.mark.slow
-def test_ten_tanh_networks_at_their_edges():
-    """Medians of ten draws. Where descent's bursts are as long as a window, the loss over windows is up to 17 % off, of
-    the central flow and of the rod alike.
+@pytest.mark.parametrize(
+    ("network", "lr", "steps", "windows"),
+    [
+        (tanh_network, 0.25, 1600, {"central": (0.083, 0.013), "rod": (0.075, 0.011)}),
+        (swish_network, 0.1, 1000, {"central": (0.049, 0.012), "rod": (0.052, 0.012)}),
+    ],
+    ids=["tanh", "swish"],
+)
+def test_ten_networks_at_their_edges(network, lr, steps, windows):
+    """The mean loss of the whole run within 3 % (median) and 6 % (all). Over windows of 200 steps, which hold one or
+    two of descent's bursts, the errors are larger: `windows` has their measured mean over draws and its standard error.
+    The end is nearer than a fifth of gradient flow's in seven of ten draws.
     """
-    found = [against_descent(*tanh_network(seed), 0.25, 1600) for seed in range(10)]
-    assert all(edge.size > 20 and np.all(np.abs(edge - 1) < 3e-3) for _, _, edge in found)
-    stable = np.median([errors["stable"] for errors, _, _ in found])
-    for flow in ("central", "rod"):
-        assert np.median([errors[flow] for errors, _, _ in found]) < stable / 2
-        assert np.median([distances[flow] / distances["stable"] for _, distances, _ in found]) < 1 / 5
+    found = [against_descent(*network(seed), lr, steps) for seed in range(10)]
+    assert all(edge.size > 20 and np.all(np.abs(edge - 1) < 3e-3) for *_, edge, _ in found)
+    for flow, (mean, error) in windows.items():
+        whole = [total[flow] for *_, total in found]
+        assert np.median(whole) < 0.03
+        assert max(whole) < 0.06
+        off = [errors[flow] for errors, *_ in found]
+        assert abs(np.mean(off) - mean) < 3 * error
+        assert np.mean(off) < np.mean([errors["stable"] for errors, *_ in found]) / 2
+        apart = np.array([distances[flow] / distances["stable"] for _, distances, *_ in found])
+        assert np.median(apart) < 1 / 5
+        assert np.sum(apart < 1 / 5) >= 7
+        assert max(apart) < 2 / 5
+
+
+@pytest.mark.filterwarnings("ignore:directions = 10:RuntimeWarning")  # at RMSprop's start
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("optimizer", "steps", "bound"),
+    [
+        (SGD(0.29, 0.5), 1000, 0.18),
+        (SGD(0.15, 0.5, nesterov=True), 1000, 0.065),
+        (SGD(0.2, weight_decay=0.002), 1200, 0.02),
+        (RMSprop(0.03, 0.95, scalar=True), 600, 0.10),
+        (RMSprop(0.004), 600, 0.08),
+    ],
+    ids=["heavy ball", "nesterov", "decay", "scalar rmsprop", "rmsprop"],
+)
+def test_what_has_a_central_flow_against_descent(optimizer, steps, bound):
+    """The mean loss from the first 200 steps on, three draws; bounds are measured means plus three deviations."""
+    for seed in range(3):
+        problem, state = tanh_network(seed)
+        flow = CentralFlow.of(optimizer, directions=10 if isinstance(optimizer, RMSprop) else 4)
+        given = {"steps": steps, "record": every(1)}
+        loss = ln.simulate(problem, state, optimizer, observe=["loss"], **given)["loss"][200:]
+        predicted = ln.simulate(problem, state, flow, observe=["predicted_loss"], **given)["predicted_loss"][200:]
+        assert abs(float(predicted.mean() / loss.mean()) - 1) < bound
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

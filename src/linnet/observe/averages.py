@@ -24,7 +24,12 @@ def _averages(context: ObservationContext) -> Any:
 
 @context_observable()
 def predicted_loss(context: ObservationContext) -> Float[Array, ""]:
-    """Mean loss of descent over its oscillation around the averaged weights"""
+    """Mean loss of descent over its oscillation around the averaged weights
+
+    Of `optim.RodFlow` it is a prediction only where the rod follows an attracting cycle of descent: beyond period
+    doubling (lr S above 2.5 for a balanced mode) and in chaos it is a number without meaning for descent.
+    `linnet.prediction.edge` checks that the rod settles and that its cycle attracts, and predicts nothing elsewhere.
+    """
     return _averages(context).loss
 
 

@@ -104,7 +104,13 @@ class CentralFlow(AveragedDescent):
         RMSprop, scalar or not, divides by P = sqrt(nu) + eps. Its critical directions are H U = P U Lambda with
         U^T P U = 1 and Lambda near 2/lr; M is lr P^{-1} outside of them and U Lambda^{-1} U^T inside; and nu averages
         g^2 + diag(H Sigma H), with H U = (2/lr) P U for Sigma's, so that the oscillation also holds the sharpness by
-        raising P. `substeps` is for SGD without momentum.
+        raising P. Since v begins at 0, RMSprop begins beyond its edge, with many critical directions: give more
+        `directions`. `substeps` is for SGD without momentum.
+
+        Measured on three draws of a network with tanh (20-32-3), error of the mean loss after the first 200 steps:
+        heavy ball 0.5 at lr 0.29 5 to 11 %, Nesterov 0.5 at 0.15 1 to 4 %, decay 0.002 below 1 %, scalar RMSprop
+        (0.03, 0.95) 5 to 7 %, RMSprop (0.004) 0.2 to 4 %. Over single windows of 200 steps momentum is up to 50 % off,
+        because its bursts are as long as a window.
         """
         refused = _reason(optimizer)
         if refused:
@@ -304,8 +310,8 @@ class CentralFlow(AveragedDescent):
         assert isinstance(self.optimizer, RMSprop)
         alpha, threshold = self.optimizer.alpha, self._threshold
         rows, columns = pairs(along.shape[0])
-        factors = np.where(rows == columns, 1.0, np.sqrt(2.0)) * (columns < count)
-        products = factors[:, None].astype(along.dtype) * along[rows] * along[columns]
+        factors = jnp.where(rows == columns, 1.0, np.sqrt(2.0)).astype(along.dtype) * (columns < count)
+        products = factors[:, None] * along[rows] * along[columns]
         divisor = jnp.sqrt(nu) + self.optimizer.eps
         after = jnp.sqrt(alpha * nu + (1 - alpha) * self._summed(own**2))  # of nu, without Sigma
         slope = (1 - alpha) / (2 * jnp.where(after > 0, after, 1.0))  # dP by what Sigma adds to the square
@@ -317,8 +323,8 @@ class CentralFlow(AveragedDescent):
 
 _PLAIN = {"momentum": 0.0, "weight_decay": 0.0, "nesterov": False}
 _ALLOWED = (
-    "SGD with momentum up to 0.5, Nesterov's or not, and weight decay in the gradient, and of RMSprop without momentum, "
-    "centering, and decay"
+    "SGD with momentum up to 0.5, Nesterov's or not, and weight decay in the gradient, and of RMSprop without "
+    "momentum, centering, and decay"
 )
 
 

@@ -75,8 +75,8 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
 
         (I + G^T B[G . G^T] G) D = mu V^{-1} - V - G^T (A + B[X] - Y) G,
 
-    whose matrix is never smaller than I, until the gap <X, Y> and the residual are below 1e-11 of the size of X (4e-6 in single precision). Not
-    finite where there is no solution: A has a negative eigenvalue, and B vanishes along it.
+    whose matrix is never smaller than I, until the gap <X, Y> and the residual are below 1e-11 of the size of X (4e-6 in single
+    precision). Not finite where there is no solution: A has a negative eigenvalue, and B vanishes along it.
 
     With `count` the problem is that of the first rows and columns, so many, and X and Y are 0 in the others.
     """
@@ -120,7 +120,8 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
         after = _Iterate(x, y, jnp.sum(x * y), jnp.max(jnp.abs(apply(x) - y)), now.steps + 1)
         # X or Y no longer definite by rounding: no step is better than the last
         lost = ~(jnp.isfinite(after.gap) & jnp.isfinite(after.residual))
-        return jax.tree.map(lambda a, b: jnp.where(lost, a, b), now._replace(steps=jnp.full_like(now.steps, _STEPS)), after)
+        kept = now._replace(steps=jnp.full_like(now.steps, _STEPS))
+        return jax.tree.map(lambda a, b: jnp.where(lost, a, b), kept, after)
 
     def unsolved(now: _Iterate) -> Array:
         allowed = max(_TOLERANCE, 30 * rounding) * jnp.maximum(1.0, jnp.max(jnp.abs(now.x)))

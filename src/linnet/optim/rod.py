@@ -34,7 +34,8 @@ class RodFlow(AveragedDescent):
     mean of C at c +- D, the covariance as D D^T. Its memory is D, at first -lr/2 dC/dtheta.
 
     In chaos (lr S > 2.6 at the minimum of a balanced mode of two layers) it does not describe descent, and it may stay
-    bounded where descent diverges.
+    bounded where descent diverges. It computes no sharpness and does not warn of a start beyond the edge, where it
+    follows the catapult for small excess only (`theory.flows.catapult`); `CentralFlow` warns of one.
 
         run = ln.simulate(problem, state, ln.optim.RodFlow(0.1), steps=1000, observe=["predicted_loss", "oscillation"])
     """

@@ -162,7 +162,8 @@ def catapult(excess: Number, slope: Number, variance: Number = 0.0) -> Catapult:
 
     Along a manifold of minima, squared amplitude X and excess keep X + 2 y^2/beta, `slope` beta = |grad S|^2 along the
     manifold; so a run from `excess` and a small `variance` X ends at -sqrt(y^2 + beta X/2): from +y at -y. The central
-    flow ends at 0.
+    flow ends at 0. Of small y: measured for x y = 1 at lr 0.3, the fall below the edge exceeds the mirror's by 2, 5,
+    10, and 23 % at y of 2, 5, 10, and 20 % of the edge (final S eta/2 .980, .948, .890, .754 for .98, .95, .90, .80).
     """
     xp = namespace(excess, slope, variance)
     peak = variance + xp.where(excess > 0, 2 * excess * (excess / slope), 0.0)
