@@ -75,8 +75,8 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
 
         (I + G^T B[G . G^T] G) D = mu V^{-1} - V - G^T (A + B[X] - Y) G,
 
-    whose matrix is never smaller than I, until the gap <X, Y> and the residual are below 1e-11 of the size of X (4e-6 in single
-    precision). Not finite where there is no solution: A has a negative eigenvalue, and B vanishes along it.
+    whose matrix is never smaller than I, until the gap <X, Y> and the residual are below 1e-11 of the size of X (4e-6
+    in single precision). Not finite where there is no solution: A has a negative eigenvalue, and B vanishes along it.
 
     With `count` the problem is that of the first rows and columns, so many, and X and Y are 0 in the others.
     """
