@@ -109,7 +109,7 @@ class CentralFlow(AveragedDescent):
 
         Measured on three draws of a network with tanh (20-32-3), error of the mean loss after the first 200 steps:
         heavy ball 0.5 at lr 0.29 5 to 11 %, Nesterov 0.5 at 0.15 1 to 4 %, decay 0.002 below 1 %, scalar RMSprop
-        (0.03, 0.95) 5 to 7 %, RMSprop (0.004) 0.2 to 4 %. Over single windows of 200 steps momentum is up to 50 % off,
+        (0.03, 0.95) 5 to 7 %, RMSprop (0.004) 0.5 to 9 %. Over single windows of 200 steps momentum is up to 50 % off,
         because its bursts are as long as a window.
         """
         refused = _reason(optimizer)
