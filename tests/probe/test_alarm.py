@@ -77,3 +77,9 @@ def test_losses_below_zero_and_steps_that_are_taken_together():
         watch.step(step, loss)
         together.passed([loss])
     assert watch.quiet() == together.quiet()
+
+
+def test_no_losses_are_none():
+    watch = Watch()
+    watch.passed([])
+    assert watch.quiet() == (math.inf, 10)

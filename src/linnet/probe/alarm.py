@@ -112,6 +112,8 @@ class Watch:
 
     def passed(self, losses: Sequence[float]) -> None:
         """Takes losses that raise no alarm."""
+        if not losses:
+            return
         self._losses.extend(losses)
         self._seen += len(losses)
         self._since += len(losses)
