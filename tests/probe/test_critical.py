@@ -119,10 +119,10 @@ def test_the_weights_before_a_step_follow_from_the_optimizers_state(make):
         optimizer.zero_grad()
         mse(model, batch).backward()
         optimizer.step()
-        found = before(optimizer, weights, [0.1])
+        found = before([optimizer], weights, [[0.1]], [1])
         for a, b in zip(found, kept, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
     optimizer.zero_grad()
     if type(optimizer) is torch.optim.SGD and not optimizer.param_groups[0]["momentum"]:
-        assert before(optimizer, weights, [0.1]) is None
-    assert before(torch.optim.Adagrad(weights), weights, [0.01]) is None
+        assert before([optimizer], weights, [[0.1]], [1]) is None
+    assert before([torch.optim.Adagrad(weights)], weights, [[0.01]], [1]) is None

@@ -4,7 +4,9 @@ An alarm is raised where a loss or a gradient is not finite, a step was skipped,
 deviations above its last fifty values (twice in a row: 3.5 deviations), or the loss on the probe's own batch, the
 anchor, is 20 % and five deviations above its last three. The anchor at the weights before the step separates the
 causes: where it was up, the weights were bad before the batch came, which the learning rate did; else it was the batch,
-or all batches since. Where the anchor has risen while losses rose and fell again, the data have become others.
+or all batches since. Where the anchor has risen while losses rose and fell again, the data have become others. Without
+the weights before the step those after it serve where they are good; else, and without an anchor to compare with, the
+cause is unknown.
 """
 
 import collections
@@ -23,6 +25,7 @@ _RISEN, _FALLEN = 1.5, 1.25  # times what it was, and is: data with such a loss 
 _AS_HIGH = 0.5  # of the losses' factor: an anchor with such a factor is as high as they are
 _ANCHOR_LOUD, _ANCHOR_UP = 5.0, 1.2  # of an alarm by the anchor
 _BEFORE_LOUD, _BEFORE_UP = 4.0, 1.1  # of an anchor that was up before the step
+_FEW_UP, _FEW_DOWN = 1.5, 1.1  # times the median of one or two anchors: certainly up above, and not up below
 _LEAST = 0.005  # the smallest deviation that an anchor's logarithm is given
 _LAST, _ROSE = 5, 3.0  # of so many losses one above so many medians: the loss rose before
 _REFRESH = 10  # losses after which the limit of the next ones is computed again
@@ -42,7 +45,7 @@ class Alarm(NamedTuple):
     """At `step`, by a `trigger` (`non_finite`, `skipped`, `loss`, or `anchor`): this is `factor` times what it was, and
     `usual` the median of the last losses.
 
-    The cause is None until the next losses have separated a bad batch from a shift.
+    The cause is None where it is unknown, and until the next losses have separated a bad batch from a shift.
     """
 
     step: int
@@ -58,7 +61,8 @@ class Watch:
     def __init__(self) -> None:
         self._losses = collections.deque[float](maxlen=_WINDOW)
         self._anchors = collections.deque[float](maxlen=12)
-        self._seen, self._since, self._high = 0, 0, False
+        self._level = math.nan  # the median of the losses at the last anchor
+        self._seen, self._since, self._high, self._finite = 0, 0, False, True
         self._limit = self._pair = math.inf  # for one loss, and for two in a row
         self._last: Alarm | None = None
         # an alarm, the middle between its loss and what is usual, the losses since, and the anchor after it
@@ -72,34 +76,33 @@ class Watch:
         skipped: bool = False,
         finite: bool = True,
         before: Callable[[], float | None] = lambda: None,
+        after: Callable[[], float | None] = lambda: None,
     ) -> list[Alarm]:
         """Takes a step: its loss (None: unknown), whether the optimizer skipped it, and whether its gradient was
-        finite. `before` gives the anchor at the weights before the step, and is called at an alarm only.
+        finite. `before` gives the anchor at the weights before the step, and `after` that at the current ones; they
+        are called at an alarm only.
         """
-        found = self._decide(loss, before)
+        found = self._decide(loss, before, after)
         bad = not finite or (loss is not None and not math.isfinite(loss))
         limit = self._pair if self._high else self._limit
         self._high = loss is not None and loss > self._pair
         if bad or (skipped and self._seen >= _FROM):
-            up = self._anchor_is_up(self._anchors[-1], self._anchors, before=True) if self._anchors else False
-            up |= self._rose()
-            cause = Cause.LEARNING_RATE if up else Cause.PRECISION
-            found += self._raise(Alarm(step, "non_finite" if bad else "skipped", None, self._usual(), cause))
+            blown = bool(self._anchors) and self._was_up(self._anchors[-1]) is True
+            cause = Cause.LEARNING_RATE if blown or self._rose() else Cause.PRECISION
+            if not bad or self._finite:
+                found += self._raise(Alarm(step, "non_finite" if bad else "skipped", None, self._usual(), cause))
         elif loss is not None and loss > limit and not self._is_quiet(step):
-            value = before()
             usual = statistics.median(self._losses)
             alarm = Alarm(step, "loss", loss / usual if usual > 0 else None, usual)
-            if value is not None and (
-                not math.isfinite(value) or self._anchor_is_up(value, self._anchors, before=True)
-            ):
-                found += self._raise(alarm._replace(cause=Cause.LEARNING_RATE))
-            else:
-                found += (raised := self._raise(alarm))
-                self._open = (
-                    (alarm, (loss + usual) / 2 if usual <= 0 else math.sqrt(loss * usual), [], None)
-                    if raised
-                    else self._open
-                )
+            value = before()
+            up = None if value is None else self._was_up(value)
+            if value is None and (later := after()) is not None and self._was_up(later) is False:
+                up = False  # no step makes bad weights good
+            found += (raised := self._raise(alarm._replace(cause=Cause.LEARNING_RATE if up else None)))
+            if raised and up is False:
+                middle = (loss + usual) / 2 if usual <= 0 else math.sqrt(loss * usual)
+                self._open = alarm, middle, [], None
+        self._finite = not bad
         if loss is not None and not bad:
             self.passed([loss])
         else:
@@ -127,7 +130,7 @@ class Watch:
         found = []
         if not math.isfinite(value):
             cause = Cause.LEARNING_RATE if self._rose() else Cause.PRECISION
-            found = self._raise(Alarm(step, "non_finite", None, self._usual(), cause))
+            found = self._raise(Alarm(step, "non_finite", None, self._usual(), cause)) if self._finite else []
         elif self._seen >= _FROM and self._anchor_is_up(value, self._anchors, before=False):
             factor = value / statistics.median(list(self._anchors)[-3:])
             losses = list(self._losses)
@@ -137,7 +140,32 @@ class Watch:
             cause = Cause.DATA_SHIFT if learned else Cause.LEARNING_RATE
             found = self._raise(Alarm(step, "anchor", factor, self._usual(), cause))
         self._anchors.append(value)
+        self._level = self._usual() or math.nan
         return found
+
+    def _was_up(self, value: float) -> bool | None:
+        """Whether this anchor, at the weights before a step, is above the last ones; None if that is not known."""
+        if not math.isfinite(value):
+            return True
+        anchors = [one for one in list(self._anchors)[-3:] if math.isfinite(one)]
+        if not anchors:
+            return None
+        usual = statistics.median(anchors)
+        if len(anchors) < 3 or len(self._anchors) < 3 or min(*self._anchors, value) <= 0:
+            if usual <= 0 or value > _FEW_UP * usual:
+                return True if usual > 0 else None
+            up = False if value <= _FEW_DOWN * usual else None
+        else:
+            up = self._anchor_is_up(value, self._anchors, before=True)
+        now = self._usual()
+        if (
+            up is False
+            and now is not None
+            and 0 < now < self._level
+            and value > _FEW_UP * anchors[-1] * now / self._level
+        ):
+            return None  # losses have fallen since: it may be above what it was just before
+        return up
 
     def _raise(self, alarm: Alarm) -> list[Alarm]:
         quiet = self._is_quiet(alarm.step)
@@ -151,7 +179,9 @@ class Watch:
         """Whether the last alarm still covers this step."""
         return self._last is not None and step - self._last.step < _WINDOW
 
-    def _decide(self, loss: float | None, anchor: Callable[[], float | None]) -> list[Alarm]:
+    def _decide(
+        self, loss: float | None, before: Callable[[], float | None], now: Callable[[], float | None]
+    ) -> list[Alarm]:
         """The cause of an alarm whose weights were good, from the next losses: a shift if they stay high and the anchor
         after the step is not as high, as it is where the step of one batch has made the weights worse.
         """
@@ -159,7 +189,8 @@ class Watch:
             return []
         alarm, middle, since, after = self._open
         if not since:
-            after = anchor()
+            after = before()
+            after = now() if after is None else after
         since.append(loss)
         if len(since) < _NEXT:
             self._open = alarm, middle, since, after

@@ -7,31 +7,33 @@ import torch
 
 
 def before(
-    optimizer: torch.optim.Optimizer, weights: Sequence[torch.Tensor], lrs: Sequence[float]
+    optimizers: Sequence[torch.optim.Optimizer],
+    weights: Sequence[torch.Tensor],
+    lrs: Sequence[Sequence[float]],
+    made: Sequence[int],
 ) -> list[torch.Tensor] | None:
-    """The weights from which SGD, Adam, or AdamW made their last step with these learning rates of its groups, up to
-    rounding. None for others, and where gradients that are needed have been deleted.
+    """The weights from which SGD, Adam, or AdamW made their last step with these learning rates of their groups, up to
+    rounding; `made` is how many steps each has made since. None for others, for several steps, and where gradients that
+    are needed have been deleted.
     """
-    kind = type(optimizer)
-    undo = _sgd if kind is torch.optim.SGD else _adam if kind in (torch.optim.Adam, torch.optim.AdamW) else None
-    if undo is None:
-        return None
-    if len(lrs) != len(optimizer.param_groups):  # none was made yet
-        return None
-    both = zip(optimizer.param_groups, lrs, strict=True)
-    groups = {id(weight): (group, lr) for group, lr in both for weight in group["params"]}
-    found = []
-    for weight in weights:
-        if id(weight) not in groups:
-            found.append(weight.detach())
+    found = {id(weight): weight.detach() for weight in weights}
+    for optimizer, own, steps in zip(optimizers, lrs, made, strict=True):
+        if not steps:
             continue
-        group, lr = groups[id(weight)]
-        with torch.no_grad():
-            part = undo(weight.detach(), weight.grad, group, optimizer.state.get(weight, {}), lr)
-        if part is None:
+        kind = type(optimizer)
+        undo = _sgd if kind is torch.optim.SGD else _adam if kind in (torch.optim.Adam, torch.optim.AdamW) else None
+        if undo is None or steps > 1 or len(own) != len(optimizer.param_groups):
             return None
-        found.append(part)
-    return found
+        for group, lr in zip(optimizer.param_groups, own, strict=True):
+            for weight in group["params"]:
+                if id(weight) not in found:
+                    continue
+                with torch.no_grad():
+                    part = undo(weight.detach(), weight.grad, group, optimizer.state.get(weight, {}), lr)
+                if part is None:
+                    return None
+                found[id(weight)] = part
+    return [found[id(weight)] for weight in weights]
 
 
 def _sgd(
