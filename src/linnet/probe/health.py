@@ -2,22 +2,23 @@
 
 - non_finite: the last loss is not finite
 - no_progress: the optimizer makes no step, or the weights do not move
-- diverging: the loss is three times what it was, or has not come back after an alarm
+- diverging: the loss is three times what it was, or has not come back after an alarm, and does not fall
 - dead_units: nearly all units of a layer get no gradient
-- not_learning: the loss has hardly fallen, and no longer falls
+- not_learning: the loss has hardly fallen, and no longer falls, or has never fallen on the probe's batch
 - above_edge: steps raise the loss of their own batch, or the curvature is above its threshold
 - at_edge: each step reverses the one before it
 - noise_floor: on other batches no longer step would lower the loss
-- healthy: none of these, and the loss has fallen
+- healthy: none of these, and the loss has fallen by two standard errors or more
 - unknown: too little was recorded
 """
 
 import enum
 import itertools
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from linnet.probe.record import Record
 
@@ -28,6 +29,8 @@ FLOOR = 0.4, 1.8  # an interval of the critical step on other batches inside the
 MANY_PARTS = 8  # of a batch, from which on an interval says something
 FRESH = 0.5  # of a curvature, that it must have on other parts of the batch
 AT_EDGE, REVERSES, _OSCILLATES = 0.9, -0.9, 0.1  # of the threshold; a cosine with the step before; a share of steps
+_HELD, _LEAST_FALL = 4, 0.02  # losses on the probe's batch at least, and a fall of them that is one; twice of the loss
+_EARLY, _LATE = 0.25, 0.5  # of the steps: the first of them must be among the first ones, and the last among the last
 _FEW = 5  # updates without an optimizer step that are no accident
 _PLATEAU, _LEARNED = 200, 0.2  # steps before "not learning" is concluded; the fall of the loss that excludes it
 _BLOCK = 10  # losses whose median is one value
@@ -61,27 +64,42 @@ class Losses(NamedTuple):
 
     steps: int
     first: float  # mean of the first twenty
+    first_error: float
     now: float  # median of the last ten
     least: float  # least median of ten consecutive ones
     second: tuple[float, float]  # mean and error of the second quarter
     last: tuple[float, float]  # and of the last one
+    before: tuple[float, float]  # of the last twenty but ten
+    recent: tuple[float, float]  # of the last ten
 
     @classmethod
     def of(cls, losses: Sequence[float]) -> "Losses | None":
         """None where there are fewer than ten."""
-        n = len(losses)
+        n, x = len(losses), np.asarray(losses, dtype=float)
         if n < _BLOCK:
             return None
-        blocks = [statistics.median(losses[k - _BLOCK : k]) for k in range(n, _BLOCK - 1, -_BLOCK)]
-        second, last = (_mean(losses[a * n // 4 : (a + 1) * n // 4]) for a in (1, 3))
-        return cls(n, statistics.fmean(losses[: 2 * _BLOCK]), blocks[0], min(blocks), second, last)
+        blocks = np.median(x[n % _BLOCK :].reshape(-1, _BLOCK), axis=1)
+        second, last = (_mean(x[a * n // 4 : (a + 1) * n // 4]) for a in (1, 3))
+        both = _mean(x[-2 * _BLOCK : -_BLOCK]) if n >= 2 * _BLOCK else (math.nan, math.nan), _mean(x[-_BLOCK:])
+        return cls(n, *_mean(x[: 2 * _BLOCK]), float(blocks[-1]), float(blocks.min()), second, last, *both)
+
+    @property
+    def falling(self) -> bool:
+        """Whether the last ten are two standard errors below the ten before."""
+        (then, error), (now, error_now) = self.before, self.recent
+        return then - now > 2 * math.hypot(error, error_now)
+
+    @property
+    def fallen(self) -> bool:
+        """Whether the last quarter is two standard errors below the first twenty."""
+        return self.first - self.last[0] > 2 * math.hypot(self.first_error, self.last[1])
 
 
-def _mean(values: Sequence[float]) -> tuple[float, float]:
+def _mean(values: np.ndarray) -> tuple[float, float]:
     """Mean, and its standard error."""
     if len(values) < 2:
-        return statistics.fmean(values), math.inf
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+        return float(values.mean()), math.inf
+    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def health(record: Record) -> Health:
@@ -91,8 +109,8 @@ def health(record: Record) -> Health:
     known = known or [line["anchor"] for line in record.anchors if line.get("anchor") is not None]
     losses = Losses.of(known)
     recent = steps[-RECENT:]
-    found = _non_finite(recent) or _no_progress(recent) or _diverging(record, losses) or _dead(record)
-    found = found or _not_learning(losses) or _edge(record, recent) or _floor(record)
+    found = _non_finite(recent) or _no_progress(recent) or _idle(record) or _diverging(record, losses) or _dead(record)
+    found = found or _not_learning(losses) or _memorizing(record, losses) or _edge(record, recent) or _floor(record)
     return found or _healthy(losses) or Health(Status.UNKNOWN, _too_little(record, losses))
 
 
@@ -139,14 +157,28 @@ def _no_progress(steps: list[dict[str, Any]]) -> Health | None:
     return None
 
 
+def _idle(record: Record) -> Health | None:
+    """One of several optimizers makes no step."""
+    known = [line for line in record.checks if "idle" in line]
+    if not known or not known[-1]["idle"]:
+        return None
+    name, now = known[-1]["idle_name"], record.steps[-1]["step"] if record.steps else known[-1]["step"]
+    text = f"No progress: {name}, number {known[-1]['idle']} of the optimizers, has made no step until step {now}."
+    return Health(Status.NO_PROGRESS, text)
+
+
 def _diverging(record: Record, losses: Losses | None) -> Health | None:
-    if losses is None:
+    if losses is None or losses.falling:
         return None
     alarm = record.alarms[-1] if record.alarms else {}
     usual, now = alarm.get("usual") or 0.0, losses.now
     if usual > 0 and now > _BACK * usual:
-        factor = f"{now / usual:.2g} times what it was before the alarm at step {alarm['step']}"
-        return Health(Status.DIVERGING, f"Diverging: the loss is {now:.3g}, {factor}.")
+        since = [
+            line["loss"] for line in record.steps if line["step"] >= alarm["step"] and line.get("loss") is not None
+        ]
+        if not since or now > math.sqrt(usual * max(since)):  # not even half of the way back
+            factor = f"{now / usual:.2g} times what it was before the alarm at step {alarm['step']}"
+            return Health(Status.DIVERGING, f"Diverging: the loss is {now:.3g}, {factor}, and it is not falling.")
     if losses.least > 0 and now > _DIVERGED * losses.least and now > losses.first:
         text = f"Diverging: the loss is {now:.3g}, {now / losses.least:.2g} times its least"
         return Health(Status.DIVERGING, f"{text}, and above the {losses.first:.3g} with which it began.")
@@ -173,6 +205,27 @@ def _not_learning(losses: Losses | None) -> Health | None:
     text = (
         f"Not learning: the loss began at {losses.first:.3g}; in the last quarter of the steps it is {last:.4g} ± "
         f"{last_error:.1g}, not below the {second:.4g} ± {error:.1g} of the second quarter."
+    )
+    return Health(Status.NOT_LEARNING, text)
+
+
+def _memorizing(record: Record, losses: Losses | None) -> Health | None:
+    """The loss falls, and on the probe's batch it never has, since the first steps on."""
+    held = [(line["step"], line["anchor"]) for line in record.anchors if line.get("anchor") is not None]
+    steps = [line["step"] for line in record.steps if line.get("loss") is not None]
+    if losses is None or not losses.fallen or len(held) < _HELD or not steps:
+        return None
+    (step, first), (until, last) = held[0], held[-1]
+    whole = steps[-1] - steps[0]
+    early, late = step - steps[0] <= _EARLY * whole, steps[-1] - until <= _LATE * whole
+    least = min(value for _, value in held)
+    if not (early and late) or first <= 0 or least < (1 - _LEAST_FALL) * first:
+        return None
+    if losses.now > (1 - 2 * _LEAST_FALL) * losses.first:  # by too little to expect as much
+        return None
+    text = (
+        f"Not learning what holds for other samples: the loss has fallen {_from_to(losses)}, but on the probe's batch "
+        f"it was {first:.4g} at step {step} and is {last:.4g} at step {until}, and never was 2 % lower."
     )
     return Health(Status.NOT_LEARNING, text)
 
@@ -223,9 +276,16 @@ def _floor(record: Record) -> Health | None:
 
 
 def _healthy(losses: Losses | None) -> Health | None:
-    if losses is None or losses.steps < 4 * _BLOCK or not losses.now < losses.first:
+    if losses is None or losses.steps < 4 * _BLOCK or not losses.fallen:
         return None
-    return Health(Status.HEALTHY, f"Healthy: the loss has fallen from {losses.first:.3g} to {losses.now:.3g}.")
+    return Health(Status.HEALTHY, f"Healthy: the loss has fallen {_from_to(losses)}.")
+
+
+def _from_to(losses: Losses) -> str:
+    """The mean of the first steps and of the last quarter or the last ten, with digits that differ."""
+    now = losses.now if losses.now < losses.first else losses.last[0]
+    digits = next(n for n in range(3, 18) if f"{losses.first:.{n}g}" != f"{now:.{n}g}")
+    return f"from {losses.first:.{digits}g} to {now:.{digits}g}"
 
 
 def _too_little(record: Record, losses: Losses | None) -> str:

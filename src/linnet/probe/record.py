@@ -43,13 +43,14 @@ _TRIGGERS = ("non_finite", "skipped", "loss", "anchor")
 _WORDS: dict[str, dict[str, tuple[Any, ...] | None]] = {  # what is not a number: any text where there is no list
     "status": {"status": None, "sentence": None},
     "alarm": {"trigger": _TRIGGERS, "cause": (None, "learning_rate", "bad_batch", "precision", "data_shift")},
-    "check": {"dead_layer": None, "kept": (True, False)},
+    "check": {"dead_layer": None, "idle_name": None, "kept": (True, False)},
     "measurement": {"reason": None},
 }
 _TOGETHER = (
     ("own_low", "own_high"),
     ("c_other", "c_other_low", "c_other_high"),
     ("dead", "dead_layer"),
+    ("idle", "idle_name"),
     ("saddle", "saddle_share", "saddle_layer"),
 )
 _WITH = {  # numbers that there must be where the first of them is one
@@ -73,7 +74,8 @@ class Record:
     """The lines of one probe, in memory and in a folder if there is one."""
 
     def __init__(self, about: Mapping[str, Any], folder: str | os.PathLike[str] | None = None):
-        self.about, self.lines = {"format": FORMAT, **about}, list[dict[str, Any]]()
+        self.about = {"format": FORMAT, **about}
+        self._lines, self._kinds = list[dict[str, Any]](), dict[str, list[dict[str, Any]]]()
         self._file: Any = None
         if folder is None:
             return
@@ -87,39 +89,54 @@ class Record:
             weakref.finalize(self, self._file.close)
 
     @property
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines."""
+        return self._lines
+
+    @lines.setter
+    def lines(self, lines: list[dict[str, Any]]) -> None:
+        self._lines, self._kinds = [], {}
+        self._index(lines)
+
+    def _index(self, lines: Sequence[dict[str, Any]]) -> None:
+        self._lines += lines
+        for line in lines:
+            self._kinds.setdefault(line["kind"], []).append(line)
+
+    @property
     def steps(self) -> list[dict[str, Any]]:
         """The lines of steps."""
-        return [line for line in self.lines if line["kind"] == "step"]
+        return [*self._kinds.get("step", ())]
 
     @property
     def measurements(self) -> list[dict[str, Any]]:
         """The lines of measurements."""
-        return [line for line in self.lines if line["kind"] == "measurement"]
+        return [*self._kinds.get("measurement", ())]
 
     @property
     def forwards(self) -> list[dict[str, Any]]:
         """The lines of measurements by forward passes."""
-        return [line for line in self.lines if line["kind"] == "forward"]
+        return [*self._kinds.get("forward", ())]
 
     @property
     def anchors(self) -> list[dict[str, Any]]:
         """The lines of losses on the probe's batch."""
-        return [line for line in self.lines if line["kind"] == "anchor"]
+        return [*self._kinds.get("anchor", ())]
 
     @property
     def checks(self) -> list[dict[str, Any]]:
         """The lines of comparisons of gradients."""
-        return [line for line in self.lines if line["kind"] == "check"]
+        return [*self._kinds.get("check", ())]
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
         """One line for each alarm, with its cause if that is known."""
-        return list({line["step"]: line for line in self.lines if line["kind"] == "alarm"}.values())
+        return list({line["step"]: line for line in self._kinds.get("alarm", ())}.values())
 
     @property
     def statuses(self) -> list[dict[str, Any]]:
         """The lines of changes of status: `step`, `status`, and the `sentence`."""
-        return [line for line in self.lines if line["kind"] == "status"]
+        return [*self._kinds.get("status", ())]
 
     @property
     def pairs(self) -> list[dict[str, Any]]:
@@ -132,12 +149,12 @@ class Record:
         `sharpness_end`, and `largest_lr`. `assumptions` has the errors of three: the loss depends on the `product`
         alone, the mode is `aligned` with its kernel, and its formula gives the measured `sharpness`.
         """
-        return [pair for line in self.lines if line["kind"] == "pairs" for pair in line["pairs"]]
+        return [pair for line in self._kinds.get("pairs", ())[-1:] for pair in line["pairs"]]
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Adds lines. If the disk refuses them, it is an `InputError`, and they and all later ones stay in memory."""
         new = [_plain(line) for line in lines]
-        self.lines += new
+        self._index(new)
         if self._file is None:
             return
         text = memoryview("".join(json.dumps(line) + "\n" for line in new).encode())
@@ -183,6 +200,7 @@ def read(folder: str | os.PathLike[str]) -> Record:
     if not _is_count(size) or not all(isinstance(about.get(name), str) for name in ("precision", "device")):
         raise InputError(f"{str(place / ABOUT)!r} is damaged: a number of parameters and two texts are not there.")
     found = Record(about)
+    lines = list[dict[str, Any]]()
     *whole, last = text.split("\n")
     widths: dict[str, int] = {}
     for i, line in enumerate([*whole, last]):
@@ -195,7 +213,8 @@ def read(folder: str | os.PathLike[str]) -> Record:
         for one in new:
             if not _is_line(one, len(names), widths):
                 raise InputError(f"{str(place / LINES)!r} is damaged: line {i + 1} is none that a probe writes.")
-        found.lines += new
+        lines += new
+    found.lines = lines
     last_rows = found.measurements[-1].get("mode_growth") if found.measurements else None
     if found.measurements and not all(
         isinstance(last_rows, list) and _is_known(last_rows[pair["layer"]]) for pair in found.pairs

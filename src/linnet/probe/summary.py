@@ -30,8 +30,8 @@ def verdict(record: Record) -> list[str]:
     recent = bool(record.alarms) and record.alarms[-1]["step"] > now - RECENT
     loop = _loop(record)
     first = [alarms.pop()] if recent and state.status not in _WORST else []
-    sentences = [*first, *(loop[:1] if _unzeroed(record) else []), state.sentence]
-    sentences += [*(loop[1:] if _unzeroed(record) else loop), *reversed(alarms)]
+    cause = [loop.pop(0)] if _unzeroed(record) else []
+    sentences = [*cause, *first, state.sentence, *loop, *reversed(alarms)]
     if state.status in (Status.HEALTHY, Status.NOISE_FLOOR, Status.AT_EDGE):
         sentences += advice(record)
     sentences += _orbit(record)
@@ -90,7 +90,7 @@ def alarm_sentence(alarm: dict[str, Any]) -> str:
         "bad_batch": "Cause: this batch. The weights were good before it, and the next losses are as they were.",
         "data_shift": "Cause: the data. The weights were good before, and the next batches have high losses too.",
         "precision": "Cause: the range of the numbers. The loss was normal before.",
-        None: "Its cause is not known yet.",
+        None: "Its cause is not known so far.",
     }
     return f"Alarm at step {alarm['step']}: {what[alarm['trigger']]}. {cause[alarm['cause']]}"
 
