@@ -60,26 +60,19 @@ def whole_numbers():
     return model
 
 
-SIGHTLESS = {
+UNSUITABLE = {
     "frozen": (still, mse, (X, Y), "model has no parameters that train"),
     "integers": (whole_numbers, mse, (X, Y), "model has no parameters that train"),
     "none": (nn.Identity, mse, (X, Y), "model has no parameters that train"),
     "complex": (lambda: Odd(nn.Parameter(torch.ones(3) * 1j)), mse, (X, Y), "odd is torch.complex64: parameters"),
     "lazy": (lambda: nn.Sequential(nn.LazyLinear(2)), mse, (X, Y), "0.weight has no shape yet"),
     "once": (net, lambda m, b: Once.apply(m(b[0])).mean(), (X, Y), "the loss cannot be differentiated twice"),
-    "several": (net, lambda m, b: m(b[0]), (X, Y), "loss_fn returns torch.float32 of shape (8, 2): it must return one"),
-    "nothing": (net, lambda m, b: None, (X, Y), "loss_fn returns None"),
-    "words": (net, lambda m, b: "low", (X, Y), "loss_fn returns 'low'"),
-    "detached": (net, lambda m, b: mse(m, b).detach(), (X, Y), "a number that does not depend on the parameters"),
-    "broken": (net, lambda m, b: 1 / 0, (X, Y), "on the probe's batch: ZeroDivisionError: division by zero"),
-    "shapes": (net, mse, (X[:, :3], Y), "on the probe's batch: RuntimeError: mat1 and mat2"),
-    "kind": (net, mse, [X], "on the probe's batch: IndexError"),
 }
 
 
-@pytest.mark.parametrize("name", SIGHTLESS)
-def test_what_cannot_be_seen_is_one_sentence(name):
-    make, loss_fn, batch, words = SIGHTLESS[name]
+@pytest.mark.parametrize("name", UNSUITABLE)
+def test_a_model_that_cannot_be_measured_is_one_warning(name):
+    make, loss_fn, batch, words = UNSUITABLE[name]
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         probe = Probe(make(), loss_fn, batch, lr=0.1, every=2)
@@ -91,11 +84,60 @@ def test_what_cannot_be_seen_is_one_sentence(name):
     assert words in told
     assert "\n" not in told
     assert [line["loss"] for line in probe.record.steps] == [1.0 + step for step in range(30)]
-    assert probe.verdict()[0].startswith(
-        ("Diverging: the loss is 25.5, 4.6 times its least", "Not finite", "No progress")
-    )
+    first = "No progress" if name == "once" else "Diverging: the loss is 25.5, 4.6 times its least"
+    assert probe.verdict()[0].startswith(first)
     probe.plot()
     probe.to_xarray()
+
+
+REFUSED = {
+    "several": (lambda m, b: m(b[0]), (X, Y), "loss_fn returns torch.float32 of shape (8, 2): it must return one"),
+    "nothing": (lambda m, b: None, (X, Y), "loss_fn returns None"),
+    "words": (lambda m, b: "low", (X, Y), "loss_fn returns 'low'"),
+    "detached": (lambda m, b: mse(m, b).detach(), (X, Y), "a number that does not depend on the parameters"),
+    "broken": (lambda m, b: 1 / 0, (X, Y), "on the probe's batch: ZeroDivisionError: division by zero"),
+    "shapes": (mse, (X[:, :3], Y), "on the probe's batch: RuntimeError: mat1 and mat2"),
+    "kind": (mse, [X], "on the probe's batch: IndexError"),
+    "outputs and labels": (nn.functional.mse_loss, (X, Y), "the loss cannot be computed on the probe's batch: "),
+    "three arguments": (lambda m, x, y: mse(m, (x, y)), (X, Y), "of (model, batch), but missing a required argument"),
+    "one argument": (lambda m: mse(m, (X, Y)), (X, Y), "of (model, batch), but too many positional arguments"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_loss_or_batch_is_refused_at_construction(name):
+    loss_fn, batch, words = REFUSED[name]
+    with pytest.raises(ln.InputError) as refused:
+        Probe(net(), loss_fn, batch, lr=0.1)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_construction_has_no_side_effects():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 2)).train()
+    seen = []
+
+    def loss_fn(model, batch):
+        seen.append(model.training)
+        return mse(model, batch) + 0 * torch.rand(())
+
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    Probe(model, loss_fn, (X, Y), lr=0.1)
+    assert seen == [False]
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_large_model_is_checked_by_its_arguments_alone(monkeypatch):
+    monkeypatch.setattr("linnet.probe.surface._CHECKED", 10)
+    with pytest.raises(ln.InputError, match=r"it must be a function of \(model, batch\)"):
+        Probe(net(), lambda m: 0, (X, Y))
+    probe = Probe(net(), mse, (X[:, :3], Y), every=2)
+    with pytest.warns(ProbeWarning, match="the loss cannot be computed on the probe's batch: RuntimeError: mat1"):
+        probe.update(0)
 
 
 def train(model, optimizer, probe, steps, change=lambda step: None):
@@ -159,10 +201,14 @@ def test_other_parameters_end_the_looks_and_not_the_training(how):
     assert len(probe.record.steps) == 12
 
 
-def test_an_optimizer_of_another_model_is_told():
-    probe = Probe(net(), mse, (X, Y), optimizer=torch.optim.SGD(net().parameters(), 0.1), every=2)
-    with pytest.warns(ProbeWarning, match="the optimizer has none of the model's parameters"):
-        probe.update(0)
+def test_an_optimizer_of_another_model_is_refused():
+    model = net()
+    own, other = (torch.optim.SGD(one.parameters(), 0.1) for one in (model, net()))
+    for optimizer in (other, [own, other]):
+        with pytest.raises(ln.InputError, match="it has none of the model's parameters; give the one that trains it"):
+            Probe(model, mse, (X, Y), optimizer=optimizer)
+    own.param_groups[0]["params"] = own.param_groups[0]["params"][:1]
+    Probe(model, mse, (X, Y), optimizer=own)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +356,8 @@ def paced(steps, *, budget=0.03, every=None, step=1.0, passing=0.0, costs=COSTS)
         checks = schedule.passed()
         if passing and schedule.compares:
             clock.now += passing
-            schedule.spent("step", passing)
             spent += passing
+        schedule.read(passing if schedule.compares else 0.0)
         if not checks:
             continue
         for kind in [kind for kind in costs if schedule.due(kind, t)]:
@@ -358,9 +404,10 @@ def test_an_alarm_may_borrow_half_of_the_budget():
     clock = Clock()
     schedule = Schedule(0.03, None, clock)
     clock.now = 100.0
-    schedule.measured("anchor", 0, 2.0)
+    schedule.measured("anchor", 0, 0.7)
+    schedule.read(2.9)  # whatever the steps and other kinds took
     assert schedule.may_borrow()
-    schedule.spent("step", 2.3)  # with one more of 2 above 4.5 % of the training's time
+    schedule.spent("alarm", 0.7)
     assert not schedule.may_borrow()
     assert Schedule(0.03, 10, clock).may_borrow()
 
@@ -371,11 +418,36 @@ def test_every_so_many_steps():
     assert made["forward"] == [0, 25, 50]
 
 
-def test_steps_that_take_too_long_to_read_are_read_in_part():
+def test_costs_are_judged_by_their_median():
+    """A step or a measurement that other processes have delayed is no reason to measure less."""
     clock = Clock()
     schedule = Schedule(0.03, None, clock)
-    clock.now = 100.0
-    schedule.spent("step", 2.0)  # two thirds of the budget
-    assert [schedule.stride() for _ in range(6)] == [2, 3, 4, 5, 5, 5]
-    clock.now = 1000.0
-    assert [schedule.stride() for _ in range(6)] == [4, 3, 2, 1, 1, 1]
+    for step in range(1000):
+        clock.now += 1.0
+        seconds = 50.0 if step == 5 else 0.001
+        clock.now += seconds
+        schedule.passed()
+        schedule.read(seconds)
+    assert schedule.compares
+    for _ in range(5):
+        schedule.measured("anchor", 0, 0.1)
+    assert schedule.affordable("anchor")
+    clock.now += 100.0
+    schedule.measured("anchor", 0, 100.0)
+    assert schedule.affordable("anchor")
+
+
+def test_the_first_anchors_come_in_advance_and_ever_more_seldom():
+    clock = Clock()
+    schedule, made = Schedule(0.03, None, clock), []
+    for step in range(1000):
+        clock.now += 1e-4
+        if schedule.passed() and schedule.due("anchor", step):
+            clock.now += 2e-4
+            schedule.measured("anchor", step, 2e-4)
+            made.append(step)
+    assert made[:6] == [9, 29, 49, 69, 89, 119]
+    assert len(made) <= 5e-3 / 2e-4 + 0.25 * 0.03 * 0.1 / 2e-4
+    slow = Schedule(0.03, None, clock)
+    clock.now += 1.0
+    assert not slow.due("anchor", 0)

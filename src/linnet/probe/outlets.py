@@ -37,16 +37,37 @@ def board(folder: str | os.PathLike[str]) -> Any:
     return SummaryWriter(os.fspath(folder))
 
 
-def to_host(line: dict[str, Any]) -> Any:
-    """Starts the copy of a line's numbers from an accelerator; the event of its end, None where there is none."""
-    device = [name for name, value in line.items() if isinstance(value, torch.Tensor) and value.device.type == "cuda"]
-    if not device:
-        return None
-    for name in device:
-        line[name] = line[name].to("cpu", non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return event
+class Transfer:
+    """Numbers of lines that are on an accelerator, on their way in one copy."""
+
+    def __init__(self, lines: list[dict[str, Any]]):
+        self.lines = lines
+        self._places = [(line, name) for line in lines for name, x in line.items() if isinstance(x, torch.Tensor)]
+        self._values: torch.Tensor | None = None
+        self._event: Any = None
+        if not self._places:
+            return
+        parts = [line[name].detach().reshape(()) for line, name in self._places]
+        double = any(part.dtype == torch.float64 for part in parts)
+        kind = torch.float64 if double else torch.float32
+        self._values = torch.stack([part.to(parts[0].device, kind, non_blocking=True) for part in parts])
+        if self._values.is_cuda:
+            self._values = self._values.to("cpu", non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def ready(self) -> bool:
+        """Whether they can be read without waiting."""
+        return self._event is None or self._event.query()
+
+    def read(self) -> list[dict[str, Any]]:
+        """The lines with their numbers."""
+        if self._event is not None:
+            self._event.synchronize()
+        if self._values is not None:
+            for (line, name), value in zip(self._places, self._values.tolist(), strict=True):
+                line[name] = value
+        return self.lines
 
 
 def first_rank() -> bool:

@@ -1,5 +1,6 @@
 """Measuring curvature, thresholds, and layers of a PyTorch training while it runs."""
 
+import functools
 import html
 import math
 import numbers
@@ -21,7 +22,7 @@ from linnet.probe.health import Status, health
 from linnet.probe.lanczos import inner, norm
 from linnet.probe.layers import Layer, layers_of
 from linnet.probe.loggers import Fresh, logger
-from linnet.probe.outlets import LiveLine, board, first_rank, leading, to_host
+from linnet.probe.outlets import LiveLine, Transfer, board, first_rank, leading
 from linnet.probe.pairs import Mode, predicted
 from linnet.probe.record import Record, dataset
 from linnet.probe.rule import Rule, Stepper
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _SECONDS = 1.0  # between two writes of steps: what a killed run loses
 _REGULAR = 50  # updates with one optimizer step each, after which one without was skipped
 _ACCUMULATED = 64  # updates without an optimizer step, in which gradients may be accumulated
+_WATCHED = (10, 100)  # updates after which gradients are compared, as after each loss on the probe's batch
+_LATE = 0.02  # seconds for which losses stay on an accelerator, before they are transferred together
 
 
 class ProbeWarning(UserWarning):
@@ -77,12 +80,15 @@ class Probe:
     - `training`: measure in the modes that the modules are in, with dropout (the same at all measurements), instead of
       evaluation mode.
 
-    A measurement leaves gradients, buffers, generators, and modes as they were. What cannot be measured is one
-    `ProbeWarning`, and the training goes on.
+    The loss is computed once here: a wrong `loss_fn` or `batch`, or an optimizer of another model, is an `InputError`;
+    above ten million parameters only the arguments of `loss_fn` are checked. A measurement leaves gradients, buffers,
+    generators, and modes as they were. What cannot be measured later is one `ProbeWarning`, and the training goes on.
     """
 
     _stepper: Stepper | None = None
     _steps: Steps | None = None
+    _clock: Callable[[], float] = time.perf_counter
+    _processor: Callable[[], float] = time.thread_time  # without other processes, where the model is on the host
 
     def __init__(
         self,
@@ -110,12 +116,17 @@ class Probe:
         self.surface = Surface(model, loss_fn, batch, training=training)
         if optimizer is not None and (lr is not None or momentum is not None):
             raise InputError("lr and momentum are not allowed beside optimizer: it has its own.")
+        self._blind = not first_rank()
+        if not self._blind:
+            self.surface.require(loss_fn)
         self._given = Rule.sgd(
             None if lr is None else _input.real("lr", lr, above=0),
             0.0 if momentum is None else _input.real("momentum", momentum, least=0, below=1),
         )
+        self._quiet, self._counted = 0, 0
+        self._made, self._known = list[int](), list[int]()  # steps of each optimizer at the last update, and until then
         if optimizer is not None:
-            self.follow(optimizer)
+            self.follow(optimizer).require(self.surface.model)
         trouble = self.surface.trouble
         size = 0 if trouble else sum(weight.numel() for weight in self.surface.weights)
         self._search = Search(
@@ -128,6 +139,7 @@ class Probe:
         self._schedule = Schedule(
             _input.real("budget", budget, above=0, most=1),
             None if every is None else _input.integer("every", every, least=2),
+            self._clock,
         )
         self.layers: list[Layer] = [] if trouble else layers_of(self.surface, pairs)
         self._references = [layer.reference() for layer in self.layers]
@@ -141,20 +153,19 @@ class Probe:
         self._log, self._fresh = None if log is None else logger(log), Fresh()
         self._board = None if tensorboard is None else board(tensorboard)
         self._line = LiveLine() if _input.flag("live", live) else None
-        self._blind = not first_rank()
         self._record = Record(about, None if self._blind else folder)
-        self._waiting: list[tuple[dict[str, Any], Any]] = []  # steps whose numbers are still on the device
+        self._waiting: list[Transfer] = []  # steps whose numbers are still on the device
         self._unwritten: list[dict[str, Any]] = []
         # steps that have passed without anything to notice: so many more may, up to this loss
-        self._passed: list[tuple[int, float]] = []
-        self._quiet, self._safe, self._quick_seconds = 0, 0.0, 0.0
-        # one of so many is read, where to read all would take too long; those since the last one, and since a check
-        self._stride, self._unread, self._missed, self._skipped = 1, 0, 0, 0
-        self._written = time.perf_counter()
+        self._passed: list[tuple[int, Any]] = []
+        self._safe, self._quick_seconds = 0.0, 0.0
+        self._written, self._now = self._clock(), -1
         self._watch, self._regular, self._flat = Watch(), 0, False
         self._status: Status | None = None
         # 1: the next step is only compared; 2: the parameters before the next step are copied
-        self._stage, self._waited, self._counted = 0, 0, 0
+        self._stage, self._waited = 0, 0
+        self._arm = False  # whether to compare gradients from the next optimizer step on
+        self._idle = 0  # the number of an optimizer that makes no steps
         self._copies: list[torch.Tensor] | None = None
         self._own: list[Any] = []  # batches since the copy
         self._lr: float | None = None
@@ -168,57 +179,74 @@ class Probe:
     def _on_host(self) -> bool:
         return self.surface.device.type == "cpu"
 
-    def follow(self, optimizer: Any) -> None:
+    def follow(self, optimizer: Any) -> Stepper:
         """Takes learning rates from this optimizer from now on."""
         self._stepper = Stepper(optimizer, self.surface.weights)
         if self._steps is not None:
             self._steps.close()
         self._quiet, self._counted = 0, 0
-        self._steps = Steps(self._stepper.optimizer, self.surface)
+        self._steps = Steps(self._stepper.optimizers, self.surface)
+        self._made, self._known = [], [0] * len(self._stepper.optimizers)
+        return self._stepper
 
     # At every step ---------------------------------------------------------------------------------------------------
 
     def update(self, step: int, loss: Any = None, *, batch: Any = None) -> None:
         """Call it after each step, with the training's loss and the batch that made the step if they are at hand."""
-        began = time.perf_counter()
+        began = self._clock()
         number = step if type(step) is int and step >= 0 else _input.integer("step", step, least=0)
-        if self._unread:
-            self._unread -= 1
-            self._missed += 1
-            return
         value = None if loss is None else _loss(loss)
-        if self._quiet and type(value) is float and value <= self._safe and self._steps_once():
+        if (
+            self._quiet
+            and (value <= self._safe if type(value) is float else isinstance(value, torch.Tensor))
+            and self._steps_once()
+        ):
             self._quiet -= 1
-            self._unread = self._stride - 1
+            self._now = number
             self._passed.append((number, value))
-            self._quick_seconds += time.perf_counter() - began
+            self._quick_seconds += self._clock() - began
             return
-        self._drain()
+        updates, seconds = self._drain()
+        self._now = number
         line: dict[str, Any] = {"kind": "step", "step": number} | ({} if value is None else {"loss": value})
-        checks = self._schedule.passed()
+        checks = self._schedule.passed(updates)
         if not self._blind:
             self._follow(line)
         if self._on_host and not self._waiting:
             self._take(line)
         else:
-            self._waiting.append((line, to_host(line)))
+            self._waiting.append(Transfer([line]))
             self._read()
+        if not self._blind:
+            self._compare(number, line)
         if checks and (self._schedule.every or began - self._written > _SECONDS):
             self._write()
-        self._schedule.spent("step", time.perf_counter() - began)
+        self._schedule.read(seconds + self._clock() - began, updates)
         if (checks or self._stage) and not self._blind:
             self._measure(number, batch, line)
-        idle = self._on_host and not (self._stage or self._schedule.compares or self._waiting)
-        safe, steps = self._watch.quiet() if idle else (0.0, 0)
-        self._safe, self._quiet = safe, min(steps, self._schedule.until_check())
-        self._stride = self._schedule.stride() if self._quiet else 1
-        self._unread = self._stride - 1
+        self._quiet, self._safe = self._may_pass()
         if self._log is not None and (values := self._fresh.take(self)):
             try:
                 self._log(values, number)
             except Exception as error:  # user code may raise anything
                 self._log = None
                 self._warn(f"log is not called again: {type(error).__name__}: {error}")
+
+    def _may_pass(self) -> tuple[int, float]:
+        """How many of the next steps need no more than to be kept, and up to which loss: on an accelerator whatever it
+        is, since it is read with the others soon.
+        """
+        busy = self._stage or self._schedule.compares or self._arm
+        if busy or (self._steps is not None and self._steps.watching):
+            return 0, -math.inf
+        until = self._schedule.until_check()
+        if not self._on_host:
+            seconds = self._schedule.step_seconds()
+            return until if seconds * until <= _LATE else int(_LATE / seconds), -math.inf
+        if self._waiting:
+            return 0, -math.inf
+        safe, steps = self._watch.quiet()
+        return min(steps, until), safe
 
     def step(self, loss: Any = None, *, batch: Any = None) -> None:
         """`update` with a count of its own, from 0."""
@@ -229,33 +257,36 @@ class Probe:
         """Whether the optimizer made one step since the last update, at the same lr."""
         if self._steps is None:
             return True
-        once = self._steps.count - self._counted == 1 + self._missed and self._steps.lr == self._lr
+        once = self._steps.count - self._counted == 1 and self._steps.lr == self._lr
         if once:
-            self._counted = self._steps.count
-            self._skipped += self._missed
-            self._missed = 0
+            self._counted, self._known = self._steps.count, self._steps.counts.copy()
         return once
 
-    def _drain(self) -> None:
-        """Takes the steps that have passed without anything to notice."""
-        if self._passed or self._missed:
-            self._schedule.spent("step", self._quick_seconds)
-            self._schedule.skipped(len(self._passed) + self._skipped + self._missed)
-            self._unwritten += [{"kind": "step", "step": step, "loss": loss} for step, loss in self._passed]
-            self._watch.passed([loss for _, loss in self._passed])
-            self._regular += len(self._passed)
-            self._passed, self._quick_seconds, self._skipped, self._last = [], 0.0, 0, None
+    def _drain(self) -> tuple[int, float]:
+        """Takes the steps that have passed without anything to notice: with one more so many, and the time of all."""
+        passed, seconds = self._passed, self._quick_seconds
+        self._passed, self._quick_seconds = [], 0.0
+        if passed:
+            self._last = None
+            lines = [{"kind": "step", "step": step, "loss": loss} for step, loss in passed]
+            if self._on_host:
+                self._unwritten += lines
+                self._watch.passed([loss for _, loss in passed])
+                self._regular += len(passed)
+            else:
+                self._waiting.append(Transfer(lines))
+        return len(passed) + 1, seconds
 
     def _follow(self, line: dict[str, Any]) -> None:
         """What the optimizer did since the last update, and how this step lies to the one before."""
         if self._steps is not None:
             stepped, self._counted = self._steps.count - self._counted, self._steps.count
-            stepped = round(stepped / (1 + self._missed))
+            both = zip(self._steps.counts, self._known, strict=True)
+            self._made, self._known = [a - b for a, b in both], self._steps.counts.copy()
             if stepped != 1:
                 line["stepped"] = stepped
             if self._steps.lr != self._lr:
                 line["lr"] = self._lr = self._steps.lr
-        self._missed = 0
         if not (self._stage or self._schedule.compares):
             self._last = None
             return
@@ -263,6 +294,30 @@ class Probe:
             line |= self._step()
         except RuntimeError as error:  # no memory for another copy
             self._give_up(str(error))
+
+    def _compare(self, step: int, line: Mapping[str, Any]) -> None:
+        """Records what a comparison of gradients gave, and begins another one where one is due."""
+        if self._steps is None:
+            return
+        lines: list[dict[str, Any]] = []
+        if self._steps.found is not None:
+            lines.append({"kind": "check", "step": step, **self._steps.found})
+            self._steps.found = None
+            self._schedule.spent("anchor", self._steps.seconds)
+            self._steps.seconds = 0.0
+        if self._arm or self._schedule.steps in _WATCHED:
+            self._watch_gradients(line)
+        if self._steps.idle != self._idle:
+            self._idle = self._steps.idle
+            name = type(self._stepper.optimizers[self._idle - 1]).__name__ if self._stepper and self._idle else ""
+            lines.append({"kind": "check", "step": step, "idle": self._idle, "idle_name": name})
+        self._unwritten += lines
+
+    def _watch_gradients(self, line: Mapping[str, Any]) -> None:
+        """Compares gradients from the next optimizer step on, not between those that are being accumulated."""
+        self._arm = self._waits(line)
+        if not self._arm and self._steps is not None:
+            self._steps.watch()
 
     def _step(self) -> dict[str, Any]:
         """The step's length and its cosine with the step before, both of a million parameters at most."""
@@ -281,17 +336,19 @@ class Probe:
 
     def flush(self) -> None:
         """Reads what was computed on the device, and writes it."""
-        self._drain()
+        updates, seconds = self._drain()
+        if updates > 1:
+            self._schedule.passed(updates - 1)
+            self._schedule.read(seconds, updates - 1)
+        self._quiet = 0
         self._read(wait=True)
         self._write()
 
     def _read(self, *, wait: bool = False) -> None:
         """Takes the steps whose numbers the device has computed."""
-        while self._waiting and (wait or self._waiting[0][1] is None or self._waiting[0][1].query()):
-            line, event = self._waiting.pop(0)
-            if event is not None:
-                event.synchronize()
-            self._take(line)
+        while self._waiting and (wait or self._waiting[0].ready()):
+            for line in self._waiting.pop(0).read():
+                self._take(line)
 
     def _take(self, line: dict[str, Any]) -> None:
         """Keeps a step for the next write, and looks for an alarm in it."""
@@ -304,7 +361,7 @@ class Probe:
 
     def _write(self) -> None:
         lines, self._unwritten = self._unwritten, []
-        self._written = time.perf_counter()
+        self._written = self._clock()
         if lines:
             self._keep(lines)
 
@@ -313,7 +370,11 @@ class Probe:
         skipped = stepped == 0 and self._regular >= _REGULAR
         self._regular = self._regular + 1 if stepped == 1 else 0
         finite = math.isfinite(moved)
-        found = self._watch.step(line["step"], line.get("loss"), skipped=skipped, finite=finite, before=self._before)
+        now = line["step"] == self._now and not self._passed  # else its weights are gone
+        before = functools.partial(self._before, line) if now else lambda: None
+        found = self._watch.step(
+            line["step"], line.get("loss"), skipped=skipped, finite=finite, before=before, after=self._after
+        )
         if found:
             self._report(found)
 
@@ -332,21 +393,26 @@ class Probe:
             self._status = found.status
             self._keep([{"kind": "status", "step": step, "status": found.status.value, "sentence": found.sentence}])
 
-    def _before(self) -> float | None:
-        """The loss on the probe's batch before the last step; after it where that is unknown; None if it may not be
-        computed.
-        """
+    def _before(self, line: Mapping[str, Any]) -> float | None:
+        """The loss on the probe's batch before the last step; None if those weights are unknown."""
+        if self._stepper is None or self._steps is None:
+            return None
+        if self._waits(line):
+            return self._after()
+        found = reversal.before(self._stepper.optimizers, self.surface.weights, self._steps.lrs, self._made)
+        return None if found is None else self._after(found)
+
+    def _after(self, weights: Sequence[torch.Tensor] | None = None) -> float | None:
+        """The loss on the probe's batch with these weights or the current ones; None if it may not be computed."""
         if not self._schedule.may_borrow():
             return None
-        began, found = time.perf_counter(), None
-        if self._stepper is not None and self._steps is not None and len(self._stepper.optimizers) == 1:
-            found = reversal.before(self._stepper.optimizer, self.surface.weights, self._steps.lrs)
+        began = self._processor() if self._on_host else self._clock()
         try:
-            return self.surface.loss(found)
+            return self.surface.loss(weights)
         except (InputError, RuntimeError):
             return None
         finally:
-            self._schedule.spent("anchor", time.perf_counter() - began)
+            self._schedule.spent("alarm", (self._processor() if self._on_host else self._clock()) - began)
 
     def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
         try:
@@ -372,13 +438,15 @@ class Probe:
                 continue
             if self.surface.device.type == "cuda":
                 torch.cuda.synchronize(self.surface.device)  # its queue belongs to the training's time
-            began = time.perf_counter()
+            began, processor = self._clock(), self._processor()
             try:
                 found = make(step, batch, line)
             except (InputError, RuntimeError) as error:  # the latter: no memory for as many vectors
                 self._give_up(str(error), curvature=kind == "curvature")
                 continue
-            seconds = time.perf_counter() - began
+            seconds = self._clock() - began
+            if self._on_host:
+                seconds = min(seconds, self._processor() - processor)
             if not found:  # nothing yet
                 self._schedule.spent(kind, seconds)
                 continue
@@ -387,9 +455,12 @@ class Probe:
             *others, last = found
             self._unwritten += [*others, {**last, "seconds": seconds}]
             if kind == "anchor":
+                self._watch_gradients(line)
                 self._report(self._watch.anchor(step, last["anchor"]))
-            else:
+            if kind != "anchor" or self._schedule.every or self._schedule.affordable("status"):
+                began = self._processor()
                 self._note_status(step)
+                self._schedule.measured("status", step, self._processor() - began)
         if not before and not self._blind and due["forward"]:
             # the step after the next one is measured, since two before it are compared with it; with `every` the next
             self._stage = 1
@@ -426,15 +497,11 @@ class Probe:
         copies, own, self._copies, self._own, self._stage, self._waited = self._copies, self._own, None, [], 0, 0
         rule = self.rule()
         found = forward.measured(self.surface, self.surface.segment(copies or []), own, self._value(line.get("loss")))
-        lines: list[dict[str, Any]] = []
-        if self._steps is not None and self._steps.found is not None:
-            lines.append({"kind": "check", "step": step, **self._steps.found})
-            self._steps.found = None
         if not found:
-            return [*lines, {"kind": "check", "step": step, "moved": 0.0}]
+            return [{"kind": "check", "step": step, "moved": 0.0}]
         about = {"flip": self._value(line.get("flip")), "lr": rule.lr, "age": float(self._age())}
         known = {name: value for name, value in about.items() if value is not None}
-        return [*lines, {"kind": "forward", "step": step, **known, **found}]
+        return [{"kind": "forward", "step": step, **known, **found}]
 
     @staticmethod
     def _value(value: Any) -> float | None:

@@ -81,6 +81,16 @@ class Stepper:
         """The first one, inside of its wrappers."""
         return self.optimizers[0]
 
+    def require(self, model: torch.nn.Module) -> None:
+        """Refuses optimizers that have none of a model's parameters."""
+        own = {id(weight) for weight in model.parameters()}
+        for optimizer in self.optimizers:
+            if not any(id(weight) in own for group in optimizer.param_groups for weight in group["params"]):
+                raise InputError(
+                    f"optimizer = {type(optimizer).__name__}(...) is not allowed: it has none of the model's "
+                    "parameters; give the one that trains it."
+                )
+
     def _parts(self) -> list[_Part | None]:
         """What moves each parameter; None for one that does not move."""
         found: dict[int, _Part] = {}

@@ -1,32 +1,45 @@
 """At which steps a probe measures, and what."""
 
+import collections
+import math
+import statistics
 import time
 from collections.abc import Callable, Mapping
 
-# of the budget: at every step, the loss on the probe's batch, forward passes along a step, and curvature
-SHARES: Mapping[str, float] = {"step": 0.1, "anchor": 0.2, "forward": 0.4, "curvature": 0.3}
-_ESTIMATE = {"anchor": 0.5, "forward": 6.0, "curvature": 300.0}  # training steps, before it is known
+# of what reading steps leaves of the budget: the loss on the probe's batch, forward passes along a step, curvature, and
+# finding the status; beside it forward passes of alarms, which borrow as much as half of the budget
+SHARES: Mapping[str, float] = {"anchor": 0.25, "forward": 0.4, "curvature": 0.3, "status": 0.05, "alarm": 0.5}
+_LEFT = 0.5  # of the budget: so much is left at least
+_COMPARE = 0.1  # of the budget for reading steps, up to which they are compared with the ones before
+_ESTIMATE = {"anchor": 0.5, "forward": 6.0, "curvature": 300.0, "status": 0.0}  # training steps, before it is known
 ANCHOR_GAP, GAP = 20, 10  # steps between two of one kind at least
-_READ, _STRIDE = 1 / 3, 5  # of the budget for reading steps; at least one of so many is read
-_ALARM = 1.5  # times the budget, up to which an alarm may be looked into
+_ADVANCE, _LONGER = 0.005, 0.25  # seconds that anchors may take in advance, and the share of steps from one to the next
+_STATUS = 0.002  # seconds that the status may take in advance
+_RECENT, _TYPICAL, _UNUSUAL = (
+    5,
+    31,
+    4.0,
+)  # costs of measurements and of updates whose median is typical; times that other processes were in the way
 
 
 class Schedule:
     """Each kind of measurement takes at most its share of the `budget`, a share of the time that the training itself
     takes, from the first one on: so measurements of each kind are spread over the whole run, and what is too slow for
-    its share is not made. With `every`, all kinds every so many steps, at two consecutive steps: an orbit at the edge
-    has two sides.
+    its share is not made. Costs are judged by medians, since other processes delay some. Losses on the probe's batch
+    get a few milliseconds in advance: alarms of the first steps need some to compare with. With `every`, all kinds
+    every so many steps, at two consecutive steps: an orbit at the edge has two sides.
     """
 
     def __init__(self, budget: float, every: int | None, clock: Callable[[], float] = time.perf_counter):
         self._budget, self._every, self._clock = budget, every, clock
-        self._began, self._spent, self._steps = clock(), dict.fromkeys(SHARES, 0.0), 0
-        self._seconds: dict[str, float] = {}  # of a kind, the lesser of the last two
-        self._recent: dict[str, float] = {}  # of the last one
+        self._began, self._past, self._steps = clock(), dict.fromkeys(SHARES, 0.0), 0
+        self._updates = collections.deque[float](maxlen=_TYPICAL)  # the cost of an update
+        self._reading, self._read = 0.0, 0  # the time of all updates that were read, by their median, and their number
+        self._recent = {kind: collections.deque[float]() for kind in SHARES}  # the last five
         self._last: dict[str, int] = {}  # the step of the last measurement of a kind
+        self._at: dict[str, int] = {}  # and its update
         self._trained: dict[str, float] = {}  # the training's own time until then
         self._pair: int | None = None
-        self._stride = 1
         self.compares = every is not None  # whether to compare steps with the ones before
 
     @property
@@ -41,29 +54,45 @@ class Schedule:
 
     def trained(self) -> float:
         """The time that the training has taken without measurements."""
-        return self._clock() - self._began - sum(self._spent.values())
+        return max(0.0, self._clock() - self._began - self._reading - sum(map(self._taken, SHARES)))
 
-    def affordable(self, kind: str, seconds: float | None = None) -> bool:
-        """Whether one more of a kind keeps to its share, and all to the budget."""
+    def step_seconds(self) -> float:
+        """The mean time of a training step."""
+        return self.trained() / max(1, self._steps)
+
+    def _share(self, kind: str, trained: float) -> float:
+        """The seconds that a kind may have taken after so much training."""
+        whole = self._budget * trained
+        return SHARES[kind] * max(whole - self._reading, _LEFT * whole)
+
+    def affordable(self, kind: str) -> bool:
+        """Whether one more of a kind keeps to its share."""
         trained = self.trained()
-        cost = self._estimate(kind, trained) if seconds is None else seconds
-        mine = self._spent[kind] + cost <= SHARES[kind] * self._budget * trained
-        return mine and sum(self._spent.values()) + cost <= self._budget * trained
+        advance = _STATUS if kind == "status" else 0.0
+        return self._taken(kind) + self._cost(kind, trained) <= self._share(kind, trained) + advance
+
+    def _in_advance(self) -> bool:
+        """Whether an anchor may be measured before its share allows it: seldom, and within a few milliseconds."""
+        trained, last = self.trained(), self._at.get("anchor", 0)
+        cost = self._taken("anchor") + self._cost("anchor", trained)
+        return self._steps >= (1 + _LONGER) * last and cost <= self._share("anchor", trained) + _ADVANCE
 
     def may_borrow(self) -> bool:
-        """Whether an alarm may take one more forward pass: up to half of the budget is borrowed."""
-        trained = self.trained()
-        cost = self._seconds.get("anchor", 0.0)
-        return self.every or sum(self._spent.values()) + cost <= _ALARM * self._budget * trained
+        """Whether an alarm may take one more forward pass."""
+        spent = self._taken("alarm") + self._known("anchor", 0.0)
+        return self.every or spent <= self._share("alarm", self.trained()) + 2 * _ADVANCE
 
-    def _estimate(self, kind: str, trained: float) -> float:
-        """What one more takes: as long as the last, before that so many training steps, or forward passes if timed."""
-        if kind in self._seconds:
-            return self._seconds[kind]
-        step, anchor = trained / max(1, self._steps), self._seconds.get("anchor")
-        if kind == "forward" and anchor is not None:
-            return _ESTIMATE[kind] / _ESTIMATE["anchor"] * anchor  # which is one forward pass
-        return _ESTIMATE[kind] * max(step, anchor or 0.0)
+    def _known(self, kind: str, otherwise: float) -> float:
+        """What one of a kind takes: the median of the last five."""
+        return statistics.median_low(self._recent[kind]) if self._recent[kind] else otherwise
+
+    def _cost(self, kind: str, trained: float) -> float:
+        """What one more takes: before one is known so many training steps, or forward passes if one is timed."""
+        step = trained / max(1, self._steps)
+        anchor = self._known("anchor", 0.0)
+        if kind == "forward" and anchor:
+            return self._known(kind, _ESTIMATE[kind] / _ESTIMATE["anchor"] * anchor)  # which is one forward pass
+        return self._known(kind, _ESTIMATE[kind] * max(step, anchor))
 
     def due(self, kind: str, step: int) -> bool:
         """Whether to make a measurement of this kind at this step."""
@@ -72,51 +101,53 @@ class Schedule:
             first = self._pair is None or step >= self._pair + self._every
             second = kind == "curvature" and self._pair is not None and step == self._pair + 1
             return first or second or (kind == "anchor" and (last is None or step >= last + ANCHOR_GAP))
-        gap = ANCHOR_GAP if kind == "anchor" else GAP
-        return (last is None or (step >= last + gap and self._spread(kind))) and self.affordable(kind)
+        if last is not None and step < last + (ANCHOR_GAP if kind == "anchor" else GAP):
+            return False
+        if kind == "anchor" and self._in_advance():
+            return True
+        return (last is None or self._spread(kind)) and self.affordable(kind)
 
     def _spread(self, kind: str) -> bool:
         """Whether half of the time has passed in which one of this kind takes its share."""
-        since = self.trained() - self._trained[kind]
-        return since * SHARES[kind] * self._budget >= self._seconds[kind] / 2
+        return self._share(kind, self.trained() - self._trained[kind]) >= self._known(kind, 0.0) / 2
+
+    def read(self, seconds: float, updates: int = 1) -> None:
+        """Adds the time that the probe took at so many updates without a measurement."""
+        self._updates.append(seconds / updates)
+        self._read += updates
+        self._reading = self._read * statistics.median(self._updates)
+
+    def _taken(self, kind: str) -> float:
+        """The time that a kind has taken; what other processes have added to it is no cost."""
+        recent = self._recent[kind]
+        most = _UNUSUAL * self._known(kind, math.inf)
+        return self._past[kind] + sum(min(one, most) for one in recent)
 
     def spent(self, kind: str, seconds: float) -> None:
         """Adds time to a kind."""
-        self._spent[kind] += seconds
+        self._past[kind] += min(seconds, _UNUSUAL * self._known(kind, math.inf))
 
-    def passed(self) -> bool:
-        """Counts an update; whether to ask what is due, at every tenth. Consecutive steps are compared from one of
-        these to the next where this keeps to its share.
+    def passed(self, updates: int = 1) -> bool:
+        """Counts updates; whether to ask what is due, at every tenth. Consecutive steps are compared from one of these
+        to the next where this keeps to its share.
         """
-        self._steps += 1
+        before, self._steps = self._steps, self._steps + updates
         if self._every is not None:
             return True
-        if self._steps % GAP:
+        if before // GAP == self._steps // GAP:
             return False
-        self.compares = self.affordable("step", 0.0)
+        self.compares = self._reading <= _COMPARE * self._budget * self.trained()
         return True
 
     def until_check(self) -> int:
-        """How many updates may be skipped before the next one at which something may be due."""
+        """How many updates may pass before the next one at which something may be due."""
         return 0 if self._every is not None else GAP - 1 - self._steps % GAP
-
-    def stride(self) -> int:
-        """One step of how many to read: more than one where reading all takes more than a third of the budget."""
-        over = self._spent["step"] > _READ * self._budget * self.trained()
-        self._stride = min(_STRIDE, self._stride + 1) if over else max(1, self._stride - 1)
-        return self._stride
-
-    def skipped(self, updates: int) -> None:
-        """Counts updates at which nothing was asked."""
-        self._steps += updates
 
     def measured(self, kind: str, step: int, seconds: float) -> None:
         """Adds a measurement of a kind."""
-        self._spent[kind] += seconds
-        # the first forward pass of a process also loads and chooses kernels
-        usual = self._estimate(kind, self.trained()) if kind == "anchor" and kind not in self._recent else seconds
-        earlier, self._recent[kind] = self._recent.get(kind, usual), seconds
-        self._seconds[kind] = min(earlier, seconds)  # one that other processes have delayed says nothing
-        self._last[kind], self._trained[kind] = step, self.trained()
+        self._recent[kind].append(seconds)
+        if len(self._recent[kind]) > _RECENT:
+            self.spent(kind, self._recent[kind].popleft())
+        self._last[kind], self._at[kind], self._trained[kind] = step, self._steps, self.trained()
         if kind == "curvature" and (self._pair is None or step > self._pair + 1):
             self._pair = step

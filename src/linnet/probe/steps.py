@@ -1,7 +1,9 @@
-"""What reaches an optimizer: its steps and learning rates, and at some steps its gradients."""
+"""What reaches the optimizers of a training: their steps and learning rates, and at some steps their gradients."""
 
 import math
+import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,41 +12,63 @@ from linnet.probe.surface import Surface
 
 _SAME = 1e-3  # relative difference up to which two gradients are one
 _ROWS = 4  # units of a layer, below which it has too few
+_IDLE = 10  # steps of one optimizer, after which another one without any is no accident
 
 
 class Steps:
-    """Counts an optimizer's steps, and compares what backward passes gave with what the optimizer took.
+    """Counts the steps of one or several optimizers, and compares what backward passes gave with what one of them took.
 
-    Between `watch` and the next step it has a hook on the smallest parameter; otherwise only one after each step.
+    Between `watch` and the next step it has a hook on one small parameter; otherwise only one after each step.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, surface: Surface):
-        self.count, self.lr = 0, 0.0  # the largest of its groups
-        self.lrs: list[float] = []
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], surface: Surface):
+        self.count, self.lr = 0, 0.0  # the largest of all
+        self.counts = [0] * len(optimizers)
+        self.lrs: list[list[float]] = [[] for _ in optimizers]  # of the groups, at the last step
         self.found: dict[str, Any] | None = None  # what a watched step gave
-        self._optimizer = optimizer
-        self._smallest = min(surface.weights, key=lambda weight: weight.numel(), default=None)
-        self._named = _matrices(surface)
+        self.seconds = 0.0  # what comparing took
+        self._optimizers = list(optimizers)
+        self._smallest = [_smallest(optimizer, surface) for optimizer in optimizers]
+        self._named, self._weights = _matrices(surface), surface.weights
+        self._watched: int | None = None
         self._backward: Any = None
         self._sum: torch.Tensor | None = None
         self._before: torch.Tensor | None = None
         self._passes = 0
+        self._handles = [self._hooked(i, optimizer) for i, optimizer in enumerate(optimizers)]
+
+    def _hooked(self, i: int, optimizer: torch.optim.Optimizer) -> Any:
         own = weakref.ref(self)
 
         def after(*_: Any) -> None:
             if (found := own()) is not None:
-                found._stepped()
+                found._stepped(i)
 
-        self._handle = optimizer.register_step_post_hook(after)
-        weakref.finalize(self, self._handle.remove)
+        handle = optimizer.register_step_post_hook(after)
+        weakref.finalize(self, handle.remove)
+        return handle
+
+    @property
+    def watching(self) -> bool:
+        """Whether a comparison is under way, or its result has not been taken."""
+        return self._backward is not None or self.found is not None
+
+    @property
+    def idle(self) -> int:
+        """The number, from 1 on, of an optimizer that has made no step while others have made ten; 0 if none."""
+        return next((i for i, count in enumerate(self.counts, 1) if not count and self.count >= _IDLE), 0)
 
     def watch(self) -> None:
-        """Compares the gradients of the next step."""
-        if self._smallest is None or self._backward is not None:
+        """Compares the gradients of the next step of the optimizer that has made the most."""
+        if self._backward is not None:
             return
-        slope = self._smallest.grad
+        active = max(range(len(self.counts)), key=self.counts.__getitem__)
+        smallest = self._smallest[active]
+        if smallest is None:
+            return
+        slope = smallest.grad
         self._before = None if slope is None or slope.layout != torch.strided else slope.detach().clone()
-        self._sum, self._passes = None, 0
+        self._sum, self._passes, self._watched = None, 0, active
         own = weakref.ref(self)
 
         def backward(slope: torch.Tensor) -> None:
@@ -53,11 +77,12 @@ class Steps:
                 found._sum = part if found._sum is None else found._sum + part
                 found._passes += 1
 
-        self._backward = self._smallest.register_hook(backward)  # type: ignore[no-untyped-call]
+        self._backward = smallest.register_hook(backward)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Removes its hooks."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
         self._unwatch()
 
     def _unwatch(self) -> None:
@@ -65,21 +90,33 @@ class Steps:
             self._backward.remove()
             self._backward = None
 
-    def _stepped(self) -> None:
-        self.count += 1
-        self.lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
-        self.lr = max(self.lrs)
-        if self._backward is None or self._passes == 0:
-            return
+    def _stepped(self, i: int) -> None:
+        self.counts[i] += 1
+        self.count = max(self.count, self.counts[i])
+        self.lrs[i] = [float(group["lr"]) for group in self._optimizers[i].param_groups]
+        self.lr = max(self.lrs[i]) if len(self.lrs) == 1 else max(map(max, filter(None, self.lrs)))
+        if self._backward is not None and i == self._watched and self._passes:
+            began = time.perf_counter()
+            self._compare(self._smallest[i])
+            self.seconds += time.perf_counter() - began
+
+    def _compare(self, smallest: torch.Tensor | None) -> None:
         self._unwatch()
-        taken = None if self._smallest is None else self._smallest.grad
-        self.found = {"passes": self._passes, **_dead(self._named)}
+        taken = None if smallest is None else smallest.grad
+        self.found = {"passes": self._passes, **_dead(self._named, self._weights)}
         if taken is not None and self._sum is not None and taken.layout == torch.strided:
             self.found |= _compared(taken.detach(), self._sum, self._before)
-        decays = [float(group.get("weight_decay") or 0.0) for group in self._optimizer.param_groups]
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        decays = [float(group.get("weight_decay") or 0.0) for group in groups]
         if any(decays):
             self.found["weight_decay"] = max(decays)
         self._sum = self._before = None
+
+
+def _smallest(optimizer: torch.optim.Optimizer, surface: Surface) -> torch.Tensor | None:
+    """The smallest parameter that it moves."""
+    own = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    return min((w for w in surface.weights if id(w) in own), key=lambda weight: weight.numel(), default=None)
 
 
 def _matrices(surface: Surface) -> list[tuple[str, torch.Tensor]]:
@@ -97,17 +134,18 @@ def _matrices(surface: Surface) -> list[tuple[str, torch.Tensor]]:
     ]
 
 
-def _dead(named: list[tuple[str, torch.Tensor]]) -> dict[str, Any]:
-    """The largest share of a layer's units whose gradient is exactly 0, where another layer has a gradient."""
-    shares = [
-        (float((weight.grad.detach().flatten(1) == 0).all(1).double().mean()), name)
-        for name, weight in named
-        if weight.grad is not None and weight.grad.layout == torch.strided
-    ]
-    if not shares:
+def _dead(named: list[tuple[str, torch.Tensor]], weights: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """The largest share of a layer's units whose gradient is exactly 0; none where no parameter has a gradient."""
+    known = [(name, weight.grad) for name, weight in named if weight.grad is not None]
+    known = [(name, slope.detach()) for name, slope in known if slope.layout == torch.strided]
+    if not known:
         return {}
-    share, name = max(shares, key=lambda one: one[0])  # the first of them
-    return {"dead": share, "dead_layer": name}
+    shares = [(slope.flatten(1) == 0).all(1).double().mean().to(known[0][1].device) for _, slope in known]
+    values = torch.stack(shares).tolist()  # one transfer
+    if min(values) == 1 and not any(weight.grad is not None and bool(weight.grad.any()) for weight in weights):
+        return {"dead": 0.0, "dead_layer": known[0][0]}
+    share, place = max((value, -i) for i, value in enumerate(values))  # the first of them
+    return {"dead": share, "dead_layer": known[-place][0]}
 
 
 def _compared(taken: torch.Tensor, given: torch.Tensor, before: torch.Tensor | None) -> dict[str, Any]:

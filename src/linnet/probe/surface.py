@@ -1,6 +1,7 @@
 """The loss of a PyTorch model on a batch, as a function of its parameters alone, without side effects."""
 
 import contextlib
+import inspect
 import itertools
 import operator
 import random
@@ -14,6 +15,7 @@ from linnet import _input
 from linnet._input import InputError
 
 SAMPLE = 10**6  # parameters whose steps are compared
+_CHECKED = 10**7  # parameters, up to which the loss is computed once at construction
 Loss = Callable[[Any, Any], torch.Tensor]
 _ONCE = torch.autograd.function.once_differentiable(lambda *_: None).__code__  # all functions so marked share it
 
@@ -46,6 +48,20 @@ class Surface:
         self._loss_fn, self._inside = loss_fn, False
         self._sampled: list[torch.Tensor | None] | None = None
         self.twice_checked = False  # whether the loss is known to have two derivatives
+
+    def require(self, loss_fn: Loss) -> None:
+        """Refuses a loss that cannot be computed on the batch, or that is not one number with a gradient."""
+        if self.trouble:
+            return
+        _require_two_arguments(loss_fn)
+        count = sum(weight.numel() for weight in self.weights)
+        if count > _CHECKED or self.device.type == "meta":
+            return
+        held = self.held()
+        for name in self.names:
+            held[name].requires_grad_()
+        with _sentence("the loss cannot be computed on the probe's batch"), self.isolated(twice=False):
+            _one_number(torch.func.functional_call(self._whole, held, (self.batch(),)))
 
     @property
     def device(self) -> torch.device:
@@ -400,6 +416,17 @@ def _require_parameters_in_graph(value: torch.Tensor) -> None:
     """Refuses reentrant checkpoints, which hide their parameters from the graph: gradients would be 0."""
     if any(node.name() == "CheckpointFunctionBackward" for node in _nodes(value)):
         raise InputError("reentrant checkpoints give copies of parameters no gradient: use_reentrant=False does.")
+
+
+def _require_two_arguments(loss_fn: Loss) -> None:
+    try:
+        inspect.signature(loss_fn).bind(None, None)
+    except TypeError as error:
+        raise InputError(
+            f"loss_fn = {_input.show(loss_fn)} is not allowed: it must be a function of (model, batch), but {error}."
+        ) from None
+    except ValueError:  # a built-in function
+        pass
 
 
 def _nodes(value: torch.Tensor) -> Iterator[Any]:
