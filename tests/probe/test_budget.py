@@ -29,8 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(Probe, "_clock", found)
-    monkeypatch.setattr(Probe, "_processor", found)
+    monkeypatch.setattr(Probe, "_clocks", (found, found))
     return found
 
 

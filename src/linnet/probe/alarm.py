@@ -14,7 +14,7 @@ import enum
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 _FROM = 100  # losses before the first alarm that compares them
@@ -60,6 +60,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._losses = collections.deque[float](maxlen=_WINDOW)
+        self._logs = collections.deque[float](maxlen=_WINDOW)  # of the losses, NaN where there is none
         self._anchors = collections.deque[float](maxlen=12)
         self._level = math.nan  # the median of the losses at the last anchor
         self._seen, self._since, self._high, self._finite = 0, 0, False, True
@@ -118,6 +119,7 @@ class Watch:
         if not losses:
             return
         self._losses.extend(losses)
+        self._logs.extend(math.log(loss) if loss > 0 else math.nan for loss in losses)
         self._seen += len(losses)
         self._since += len(losses)
         self._high &= losses[-1] > self._pair
@@ -215,7 +217,7 @@ class Watch:
         if self._seen < _FROM:
             return math.inf, math.inf
         if min(self._losses) > 0:
-            middle, spread = _robust([math.log(one) for one in self._losses])
+            middle, spread = _robust(self._logs)
             one, two = (math.exp(middle + max(math.log(_UP), loud * spread)) for loud in (_LOUD, _PAIR))
         else:
             middle, spread = _robust(list(self._losses))
@@ -235,7 +237,7 @@ class Watch:
         return math.log(value) - statistics.median(logs[-3:]) > max(math.log(up), loud * spread)
 
 
-def _robust(values: list[float]) -> tuple[float, float]:
+def _robust(values: Collection[float]) -> tuple[float, float]:
     """Median, and the deviation that the median distance from it stands for."""
     middle = statistics.median(values)
     return middle, 1.4826 * statistics.median([abs(one - middle) for one in values])

@@ -87,8 +87,8 @@ class Probe:
 
     _stepper: Stepper | None = None
     _steps: Steps | None = None
-    _clock: Callable[[], float] = time.perf_counter
-    _processor: Callable[[], float] = time.thread_time  # without other processes, where the model is on the host
+    # on the host the time of the processor, since other processes are no cost
+    _clocks: tuple[Callable[[], float], Callable[[], float]] = time.thread_time, time.perf_counter
 
     def __init__(
         self,
@@ -136,6 +136,7 @@ class Probe:
             _input.choice("products", products or ("exact" if size <= SAMPLE else "differences"), PRODUCTS),
         )
         self._outputs = _function("outputs", outputs)
+        self._clock = self._clocks[0 if self._on_host else 1]
         self._schedule = Schedule(
             _input.real("budget", budget, above=0, most=1),
             None if every is None else _input.integer("every", every, least=2),
@@ -158,8 +159,8 @@ class Probe:
         self._unwritten: list[dict[str, Any]] = []
         # steps that have passed without anything to notice: so many more may, up to this loss
         self._passed: list[tuple[int, Any]] = []
-        self._safe, self._quick_seconds = 0.0, 0.0
-        self._written, self._now = self._clock(), -1
+        self._safe, self._passing = 0.0, 0.0
+        self._written, self._now = time.monotonic(), -1
         self._watch, self._regular, self._flat = Watch(), 0, False
         self._status: Status | None = None
         # 1: the next step is only compared; 2: the parameters before the next step are copied
@@ -193,8 +194,8 @@ class Probe:
 
     def update(self, step: int, loss: Any = None, *, batch: Any = None) -> None:
         """Call it after each step, with the training's loss and the batch that made the step if they are at hand."""
-        began = self._clock()
         number = step if type(step) is int and step >= 0 else _input.integer("step", step, least=0)
+        began = 0.0 if self._passed else self._clock()  # of steps that pass the first one is timed
         value = None if loss is None else _loss(loss)
         if (
             self._quiet
@@ -204,8 +205,10 @@ class Probe:
             self._quiet -= 1
             self._now = number
             self._passed.append((number, value))
-            self._quick_seconds += self._clock() - began
+            if began:
+                self._passing = self._clock() - began
             return
+        began = began or self._clock()
         updates, seconds = self._drain()
         self._now = number
         line: dict[str, Any] = {"kind": "step", "step": number} | ({} if value is None else {"loss": value})
@@ -219,7 +222,7 @@ class Probe:
             self._read()
         if not self._blind:
             self._compare(number, line)
-        if checks and (self._schedule.every or began - self._written > _SECONDS):
+        if checks and (self._schedule.every or time.monotonic() - self._written > _SECONDS):
             self._write()
         self._schedule.read(seconds + self._clock() - began, updates)
         if (checks or self._stage) and not self._blind:
@@ -264,8 +267,7 @@ class Probe:
 
     def _drain(self) -> tuple[int, float]:
         """Takes the steps that have passed without anything to notice: with one more so many, and the time of all."""
-        passed, seconds = self._passed, self._quick_seconds
-        self._passed, self._quick_seconds = [], 0.0
+        passed, self._passed = self._passed, []
         if passed:
             self._last = None
             lines = [{"kind": "step", "step": step, "loss": loss} for step, loss in passed]
@@ -275,7 +277,7 @@ class Probe:
                 self._regular += len(passed)
             else:
                 self._waiting.append(Transfer(lines))
-        return len(passed) + 1, seconds
+        return len(passed) + 1, len(passed) * self._passing
 
     def _follow(self, line: dict[str, Any]) -> None:
         """What the optimizer did since the last update, and how this step lies to the one before."""
@@ -361,7 +363,7 @@ class Probe:
 
     def _write(self) -> None:
         lines, self._unwritten = self._unwritten, []
-        self._written = self._clock()
+        self._written = time.monotonic()
         if lines:
             self._keep(lines)
 
@@ -406,13 +408,13 @@ class Probe:
         """The loss on the probe's batch with these weights or the current ones; None if it may not be computed."""
         if not self._schedule.may_borrow():
             return None
-        began = self._processor() if self._on_host else self._clock()
+        began = self._clock()
         try:
             return self.surface.loss(weights)
         except (InputError, RuntimeError):
             return None
         finally:
-            self._schedule.spent("alarm", (self._processor() if self._on_host else self._clock()) - began)
+            self._schedule.spent("alarm", self._clock() - began)
 
     def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
         try:
@@ -438,15 +440,13 @@ class Probe:
                 continue
             if self.surface.device.type == "cuda":
                 torch.cuda.synchronize(self.surface.device)  # its queue belongs to the training's time
-            began, processor = self._clock(), self._processor()
+            began = self._clock()
             try:
                 found = make(step, batch, line)
             except (InputError, RuntimeError) as error:  # the latter: no memory for as many vectors
                 self._give_up(str(error), curvature=kind == "curvature")
                 continue
             seconds = self._clock() - began
-            if self._on_host:
-                seconds = min(seconds, self._processor() - processor)
             if not found:  # nothing yet
                 self._schedule.spent(kind, seconds)
                 continue
@@ -458,9 +458,9 @@ class Probe:
                 self._watch_gradients(line)
                 self._report(self._watch.anchor(step, last["anchor"]))
             if kind != "anchor" or self._schedule.every or self._schedule.affordable("status"):
-                began = self._processor()
+                began = self._clock()
                 self._note_status(step)
-                self._schedule.measured("status", step, self._processor() - began)
+                self._schedule.measured("status", step, self._clock() - began)
         if not before and not self._blind and due["forward"]:
             # the step after the next one is measured, since two before it are compared with it; with `every` the next
             self._stage = 1

@@ -14,6 +14,7 @@ _COMPARE = 0.1  # of the budget for reading steps, up to which they are compared
 _ESTIMATE = {"anchor": 0.5, "forward": 6.0, "curvature": 300.0, "status": 0.0}  # training steps, before it is known
 ANCHOR_GAP, GAP = 20, 10  # steps between two of one kind at least
 _ADVANCE, _LONGER = 0.005, 0.25  # seconds that anchors may take in advance, and the share of steps from one to the next
+_FIRST, _SELDOM, _SHORT = 200, 50, 1e-3  # after so many steps so seldom is asked what is due, if they are so short
 _STATUS = 0.002  # seconds that the status may take in advance
 _RECENT, _TYPICAL, _UNUSUAL = (
     5,
@@ -35,6 +36,8 @@ class Schedule:
         self._began, self._past, self._steps = clock(), dict.fromkeys(SHARES, 0.0), 0
         self._updates = collections.deque[float](maxlen=_TYPICAL)  # the cost of an update
         self._reading, self._read = 0.0, 0  # the time of all updates that were read, by their median, and their number
+        self._gap = GAP  # updates from one at which to ask what is due to the next
+        self._measuring = 0.0  # and of all measurements
         self._recent = {kind: collections.deque[float]() for kind in SHARES}  # the last five
         self._last: dict[str, int] = {}  # the step of the last measurement of a kind
         self._at: dict[str, int] = {}  # and its update
@@ -54,7 +57,7 @@ class Schedule:
 
     def trained(self) -> float:
         """The time that the training has taken without measurements."""
-        return max(0.0, self._clock() - self._began - self._reading - sum(map(self._taken, SHARES)))
+        return max(0.0, self._clock() - self._began - self._reading - self._measuring)
 
     def step_seconds(self) -> float:
         """The mean time of a training step."""
@@ -126,28 +129,32 @@ class Schedule:
     def spent(self, kind: str, seconds: float) -> None:
         """Adds time to a kind."""
         self._past[kind] += min(seconds, _UNUSUAL * self._known(kind, math.inf))
+        self._measuring = sum(map(self._taken, SHARES))
 
     def passed(self, updates: int = 1) -> bool:
-        """Counts updates; whether to ask what is due, at every tenth. Consecutive steps are compared from one of these
-        to the next where this keeps to its share.
+        """Counts updates; whether to ask what is due, at every tenth, or fiftieth of short steps. Consecutive steps are
+        compared from one of these to the next where this keeps to its share.
         """
         before, self._steps = self._steps, self._steps + updates
         if self._every is not None:
             return True
-        if before // GAP == self._steps // GAP:
+        if before // self._gap == self._steps // self._gap:
             return False
+        many = self._steps >= _FIRST and self._steps % _SELDOM == 0 and self.step_seconds() < _SHORT
+        self._gap = _SELDOM if many else self._gap
         self.compares = self._reading <= _COMPARE * self._budget * self.trained()
         return True
 
     def until_check(self) -> int:
         """How many updates may pass before the next one at which something may be due."""
-        return 0 if self._every is not None else GAP - 1 - self._steps % GAP
+        return 0 if self._every is not None else self._gap - 1 - self._steps % self._gap
 
     def measured(self, kind: str, step: int, seconds: float) -> None:
         """Adds a measurement of a kind."""
         self._recent[kind].append(seconds)
         if len(self._recent[kind]) > _RECENT:
             self.spent(kind, self._recent[kind].popleft())
+        self._measuring = sum(map(self._taken, SHARES))
         self._last[kind], self._at[kind], self._trained[kind] = step, self._steps, self.trained()
         if kind == "curvature" and (self._pair is None or step > self._pair + 1):
             self._pair = step

@@ -56,6 +56,8 @@ class Steps:
     @property
     def idle(self) -> int:
         """The number, from 1 on, of an optimizer that has made no step while others have made ten; 0 if none."""
+        if len(self.counts) == 1:
+            return 0
         return next((i for i, count in enumerate(self.counts, 1) if not count and self.count >= _IDLE), 0)
 
     def watch(self) -> None:
