@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import linnet as ln
-from linnet.probe import Probe, lightning_callback, trainer_callback
+from linnet.probe import Probe, ProbeCallback
 from linnet.probe.loggers import CsvLog, logger
 
 X = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
@@ -56,7 +56,7 @@ def test_the_trainers_own_loss_lines_and_the_probes_values_are_logged(tmp_path, 
     model = Model()
     probe = Probe(model, loss_of, {"x": X, "labels": Y}, every=2, folder=tmp_path / "run")
     trainer = trainer_of(tmp_path, model, **options)
-    callback = trainer_callback(probe).attach(trainer)
+    callback = ProbeCallback(probe).attach(trainer)
     assert callback.attach(trainer) is callback
     assert trainer.callback_handler.callbacks.count(callback) == 1
     trainer.train()
@@ -84,7 +84,7 @@ def test_the_trainers_own_loss_lines_and_the_probes_values_are_logged(tmp_path, 
 def test_in_lightning(monkeypatch):
     """What Lightning calls, in its order; the library itself need not be there."""
     base = types.ModuleType("lightning.pytorch")
-    base.Callback = object
+    base.Callback = type("Callback", (), {})
     monkeypatch.setitem(sys.modules, "lightning", types.ModuleType("lightning"))
     monkeypatch.setitem(sys.modules, "lightning.pytorch", base)
 
@@ -92,7 +92,8 @@ def test_in_lightning(monkeypatch):
         model, logged = Model(), {}
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         probe = Probe(model, loss_of, {"x": X, "labels": Y}, every=4)
-        callback = lightning_callback(probe)
+        callback = ProbeCallback(probe)
+        assert isinstance(callback, base.Callback)
         trainer = types.SimpleNamespace(optimizers=[optimizer], global_step=7)
 
         def log(name, value, *, on_step, on_epoch, trainer=trainer, logged=logged):

@@ -13,24 +13,23 @@ from linnet.probe.loggers import CsvLog
 from linnet.probe.record import Record, dataset, read
 
 if TYPE_CHECKING:
-    from linnet.probe.callbacks import lightning_callback, trainer_callback
+    from linnet.probe.callbacks import ProbeCallback
     from linnet.probe.probe import Probe, ProbeWarning
     from linnet.probe.rule import Rule
 
 _PLACES = {"Probe": "probe", "ProbeWarning": "probe", "Rule": "rule"}
-_PLACES |= {"lightning_callback": "callbacks", "trainer_callback": "callbacks"}
+_PLACES |= {"ProbeCallback": "callbacks"}
 __all__ = [
     "Cause",
     "CsvLog",
     "Probe",
+    "ProbeCallback",
     "ProbeWarning",
     "Record",
     "Rule",
     "Status",
     "dataset",
-    "lightning_callback",
     "read",
-    "trainer_callback",
 ]
 
 

@@ -1,8 +1,10 @@
 """A probe as a callback of other libraries' training loops."""
 
 import contextlib
+import importlib
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -11,87 +13,95 @@ from linnet.probe.loggers import Fresh
 from linnet.probe.probe import Probe
 
 
-def trainer_callback(probe: Probe) -> Any:
-    """For the `Trainer` of Hugging Face: `ln.probe.trainer_callback(probe).attach(trainer)` before training.
+class ProbeCallback:
+    """A probe as a callback of the `Trainer` of Hugging Face, or of Lightning's.
 
-    Attached, the trainer logs the probe's values, so that its loggers show them as `train/linnet/...`; given as one of
-    `callbacks=`, they are only in the probe's record. Steps are those of the trainer's optimizer, whose learning rates
-    are taken. A step has the loss that the model returned, and the inputs of the model as its own batch if there was
-    one forward pass: `loss_fn(model, batch)` gets a dictionary then, as in `model(**batch).loss`.
+        ln.probe.ProbeCallback(probe).attach(trainer)                        # transformers
+        Trainer(callbacks=[ln.probe.ProbeCallback(probe)])                   # either
+
+    Learning rates are those of the trainer's optimizer, schedules included, and steps are its steps. It logs
+    `probe.values()`: with Lightning by the module, with transformers, once attached, by the trainer, whose loggers show
+    them as `train/linnet/...`; not attached, they are only in the probe's record.
+
+    With transformers a step has the loss that the model returned, and the inputs of the model as its own batch if there
+    was one forward pass: `loss_fn(model, batch)` gets a dictionary then, as in `model(**batch).loss`. With Lightning
+    its own batch is that of the training if none was accumulated. It is a subclass of the callbacks of those of the two
+    libraries that are imported.
     """
-    try:
-        from transformers import TrainerCallback
-    except ImportError:
-        raise InputError("transformers is not installed: pip install transformers for its Trainer.") from None
 
-    class ProbeCallback(TrainerCallback):  # type: ignore[misc]  # a class without types
-        def __init__(self) -> None:
-            self._trainer: Any = None
-            self._passes: _Passes | None = None
-            self._fresh = Fresh()
+    def __new__(cls, probe: Probe) -> Self:
+        bases = _bases()
+        return object.__new__(cls if issubclass(cls, bases) else type(cls.__name__, (cls, *bases), {}))
 
-        def attach(self, trainer: Any) -> Any:
-            """Has the trainer call this, and log the probe's values."""
-            self._trainer = trainer
-            if self not in trainer.callback_handler.callbacks:
-                trainer.add_callback(self)
-            return self
+    def __init__(self, probe: Probe):
+        self._probe, self._fresh = probe, Fresh()
+        self._trainer: Any = None
+        self._passes: _Passes | None = None
+        self._step, self._batches = 0, 0
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            probe.follow(others["optimizer"])
-            # a hook would be compiled with the model
-            self._passes = None if getattr(args, "torch_compile", False) else _Passes(probe.surface.model)
+    # transformers
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            if self._passes is None:
-                probe.update(state.global_step)
-            else:
-                loss, batch = self._passes.take()
-                with self._passes.pause():
-                    probe.update(state.global_step, loss, batch=batch)
-            if self._trainer is not None and (values := self._fresh.take(probe)):
-                should = control.should_log  # logging ends it, and the trainer's own line would be left out
-                self._trainer.log(values)
-                control.should_log = should
+    def attach(self, trainer: Any) -> Self:
+        """Has the `Trainer` of transformers call this, and log the probe's values."""
+        self._trainer = trainer
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        return self
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            if self._passes is not None:
-                self._passes.close()
-            probe.close()
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._probe.follow(others["optimizer"])
+        # a hook would be compiled with the model
+        self._passes = None if getattr(args, "torch_compile", False) else _Passes(self._probe.surface.model)
 
-    return ProbeCallback()
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._passes is None:
+            self._probe.update(state.global_step)
+        else:
+            loss, batch = self._passes.take()
+            with self._passes.pause():
+                self._probe.update(state.global_step, loss, batch=batch)
+        if self._trainer is not None and (values := self._fresh.take(self._probe)):
+            should = control.should_log  # logging ends it, and the trainer's own line would be left out
+            self._trainer.log(values)
+            control.should_log = should
+
+    # Lightning
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._step = trainer.global_step  # of a training that is continued
+        self._probe.follow(list(trainer.optimizers))
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._batches += 1
+        if trainer.global_step == self._step:  # batches that are only accumulated make no step
+            return
+        own, self._step, self._batches = batch if self._batches == 1 else None, trainer.global_step, 0
+        self._probe.update(self._step, outputs["loss"] if isinstance(outputs, Mapping) else outputs, batch=own)
+        for name, value in self._fresh.take(self._probe).items():
+            pl_module.log(name, value, on_step=True, on_epoch=False)
+
+    # both
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        if self._passes is not None:
+            self._passes.close()
+        self._probe.close()
 
 
-def lightning_callback(probe: Probe) -> Any:
-    """For Lightning: `Trainer(..., callbacks=[ln.probe.lightning_callback(probe)])`. It follows the first optimizer
-    and logs the probe's values by the module. A step's own batch is that of the training if none was accumulated.
-    """
-    try:
-        from lightning.pytorch import Callback as Base
-    except ImportError:
-        raise InputError("lightning is not installed: pip install lightning for its Trainer.") from None
-
-    class ProbeCallback(Base):  # type: ignore[misc]  # a class without types
-        def __init__(self) -> None:
-            self._step, self._batches, self._fresh = 0, 0, Fresh()
-
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self._step = trainer.global_step  # of a training that is continued
-            probe.follow(trainer.optimizers[0])
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            self._batches += 1
-            if trainer.global_step == self._step:  # batches that are only accumulated make no step
-                return
-            own, self._step, self._batches = batch if self._batches == 1 else None, trainer.global_step, 0
-            probe.update(self._step, outputs["loss"] if isinstance(outputs, Mapping) else outputs, batch=own)
-            for name, value in self._fresh.take(probe).items():
-                pl_module.log(name, value, on_step=True, on_epoch=False)
-
-        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            probe.close()
-
-    return ProbeCallback()
+def _bases() -> tuple[type, ...]:
+    """The callbacks' classes of the libraries that are imported; where none is, of the first that can be."""
+    names = {"transformers": "TrainerCallback", "lightning.pytorch": "Callback", "pytorch_lightning": "Callback"}
+    found = [getattr(sys.modules[place], name) for place, name in names.items() if sys.modules.get(place) is not None]
+    for place, name in names.items():
+        if not found:
+            with contextlib.suppress(ImportError):
+                found.append(getattr(importlib.import_module(place), name))
+    if not found:
+        raise InputError(
+            "neither transformers nor lightning is installed: pip install one of them for its Trainer, or call "
+            "probe.update in a training loop."
+        )
+    return tuple(dict.fromkeys(one for one in found if one is not object))
 
 
 class _Passes:
