@@ -289,8 +289,10 @@ def test_records_that_are_damaged_or_strange_are_refused(tmp_path):
     with pytest.raises(ln.InputError, match="there is no record of a probe"):
         read(tmp_path)
     recorded(tmp_path)
-    with pytest.raises(ln.InputError, match="it has the record of another probe"):
-        recorded(tmp_path)
+    with pytest.raises(ln.InputError, match="it has the record of another training, with other parameters or another"):
+        Probe(nn.Linear(4, 2), mse, (X, Y), folder=tmp_path)
+    with pytest.raises(ln.InputError, match="it has the record of another training"):
+        Probe(net(), lambda model, batch: mse(model, batch), (X, Y), folder=tmp_path)
     lines = (tmp_path / "record.jsonl").read_text()
     (tmp_path / "record.jsonl").write_text(lines.replace('"kind": "step"', '"kind: "step"', 1))
     with pytest.raises(ln.InputError, match="is damaged: line 1 cannot be read"):
@@ -299,6 +301,38 @@ def test_records_that_are_damaged_or_strange_are_refused(tmp_path):
     (tmp_path / "probe.json").write_text(json.dumps(about))
     with pytest.raises(ln.InputError, match="is not of format 3"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30])
+def test_a_record_is_continued_after_a_restart(tmp_path, cut):
+    first = recorded(tmp_path, steps=30).record
+    file = tmp_path / "record.jsonl"
+    file.write_bytes(file.read_bytes()[: -cut or None])
+    kept = len(read(tmp_path).lines)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Probe(model, mse, (X, Y), optimizer=optimizer, every=5, folder=tmp_path) as probe:
+        assert probe.record.lines == first.lines[:kept]
+        for step in range(20, 40):  # from a checkpoint before its end
+            optimizer.zero_grad()
+            loss = mse(model, (X, Y + 1))
+            loss.backward()
+            optimizer.step()
+            probe.update(step, loss)
+    found = read(tmp_path)
+    assert found.lines == probe.record.lines
+    assert [line["step"] for line in found.steps] == list(range(40))
+    assert found.lines[:kept] == first.lines[:kept]
+    assert [line["step"] for line in found.lines if line["kind"] == "resumed"] == [20]
+    assert {line["step"] for line in found.measurements} >= {0, 15, 20, 21, 25}
+
+
+def test_own_steps_are_counted_on_after_a_restart(tmp_path):
+    for begin in (0, 5):
+        with Probe(net(), mse, (X, Y), lr=0.1, folder=tmp_path) as probe:
+            for _ in range(5):
+                probe.step(1.0)
+        assert [line["step"] for line in read(tmp_path).steps] == list(range(begin + 5))
 
 
 class Full:

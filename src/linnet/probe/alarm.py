@@ -17,6 +17,8 @@ import statistics
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from linnet.probe.record import Record
+
 _FROM = 100  # losses before the first alarm that compares them
 _WINDOW = 50  # losses that one is compared with, and steps for which an alarm counts
 _LOUD, _UP = 5.0, 1.1  # deviations and factor of an alarm by the loss
@@ -126,6 +128,14 @@ class Watch:
         if self._since >= _REFRESH:
             self._since = 0
             self._limit, self._pair = self._limits()
+
+    def resume(self, record: Record) -> None:
+        """Takes the last losses and anchors of a record."""
+        self.passed([line["loss"] for line in record.steps[-_FROM:] if line.get("loss") is not None])
+        for line in record.anchors[-12:]:
+            if line.get("anchor") is not None:
+                self._anchors.append(line["anchor"])
+        self._level = self._usual() or math.nan
 
     def anchor(self, step: int, value: float) -> list[Alarm]:
         """Takes the loss on the probe's own batch after a step."""

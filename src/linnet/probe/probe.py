@@ -70,7 +70,8 @@ class Probe:
       Hessian-vector products are made; at least five are recorded, each with its residual, which bounds its error.
     - `products`: Hessian-vector products, `"exact"` by differentiating twice, or by `"differences"` of gradients, with
       which only the largest eigenvalue is searched, to 5 %. The default is exact up to a million parameters.
-    - `folder`: where the record is written during training; `tensorboard`: a folder for its event files.
+    - `folder`: where the record is written during training; one with the record of the same training, which has been
+      restarted, is continued. `tensorboard`: a folder for its event files.
     - `log`: what gets `values()` after measurements and alarms: a function such as `wandb.log`, or a `SummaryWriter`.
     - `live`: print the current state on one line of the terminal.
     - `pairs`: names of two parameters whose product matters, the first one first; adapters of peft, adjacent linear
@@ -149,6 +150,7 @@ class Probe:
             "precision": str(self.surface.dtype).removeprefix("torch."),
             "device": str(self.surface.device),
             "layers": [layer.name for layer in self.layers],
+            "training": self.surface.identity(loss_fn),
         }
         self.measured, self._steps_made = 0, 0  # measurements and alarms so far; calls of `step`
         self._log, self._fresh = None if log is None else logger(log), Fresh()
@@ -163,6 +165,12 @@ class Probe:
         self._written, self._now = time.monotonic(), -1
         self._watch, self._regular, self._flat = Watch(), 0, False
         self._status: Status | None = None
+        self._resumes = bool(self._record.lines)
+        if self._resumes:
+            self._watch.resume(self._record)
+            statuses, steps = self._record.statuses, self._record.steps
+            self._status = Status(statuses[-1]["status"]) if statuses else None
+            self._steps_made = steps[-1]["step"] + 1 if steps else 0
         # 1: the next step is only compared; 2: the parameters before the next step are copied
         self._stage, self._waited = 0, 0
         self._arm = False  # whether to compare gradients from the next optimizer step on
@@ -209,6 +217,9 @@ class Probe:
                 self._passing = self._clock() - began
             return
         began = began or self._clock()
+        if self._resumes:
+            self._resumes = False
+            self._unwritten.append({"kind": "resumed", "step": number})
         updates, seconds = self._drain()
         self._now = number
         line: dict[str, Any] = {"kind": "step", "step": number} | ({} if value is None else {"loss": value})

@@ -1,6 +1,7 @@
 """The record of a probe: lines of JSON in a folder, written during training, and a dataset made of them.
 
-    FOLDER/probe.json      the model: "format" 3, parameters, precision, device, layers
+    FOLDER/probe.json      the model: "format" 3, parameters, precision, device, layers, and a hash of the names and
+                           shapes of its parameters and the name of the loss, "training"
     FOLDER/record.jsonl    a line for each event, by its "kind":
 
     step           a step: its loss, and where they were compared its length and its cosine with the step before
@@ -11,6 +12,7 @@
     check          what the optimizer took, against what backward passes gave
     alarm          an alarm, once more when its cause is known
     status         a change of status
+    resumed        the first step after a restart: of earlier lines those from this step on no longer count
 
 A last line that a killed run has cut short is left out.
 """
@@ -35,7 +37,7 @@ FORMAT = 3
 ABOUT, LINES = "probe.json", "record.jsonl"
 _EIGENVALUES = ("sharpness", "residual")  # one number for each eigenvalue; other rows have one for each layer
 _NEEDED = {  # numbers of each kind of line
-    **dict.fromkeys(("step", "anchor", "forward", "check", "pairs", "status"), ()),
+    **dict.fromkeys(("step", "anchor", "forward", "check", "pairs", "status", "resumed"), ()),
     "measurement": ("batch_loss", "lowest", "products"),
     "alarm": ("factor", "usual"),
 }
@@ -83,10 +85,29 @@ class Record:
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             if (place / LINES).exists():
-                raise InputError(f"folder = {str(folder)!r} is not allowed: it has the record of another probe.")
-            put(place / ABOUT, dumps(self.about))
-            self._file = (place / LINES).open("wb", buffering=0)  # lines are on disk when `add` returns
+                self._continue(place)
+            else:
+                put(place / ABOUT, dumps(self.about))
+            self._file = (place / LINES).open("ab", buffering=0)  # lines are on disk when `add` returns
             weakref.finalize(self, self._file.close)
+
+    def _continue(self, place: Path) -> None:
+        """Takes the lines of a record of the same training, without a last one that was cut short."""
+        earlier = read(place)
+        if earlier.about.get("training") != self.about.get("training"):
+            raise InputError(
+                f"folder = {str(place)!r} is not allowed: it has the record of another training, with other parameters "
+                "or another loss."
+            )
+        self.about, self.lines = earlier.about, earlier.lines
+        whole = (place / LINES).read_bytes()
+        if not whole.endswith(b"\n"):
+            with (place / LINES).open("r+b") as file:
+                cut = whole.rfind(b"\n") + 1
+                file.truncate(cut)
+                if len(earlier.lines) > whole.count(b"\n"):  # only its end was missing
+                    file.seek(cut)
+                    file.write(json.dumps(earlier.lines[-1]).encode() + b"\n")
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -101,6 +122,10 @@ class Record:
     def _index(self, lines: Sequence[dict[str, Any]]) -> None:
         self._lines += lines
         for line in lines:
+            if line["kind"] == "resumed":
+                for kind, known in self._kinds.items():
+                    self._kinds[kind] = [one for one in known if one["step"] < line["step"]]
+                continue
             self._kinds.setdefault(line["kind"], []).append(line)
 
     @property

@@ -1,8 +1,10 @@
 """The loss of a PyTorch model on a batch, as a function of its parameters alone, without side effects."""
 
 import contextlib
+import hashlib
 import inspect
 import itertools
+import json
 import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +64,15 @@ class Surface:
             held[name].requires_grad_()
         with _sentence("the loss cannot be computed on the probe's batch"), self.isolated(twice=False):
             _one_number(torch.func.functional_call(self._whole, held, (self.batch(),)))
+
+    def identity(self, loss_fn: Loss) -> str:
+        """A hash of the names and shapes of the parameters and the name of the loss: the same in another process."""
+        known = [] if self.trouble else zip(self.names, self.weights, strict=True)
+        about = [
+            getattr(loss_fn, "__qualname__", type(loss_fn).__qualname__),
+            [[name, list(weight.shape)] for name, weight in known],
+        ]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
     @property
     def device(self) -> torch.device:
