@@ -29,12 +29,18 @@ class Search(NamedTuple):
     products: str
 
     def measured(
-        self, surface: Surface, rule: Rule, stepper: Stepper | None, layers: Sequence[Layer]
+        self,
+        surface: Surface,
+        rule: Rule,
+        stepper: Stepper | None,
+        layers: Sequence[Layer],
+        update: torch.Tensor | None = None,
     ) -> tuple[dict[str, Any], Point | None] | None:
         """The line of a measurement and the point of exact products; None where the loss or gradient is not finite.
 
         With the optimizer's preconditioner embeddings are held constant: their rows of rare tokens have so small a P
-        that the sharpest direction of a batch is in them, and belongs to that batch alone.
+        that the sharpest direction of a batch is in them, and belongs to that batch alone. `update` is the optimizer's
+        last change of the parameters, if it is known: it limits the displacements of differences.
         """
         threshold = rule.threshold
         scaled = stepper.root(rule, surface.dtype) if stepper is not None and threshold is not None else None
@@ -42,9 +48,9 @@ class Search(NamedTuple):
             scaled = scaled[0] * held.to(scaled[0]), scaled[1] * held.to(scaled[1])
         if scaled is not None and not bool(scaled[0].any()):  # the optimizer has made no step
             threshold = None
-        found = (self._exact if self.products == "exact" else self._differences)(
-            surface, None if threshold is None else scaled
-        )
+        given = None if threshold is None else scaled
+        exact = self.products == "exact"
+        found = self._exact(surface, given) if exact else self._differences(surface, given, update)
         if found is None:
             return None
         line, top, loss, point = found
@@ -72,19 +78,43 @@ class Search(NamedTuple):
             root, decay = scaled
             top = self._ends(lambda v: root * point.product(root * v) + decay * v, root * point.gradient, 1)
             line |= {"adaptive": float(top.values[0]), "adaptive_residual": float(top.residuals[0])}
-            line["products"] += top.products
+            line["products"] += top.products + self._fresh(surface, root, decay, line)
         return line, found, point.loss, point
+
+    def _fresh(self, surface: Surface, root: torch.Tensor, decay: torch.Tensor, line: dict[str, Any]) -> int:
+        """Adds `fresh`: the curvature of the sharpest direction of five eighths of the batch on the others, relative to
+        that on its own; the products that this took.
+        """
+        parts = surface.split(1 - _FRESH / MANY_PARTS)
+        if parts is None:
+            return 0
+        own, other = (Point(surface, part) for part in parts)
+        top = ends(
+            lambda v: root * own.product(root * v) + decay * v,
+            _generic(root * own.gradient),
+            good=1,
+            count=1,
+            matvecs=self.matvecs,
+            tol=_UNSURE,
+        )
+        vector, value = top.vector, float(top.values[0])
+        if value > 0:
+            bent = root * other.product(root * vector) + decay * vector
+            line["fresh"] = float(inner(vector, bent)) / value
+        return top.products + 1
 
     def _ends(self, product: Any, gradient: torch.Tensor, count: int) -> Ends:
         """From the gradient: where the last search ended is no better after some steps, and a whole vector."""
         good = self.eigenvalues if count > 1 else 1
         return ends(product, _generic(gradient), good=good, count=count, matvecs=self.matvecs, tol=self.tol)
 
-    def _differences(self, surface: Surface, scaled: Any) -> tuple[dict[str, Any], Ends, float, None] | None:
+    def _differences(
+        self, surface: Surface, scaled: Any, update: torch.Tensor | None
+    ) -> tuple[dict[str, Any], Ends, float, None] | None:
         """The largest eigenvalue by differences of gradients. With a preconditioner the direction is that of five parts
         of the batch out of eight, and `fresh` is its curvature on the other three, relative to that on the five.
         """
-        plain = Differences(surface)
+        plain = Differences(surface, update=update)
         if not math.isfinite(plain.loss) or not bool(torch.isfinite(plain.gradient).all()):
             return None
         found = largest(plain, matvecs=self.matvecs)
@@ -94,13 +124,13 @@ class Search(NamedTuple):
             root, decay = scaled
             parts = surface.parts(MANY_PARTS)
             whole = len(parts) < MANY_PARTS
-            own = Differences(surface, batches=() if whole else parts[:-_FRESH], root=root)
+            own = Differences(surface, batches=() if whole else parts[:-_FRESH], update=update, root=root)
             top = largest(own, root=root, decay=decay, matvecs=self.matvecs)
             line |= {"adaptive": top.value, "adaptive_residual": top.error, "change": top.change}
             line |= {"unsure": 1.0} if top.change > _UNSURE else {}
             line["products"] += top.products
             if not whole and top.value > 0:
-                other = Differences(surface, batches=parts[-_FRESH:], root=root)
+                other = Differences(surface, batches=parts[-_FRESH:], update=update, root=root)
                 vector = root * top.vector
                 fresh = float(inner(vector, other.product(vector)) + inner(top.vector, decay * top.vector))
                 line["fresh"] = fresh / top.value

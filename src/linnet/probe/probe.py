@@ -511,6 +511,7 @@ class Probe:
         if not found:
             return [{"kind": "check", "step": step, "moved": 0.0}]
         about = {"flip": self._value(line.get("flip")), "lr": rule.lr, "age": float(self._age())}
+        about["adaptive"] = float(rule.adaptive)
         known = {name: value for name, value in about.items() if value is not None}
         return [{"kind": "forward", "step": step, **known, **found}]
 
@@ -558,7 +559,7 @@ class Probe:
     def _measured(self, step: int) -> list[dict[str, Any]]:
         """The line of a measurement of curvature, at the first one after that of the pairs."""
         rule = self.rule()
-        found = self._search.measured(self.surface, rule, self._stepper, self.layers)
+        found = self._search.measured(self.surface, rule, self._stepper, self.layers, self._update())
         if found is None:  # not finite
             self._report(self._watch.anchor(step, math.nan))
             return []
@@ -567,6 +568,13 @@ class Probe:
             line |= spreads(self.surface.call(self._outputs))
         predicted_pairs = [] if self._modes is not None or point is None else self._predict(step, point, rule)
         return [*predicted_pairs, {"kind": "measurement", "step": step, **line, **self._of_layers()}]
+
+    def _update(self) -> torch.Tensor | None:
+        """The optimizer's last change of the parameters, where products need it and its state gives it."""
+        if self._search.products == "exact" or self._stepper is None or self._steps is None or not any(self._made):
+            return None
+        found = reversal.before(self._stepper.optimizers, self.surface.weights, self._steps.lrs, self._made)
+        return None if found is None else self.surface.change(found)
 
     def _predict(self, step: int, point: Point, rule: Rule) -> list[dict[str, Any]]:
         """What two-layer theory predicts of pairs of factors from here."""

@@ -83,6 +83,10 @@ class Surface:
         """A copy of the parameters as one vector."""
         return self._joined(self.weights)
 
+    def change(self, before: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The parameters' change from these, as one vector."""
+        return self.flat() - self._joined(before)
+
     def sample(self) -> torch.Tensor:
         """A copy of the parameters, or of a million of them, drawn once."""
         if self._sampled is None:
@@ -141,6 +145,15 @@ class Surface:
     def here_too(self, batch: Any) -> Any:
         """A batch of the training on the model's device, in the precision of measurements."""
         return _mapped(batch, lambda x: x.detach().to(self.device, self.dtype if x.is_floating_point() else x.dtype))
+
+    def split(self, share: float) -> tuple[Any, Any] | None:
+        """Its batch in two by rows, the first with this share; None where it has fewer than eight rows."""
+        eighths = self.parts(8)
+        if len(eighths) < 8:
+            return None
+        rows = sum(_rows(part) for part in eighths)
+        cut = round(share * rows)
+        return tuple(_mapped(self.batch(), operator.itemgetter(part)) for part in (slice(cut), slice(cut, rows)))
 
     def parts(self, most: int) -> list[Any]:
         """Its batch in so many parts of rows, as equal as possible; fewer where there are fewer rows, and one where
@@ -283,12 +296,13 @@ class Point:
     A gradient takes as long as a training step; each product about two.
     """
 
-    def __init__(self, surface: Surface):
+    def __init__(self, surface: Surface, batch: Any = None):
         self._surface = surface
         held = surface.held()
         self._weights = [held[name].requires_grad_() for name in surface.names]
         with _sentence("the loss cannot be computed on the probe's batch"), surface.isolated():
-            value = torch.func.functional_call(surface._whole, held, (surface.batch(),))
+            given = surface.batch() if batch is None else batch
+            value = torch.func.functional_call(surface._whole, held, (given,))
             _one_number(value)
             if not surface.twice_checked:
                 _require_parameters_in_graph(value)
@@ -456,6 +470,13 @@ def _nodes(value: torch.Tensor) -> Iterator[Any]:
 def _cast(batch: Any, dtype: torch.dtype) -> Any:
     """A copy of a batch with its real tensors in one precision, detached from what they were made of."""
     return _mapped(batch, lambda x: x.detach().to(dtype if x.is_floating_point() else x.dtype, copy=True))
+
+
+def _rows(batch: Any) -> int:
+    """The number of rows of its first tensor."""
+    found = list[int]()
+    _mapped(batch, lambda value: found.append(len(value)) or value)  # type: ignore[func-returns-value]
+    return found[0]
 
 
 def _mapped(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
