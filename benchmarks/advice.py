@@ -1,6 +1,6 @@
 """Whether it helps to do what the probe advises: twice the learning rate for 100 steps, against going on as before.
 
-    python benchmarks/advice.py [--steps 500] [--only mlp]
+    python benchmarks/advice.py [--steps 500] [--only mlp] [--seed 1]
 
 Twenty trainings on the 8 x 8 digits of scikit-learn with a tenth of the labels wrong: an MLP, a CNN, and a small
 transformer, each by SGD, momentum, and AdamW with batches of 32 and with full batches; and LoRA by peft on that
@@ -85,9 +85,9 @@ def perceptron() -> nn.Module:
 MODELS = {"mlp": perceptron, "cnn": Convolutions, "transformer": Transformer}
 
 
-def samples() -> tuple[torch.Tensor, torch.Tensor]:
+def samples(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     digits = load_digits()
-    draw = torch.Generator().manual_seed(0)
+    draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(digits.target), generator=draw)
     x, y = torch.tensor(digits.images, dtype=torch.float32)[order] / 8 - 1, torch.tensor(digits.target)[order]
     wrong = torch.rand(len(y), generator=draw) < 0.1
@@ -112,8 +112,8 @@ class Case(NamedTuple):
     optimizer: str
     batch: int | None
 
-    def made(self, x: torch.Tensor, y: torch.Tensor) -> nn.Module:
-        torch.manual_seed(0)
+    def made(self, x: torch.Tensor, y: torch.Tensor, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
         if self.model != "LoRA":
             return MODELS[self.model]()
         import peft
@@ -182,12 +182,12 @@ def followed(case: Case, at: int, model: nn.Module, optimizer: torch.optim.Optim
     return Outcome(at, change, word)
 
 
-def run(case: Case, steps: int, x: Any, y: Any) -> tuple[list[Outcome], int, str]:
+def run(case: Case, steps: int, seed: int, x: Any, y: Any) -> tuple[list[Outcome], int, str]:
     """What each advice gave, how often the probe was asked, and its last first sentence."""
     held, (x, y) = (x[:HELD], y[:HELD]), (x[HELD:], y[HELD:])
     x, y = (x[:FULL], y[:FULL]) if case.batch is None else (x, y)
-    model = case.made(x, y)
-    optimizer, draw = optimizer_of(case.optimizer, model), torch.Generator().manual_seed(2)
+    model = case.made(x, y, seed)
+    optimizer, draw = optimizer_of(case.optimizer, model), torch.Generator().manual_seed(2 + seed)
     probe, found, asked = Probe(model, loss_of, held, optimizer=optimizer, budget=0.3), list[Outcome](), 0
     for k in range(steps):
         rows = slice(None) if case.batch is None else torch.randint(len(x), (case.batch,), generator=draw)
@@ -202,13 +202,13 @@ def run(case: Case, steps: int, x: Any, y: Any) -> tuple[list[Outcome], int, str
     return found, asked, sentence.partition(":")[0]
 
 
-def main(steps: int, only: str | None) -> None:
-    x, y = samples()
+def main(steps: int, only: list[str], seed: int) -> None:
+    x, y = samples(seed)
     rows, every, silent, total = list[tuple[str, ...]](), list[Outcome](), 0, 0
     for case in cases():
-        if only not in (None, case.model):
+        if only and not {case.model, case.optimizer} & set(only):
             continue
-        found, asked, status = run(case, steps, x, y)
+        found, asked, status = run(case, steps, seed, x, y)
         every, silent, total = every + found, silent + asked - len(found), total + asked
         told = ", ".join(f"{one.step}: {one.change:+.0%} {one.word}" for one in found) or "silent"
         size = "all" if case.batch is None else str(case.batch)
@@ -236,8 +236,9 @@ def main(steps: int, only: str | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--only", help="one model: mlp, cnn, transformer, or LoRA")
+    parser.add_argument("--only", action="append", default=[], help="a model or an optimizer, such as LoRA or AdamW")
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    main(given.steps, given.only)
+    main(given.steps, given.only, given.seed)

@@ -177,7 +177,7 @@ def recorded(losses, *others):
 
 
 def forward(**numbers):
-    return {"kind": "forward", "step": 199, "age": 200.0, "parts": 8, **numbers}
+    return {"kind": "forward", "step": 199, "age": 200.0, "parts": 8, "adaptive": 1.0, **numbers}
 
 
 @pytest.mark.parametrize(
@@ -203,10 +203,15 @@ def test_a_status_follows_from_the_record(record, status):
     assert found.sentence
 
 
-def advised(losses=200, *, step=199, age=200.0, low=2.9, high=3.3, parts=8, others=()):
+def advised(losses=200, *, step=199, age=200.0, low=2.9, high=3.3, parts=8, adaptive=1.0, others=()):
     from linnet.probe.advice import advice
 
-    line = forward(c_other=3.0, c_other_low=low, c_other_high=high) | {"step": step, "age": age, "parts": parts}
+    line = forward(c_other=3.0, c_other_low=low, c_other_high=high) | {
+        "step": step,
+        "age": age,
+        "parts": parts,
+        "adaptive": adaptive,
+    }
     return advice(recorded([1 / (1 + k) for k in range(losses)], *others, line))
 
 
@@ -216,6 +221,7 @@ def test_what_is_said_on_a_larger_lr():
     assert "step 199 could have been 2.9 to 3.3 times as long" in text
     assert "Twice the lr is worth a trial" in text
     assert "(60 steps ago)" in advised(260)[0]
+    assert advised(adaptive=0.0) == []
     assert advised(low=1.9) == advised(parts=7) == advised(age=99.0) == []
     alarm = {"kind": "alarm", "step": 160, "trigger": "loss", "factor": 2.0, "usual": 0.1, "cause": "bad_batch"}
     assert advised(others=(alarm,)) == []

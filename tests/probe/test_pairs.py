@@ -192,7 +192,7 @@ def test_a_loss_that_sees_more_than_the_product():
         model[0].weight.data *= scale
     probe, (pair,) = predicted_pairs(model, batch, pairs=[("0.weight", "2.weight")])
     assert pair["assumptions"]["product"] > 0.05
-    assert "the loss depends on more than the product" in " ".join(probe.verdict())
+    assert "that the loss depends on the product alone, which it assumes, fails by" in " ".join(probe.verdict())
 
 
 # Adapters ------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """Advice on the learning rate, from the last measurement along a step alone.
 
-Twice the lr was better in trainings where the last step could have been at least 2.5 times as long on other batches,
-and worse where this was below 1.9; at 20 steps and before neither. A curvature below its threshold bounds instability,
-and does not say which lr is better: it follows the lr.
+Twice the lr was better in trainings by AdamW where the last step could have been at least 2.5 times as long on other
+batches, and worse where this was below 1.9; at 20 steps and before neither. With SGD and momentum it was worse in most
+trainings, and once far worse (benchmarks/advice.py): nothing is said there, nor with optimizers that have no known
+preconditioner. A curvature below its threshold bounds instability, and does not say which lr is better: it follows the
+lr.
 """
 
 import itertools
@@ -16,10 +18,14 @@ TWICE = 2.0  # the interval must be above, and no larger factor is ever named
 
 
 def advice(record: Record) -> list[str]:
-    """At most one sentence; none while it is too early, after an alarm, or on fewer than eight parts of a batch."""
+    """At most one sentence; none while it is too early, after an alarm, on fewer than eight parts of a batch, or without
+    a preconditioner.
+    """
     forward = record.forwards[-1] if record.forwards else None
     if forward is None or (forward.get("own_high") or OWN_BELOW) < OWN_BELOW:
         return []  # the status says it
+    if not forward.get("adaptive"):
+        return []
     low, high, now = forward.get("c_other_low"), forward.get("c_other_high"), _now(record)
     if low is None or forward["parts"] < MANY_PARTS or not _quiet(record, now, forward):
         return []

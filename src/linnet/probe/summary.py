@@ -235,26 +235,48 @@ def assumptions(pair: dict[str, Any]) -> list[tuple[str, float]]:
 
 def _pairs(record: Record) -> list[str]:
     """What two-layer theory predicts of pairs of factors from their initialization, and what was measured since."""
-    pairs, last = record.pairs, record.measurements[-1]
-    sentences = [_pair(record.about["layers"][pair["layer"]], pair, last) for pair in pairs[:_NAMED]]
+    last = record.measurements[-1]
+    failures = [failure for pair in record.pairs if (failure := _fails(pair)) is not None]
+    pairs = [pair for pair in record.pairs if _fails(pair) is None]
+    sentences = _inapplicable(failures, len(record.pairs))
+    sentences += [_pair(record.about["layers"][pair["layer"]], pair, last) for pair in pairs[:_NAMED]]
     if len(pairs) <= _NAMED:
         return sentences
     unknown = "without a predicted end"
     found = [pair["regime"] or unknown for pair in pairs]
     counts = ", ".join(f"{found.count(one)} {one}" for one in (*Regime, unknown) if one in found)
-    text = f"The {len(pairs)} pairs with the largest gradients at initialization: {counts}"
+    text = f"The {len(pairs)} pairs that it applies to, at initialization: {counts}"
     return [*sentences, f"{text}."]
 
 
-def _pair(name: str, pair: dict[str, Any], last: dict[str, Any]) -> str:
+def _fails(pair: dict[str, Any]) -> tuple[str, float] | None:
+    """The assumption of two-layer theory that does not hold for a pair, and by how much."""
     if pair["assumptions"]["product"] > _NOT_A_PRODUCT:
-        return f"{name}: the loss depends on more than the product of the two, so two-layer theory does not apply."
+        return "the loss depends on the product alone", pair["assumptions"]["product"]
+    if pair["end"] is None:
+        return None
+    worst, error = max(assumptions(pair), key=lambda assumption: assumption[1])
+    return (worst, error) if error >= _ROUGH else None
+
+
+def _inapplicable(failures: list[tuple[str, float]], count: int) -> list[str]:
+    """One sentence on all pairs whose assumptions do not hold."""
+    if not failures:
+        return []
+    errors = [error for _, error in failures]
+    low, high = (f"{error:.2g}" for error in (min(errors), max(errors)))
+    which = " or ".join(dict.fromkeys(worst for worst, _ in failures))
+    by = low if low == high else f"{low} to {high}"
+    return [
+        f"Two-layer theory does not apply to {len(failures)} of {count} pairs of factors: that {which}, which it "
+        f"assumes, fails by {by} (0 is exact). The critical step by forward passes needs no such assumption."
+    ]
+
+
+def _pair(name: str, pair: dict[str, Any], last: dict[str, Any]) -> str:
     if pair["end"] is None:
         return f"{name} from initialization: no predicted end, since the loss curves downwards along its steepest mode."
     worst, error = max(assumptions(pair), key=lambda assumption: assumption[1])
-    if error >= _ROUGH:
-        why = f"it assumes that {worst}, which is not true ({error:.2g})"
-        return f"{name}: two-layer theory does not apply, since {why}."
     so_far = last["mode_growth"][pair["layer"]]
     text = (
         f"{name} from initialization: {pair['regime']}, {pair['value']:.3g} must become {pair['end']:.3g} against an "
