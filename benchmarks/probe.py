@@ -213,7 +213,7 @@ def short(steps: int, repeats: int = 3) -> list[tuple[str, ...]]:
     return [
         ("construction", f"{made:.3g} s"),
         ("a training step", f"{1e6 * plain / steps:.0f} microseconds"),
-        ("overhead", f"{ratio - 1:.1%}"),
+        ("overhead of computing time", f"{ratio - 1:.1%}"),
         ("steps whose loss was read", f"{len(record.steps)} of {steps}"),
         *rows,
     ]
