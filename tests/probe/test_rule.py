@@ -250,3 +250,44 @@ def test_what_is_no_optimizer_is_refused_in_a_sentence():
         with pytest.raises(ln.InputError, match=r"is not allowed: give a torch.optim optimizer, or a list of such"):
             Stepper(given, [weight])
     assert Rule.sgd(0.1).reason is None
+
+
+@pytest.mark.parametrize("products", ["exact", "differences"])
+def test_a_direction_is_checked_on_fresh_samples_and_displacements_are_short(products, monkeypatch):
+    """A preconditioned direction of AdamW is compared on other rows; differences know the optimizer's last change."""
+    from linnet.probe import curvature
+
+    given = []
+    made = curvature.Differences
+
+    def noted(*arguments, update=None, **options):
+        given.append(update)
+        return made(*arguments, update=update, **options)
+
+    monkeypatch.setattr(curvature, "Differences", noted)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    x = torch.randn(64, 5)
+    batch = x, torch.stack([x[:, 0] * x[:, 1], x[:, 2].sin()], 1)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.9))
+
+    def loss_fn(model, batch):
+        return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    probe = ln.probe.Probe(model, loss_fn, batch, optimizer=optimizer, every=10, products=products)
+    before = []
+    for step in range(12):
+        before = [weight.detach().clone() for weight in model.parameters()]
+        optimizer.zero_grad()
+        loss = loss_fn(model, batch)
+        loss.backward()
+        optimizer.step()
+        probe.update(step, loss)
+    last = probe.record.measurements[-1]
+    assert 0 < last["fresh"] < 3
+    assert last["step"] == 11
+    if products == "exact":
+        assert given == []
+        return
+    update = torch.cat([(w.detach() - b).reshape(-1) for w, b in zip(model.parameters(), before, strict=True)])
+    torch.testing.assert_close(given[-1], update, rtol=1e-3, atol=1e-7)
