@@ -18,8 +18,8 @@ TWICE = 2.0  # the interval must be above, and no larger factor is ever named
 
 
 def advice(record: Record) -> list[str]:
-    """At most one sentence; none while it is too early, after an alarm, without a preconditioner, or on fewer than eight
-    parts of a batch.
+    """At most one sentence; none while it is too early, after an alarm, without a preconditioner, or on fewer than
+    eight parts of a batch.
     """
     forward = record.forwards[-1] if record.forwards else None
     if forward is None or (forward.get("own_high") or OWN_BELOW) < OWN_BELOW:
