@@ -177,7 +177,7 @@ def recorded(losses, *others):
 
 
 def forward(**numbers):
-    return {"kind": "forward", "step": 199, "age": 200.0, "parts": 8, "adaptive": 1.0, **numbers}
+    return {"kind": "forward", "step": 199, "age": 200.0, "parts": 8, "preconditioned": 1.0, **numbers}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def advice(record: Record) -> list[str]:
     forward = record.forwards[-1] if record.forwards else None
     if forward is None or (forward.get("own_high") or OWN_BELOW) < OWN_BELOW:
         return []  # the status says it
-    if not forward.get("adaptive"):
+    if not forward.get("preconditioned"):
         return []
     low, high, now = forward.get("c_other_low"), forward.get("c_other_high"), _now(record)
     if low is None or forward["parts"] < MANY_PARTS or not _quiet(record, now, forward):

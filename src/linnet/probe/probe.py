@@ -511,7 +511,7 @@ class Probe:
         if not found:
             return [{"kind": "check", "step": step, "moved": 0.0}]
         about = {"flip": self._value(line.get("flip")), "lr": rule.lr, "age": float(self._age())}
-        about["adaptive"] = float(rule.adaptive)
+        about["preconditioned"] = float(rule.adaptive)
         known = {name: value for name, value in about.items() if value is not None}
         return [{"kind": "forward", "step": step, **known, **found}]
 
