@@ -210,7 +210,7 @@ def advised(losses=200, *, step=199, age=200.0, low=2.9, high=3.3, parts=8, adap
         "step": step,
         "age": age,
         "parts": parts,
-        "adaptive": adaptive,
+        "preconditioned": adaptive,
     }
     return advice(recorded([1 / (1 + k) for k in range(losses)], *others, line))
 
