@@ -9,7 +9,8 @@ needed). After each hundred steps from the second on the probe is asked. Where i
 trial, the training is continued for 100 steps from there with the same lr and with twice the lr, each with the same
 batches, in three orders for batches of 32. Compared is the loss on the samples that are trained on. Better: lower by
 two standard errors of the orders, or by 1 % for full batches; worse: higher by as much; else equal. Diverged: not
-finite, or above 1.5 times the loss at the beginning of the trial. Learning rates were set once, to small round numbers,
+finite, or above 1.5 times the loss at the beginning of the trial. Since the first run nothing is advised with SGD and
+momentum (docs/trust.md). Learning rates were set once, to small round numbers,
 and not changed after a result was seen. The budget is 0.3, ten times the default, so that the probe can say something
 often. One thread; about 5 minutes of a processor.
 """
