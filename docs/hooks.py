@@ -73,7 +73,7 @@ def _table(entries: list[Any], kind: type) -> Markup:
     heads = ("reading", "printed", "corrected", "evidence") if kind is Erratum else ("statement",)
     rows = Markup()
     for entry in entries:
-        grade = entry.grade if kind is Erratum else entry.kind
+        grade = entry.grade if kind is Erratum else ": ".join(filter(None, (entry.kind, entry.significance)))
         cells = Markup().join(Markup("<td>{}</td>").format(typeset(getattr(entry, head))) for head in heads)
         # the id is no link here, so it is not code
         rows += Markup('<tr id="{}"><td><b>{}</b><br>{}<br><i>{}</i></td>{}</tr>\n').format(

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, ValidationError, create_model
+from scipy.special import stdtr
 
 from linnet import _check
 from linnet._check import InputError
@@ -22,6 +23,7 @@ from linnet.claims.papers import admit, blamed, enlist, import_papers, place, su
 KINDS = ("exact", "bound", "asymptotic", "statistical", "refuted")
 GRADES = ("error", "misprint", "clarification")
 SIZES = ("quick", "full")
+THREE = "three standard deviations over ten seeds"  # at quick size: how a band was set
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,20 @@ class Measured(NamedTuple):
     seconds: float
 
 
+def two_sided(errors: float, freedom: float = math.inf) -> float:
+    """The probability that a normal estimate is further than so many standard errors from its mean, or by Student's law
+    that of one whose standard error has so many degrees of freedom.
+    """
+    if math.isinf(freedom):
+        return math.erfc(errors / math.sqrt(2))
+    return 2 * float(stdtr(freedom, -errors))
+
+
+def one_sided(errors: float, freedom: float = math.inf) -> float:
+    """Half of `two_sided`: the probability of an estimate that lies so many standard errors above its mean, or more."""
+    return two_sided(errors, freedom) / 2
+
+
 Check = Callable[..., Iterator[Finding]]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Dimension = Annotated[int, Field(ge=10, le=1000)]
@@ -177,6 +193,10 @@ class Claim(_Entry):
     `hypotheses` are predicates on a finding's case, by their descriptions: a finding outside them is an error of the
     check. `negative_control` are arguments that make the check's subject wrong: with them it must not hold. All other
     arguments of the check that have a default are its `parameters`, which may be changed.
+
+    A statistical claim has `tests` significance tests at quick size, each of which errs with a probability of at most
+    `level`: it rejects an equality that holds, or takes chance for an effect. `band` tells what the other findings are
+    held to, and how that was set.
     """
 
     id: str
@@ -186,11 +206,25 @@ class Claim(_Entry):
     check: Check
     hypotheses: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     negative_control: Mapping[str, Any] = field(default_factory=dict)
+    level: float | None = None
+    tests: int = 0
+    band: str = ""
 
     @property
     def expected(self) -> bool:
         """Whether the statement ought to hold."""
         return self.kind != "refuted"
+
+    @property
+    def error(self) -> float:
+        """A bound on the probability that any of its significance tests errs: their number times their level."""
+        return min(1.0, self.tests * (self.level or 0.0))
+
+    @property
+    def significance(self) -> str:
+        """The tests and the band in words; nothing if the claim is not statistical."""
+        words = f"{self.tests} test{'s' if self.tests > 1 else ''} at level {self.level:.2g}" if self.level else ""
+        return "; ".join(filter(None, (words, self.band)))
 
     def judge(self, measured: Measured) -> Verdict:
         """It holds if every finding does."""
@@ -330,17 +364,33 @@ def claim(
     *,
     hypotheses: Mapping[str, Callable[[Any], bool]] | None = None,
     negative_control: Mapping[str, Any],
+    level: float | None = None,
+    tests: int = 0,
+    band: str = "",
 ) -> Callable[[Check], Claim]:
-    """Registers a check as a claim. Its docstring is the statement, one sentence."""
+    """Registers a check as a claim. Its docstring is the statement, one sentence.
+
+    A statistical claim has a `level` and a number of `tests`, a `band`, or both; see `Claim`.
+    """
 
     def register(check: Check) -> Claim:
         if kind not in KINDS:
             raise InputError(f"{id}: kind = {kind!r} must be one of {', '.join(KINDS)}.")
-        entry = Claim(id, _sentence(check), place, kind, check, hypotheses or {}, negative_control)
+        _tested(id, kind, level, tests, band)
+        given = (hypotheses or {}, negative_control, level, tests, band)
+        entry = Claim(id, _sentence(check), place, kind, check, *given)
         _register(entry, "C")
         return entry
 
     return register
+
+
+def _tested(id: str, kind: str, level: float | None, tests: int, band: str) -> None:  # noqa: A002
+    """Refuses a statistical claim that does not say how it is tested, and any other that does."""
+    if (level is None) != (tests == 0) or tests < 0 or (level is not None and not 0 < level < 1):
+        raise InputError(f"{id}: level = {level!r} and tests = {tests!r} belong together: a level in (0, 1) of each.")
+    if (kind == "statistical") != bool(tests or band):
+        raise InputError(f"{id}: level and tests, or a band, are what a statistical claim has, and no other one.")
 
 
 def erratum(

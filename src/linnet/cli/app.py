@@ -136,7 +136,13 @@ def show(
 def verify(
     ids: list[str] = typer.Argument([], help="Claims or errata, such as mixed/C6; default all."),
     paper: str | None = typer.Option(None, help="Only this paper, such as mixed."),
+    kind: str | None = typer.Option(
+        None, help="Only claims of this kind, such as statistical, or only errata: erratum."
+    ),
     size: str = typer.Option("quick", help="quick (seconds each) or full (minutes)."),
+    seeds: int = _count(
+        1, "Check the claims that draw something with so many seeds, and show the table of all findings."
+    ),
     out: Path | None = typer.Option(None, help="Also write the verdicts to index.html in this folder."),
     settings: list[str] = typer.Option(
         [], "--set", help="Change a parameter where a claim has it: name=value; linnet show lists them."
@@ -147,6 +153,9 @@ def verify(
     """Check claims and errata on this machine; exit with 1 if any is not as stated.
 
     With `--from mine.py` and no ids: those of your file.
+
+    With `--seeds 5`: what every finding measured over five seeds, how many fail, and how many standard deviations are
+    left.
     """
 
 

@@ -66,6 +66,8 @@ def _entry(entry: Claim | Erratum) -> dict[str, Any]:
     facts: dict[str, Any] = {"place": entry.place, "kind": entry.kind, "statement": entry.statement}
     if isinstance(entry, Erratum):
         facts |= {name: getattr(entry, name) for name in ("grade", "reading", "printed", "corrected", "evidence")}
+    elif entry.significance:
+        facts |= {"level": entry.level, "tests": entry.tests, "band": entry.band, "significance": entry.significance}
     return facts | {
         "expected": entry.expected,
         "computed": entry.check is not None,

@@ -84,9 +84,9 @@ def _seeds(seeds: int, work: Work, quiet: bool) -> dict[str, Any]:
     with bar("seeds", quiet=quiet) as progress:
         for some in reproduction.over_seeds(work.experiments, seeds, work.out, progress):
             spreads += some
-            console.print(_spreads(some))
+            console.print(spread_table(some))
     failed = sum(one.failed > 0 for one in spreads)
-    close = sum(one.failed == 0 and one.margin < ENOUGH for one in spreads)
+    close = sum(one.close for one in spreads)
     console.print(
         f"{len(spreads)} requirements of {len(work.experiments)} experiments with {seeds} seeds: {failed} fail with a "
         f"seed or more, {close} of the others have less than {ENOUGH:g} standard deviations left."
@@ -103,7 +103,8 @@ def _seeds(seeds: int, work: Work, quiet: bool) -> dict[str, Any]:
     }
 
 
-def _spreads(spreads: Sequence[Spread]) -> Fitted:
+def spread_table(spreads: Sequence[Spread]) -> Fitted:
+    """Requirements of one experiment, or findings of one claim, over seeds."""
     table = Fitted(
         Heading(spreads[0].id if spreads else ""),
         Heading("fails", right=True),
@@ -116,7 +117,7 @@ def _spreads(spreads: Sequence[Spread]) -> Fitted:
         low, high = max(one.low), min(one.high)
         bounds = f"{low:.4g} to {high:.4g}" if math.isfinite(low + high) else f">= {low:.4g}"
         bounds = f"<= {high:.4g}" if not math.isfinite(low) else bounds
-        word = "[bold red]fails[/]" if one.failed else "[yellow]close[/]" if one.margin < ENOUGH else "[green]holds[/]"
+        word = "[bold red]fails[/]" if one.failed else "[yellow]close[/]" if one.close else "[green]holds[/]"
         seen = f"{min(one.measured):.4g} to {max(one.measured):.4g}"
         table.add(
             word, f"{one.failed}/{len(one.measured)}", f"{one.margin:.3g}", escape(one.name), seen, escape(bounds)

@@ -135,6 +135,8 @@ def _print_entry(console: Console, facts: Mapping[str, Any]) -> None:
             console.print(f"{word.capitalize()}: {escape(facts[word])}")
     else:
         console.print(escape(facts["statement"]))
+    if "significance" in facts:
+        console.print(f"Significance: {escape(facts['significance'])}.")
     for words in facts["hypotheses"]:
         console.print(f"Hypothesis: {escape(words)}.")
     for name, value in facts["parameters"].items():

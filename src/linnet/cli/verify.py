@@ -1,7 +1,7 @@
 """`linnet verify`."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ from rich.markup import escape
 from linnet import _check, report, reproduction
 from linnet._check import InputError
 from linnet._table import Fitted, Heading
-from linnet.claims import SIZES, Claim, Erratum, find
+from linnet.claims import KINDS, SIZES, Claim, Erratum, find
 from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
+from linnet.cli.reproduce import spread_table
 from linnet.cli.settings import changes, own
-from linnet.reproduction import Verdicts
+from linnet.reproduction import Spread, Verdicts
 from linnet.reproduction.files import folder, store
 
 
@@ -27,6 +28,8 @@ def run(
     settings: Sequence[str] = (),
     sources: Sequence[str] = (),
     *,
+    kind: str | None = None,
+    seeds: int = 1,
     cluster: str | None = None,
     quiet: bool,
 ) -> dict[str, Any]:
@@ -35,7 +38,15 @@ def run(
     entries = find(ids, paper)
     if among and not ids and paper is None:
         entries = [entry for entry in entries if entry.paper in among]
+    if kind is not None:
+        _check.choice("kind", kind, (*KINDS, "erratum"))
+        entries = [entry for entry in entries if entry.kind == kind]
     _check.choice("size", size, SIZES)
+    if seeds != 1:
+        for name, given in (("out", None if out is None else str(out)), ("cluster", cluster)):
+            if given is not None:
+                raise InputError(f"{name} = {given!r} is not allowed with --seeds: it shows findings on this machine.")
+        return _seeds(entries, seeds, size, changed, Console(quiet=quiet, highlight=False), quiet=quiet)
     if out is not None:
         if changed:
             raise InputError(f"out = {str(out)!r} is not allowed with --set: the page shows claims as they are stated.")
@@ -51,6 +62,37 @@ def run(
         store(out, verdicts)
         console.print(f"Page: {report.write(out)}", highlight=False)
     return verdicts.to_dict()
+
+
+def _seeds(
+    entries: Sequence[Claim | Erratum],
+    seeds: int,
+    size: str,
+    changed: Mapping[str, Any],
+    console: Console,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """The table of all findings over seeds, and what `--json` prints; claims without a seed are left out."""
+    seeded = [entry for entry in entries if "seed" in entry.parameters and entry.expected]
+    spreads: list[Spread] = []
+    with bar("seeds", quiet=quiet) as progress:
+        for some in reproduction.claims_over_seeds(seeded, seeds, size, changed, progress):
+            spreads += some
+            console.print(spread_table(some))
+    failed = sum(one.failed > 0 for one in spreads)
+    left_out = len(entries) - len(seeded)
+    console.print(
+        f"{len(spreads)} findings of {len(seeded)} claims with {seeds} seeds: {failed} fail with a seed or more. "
+        f"{left_out} that draw nothing, or are refuted, are left out."
+    )
+    return {
+        "size": size,
+        "seeds": seeds,
+        "claims": len(seeded),
+        "findings": [one.to_dict() for one in spreads],
+        "failed": failed,
+    }
 
 
 def _table(entries: Sequence[Claim | Erratum], verdicts: Verdicts) -> Fitted:

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from pydantic import Field, model_validator
 
 from linnet import observe, sweep
-from linnet.claims import Finding, at_least, at_most, near, within
+from linnet.claims import THREE, Finding, at_least, at_most, near, within
 from linnet.curves import crossing
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.init import gaussian
@@ -195,6 +195,16 @@ def _stopping(levels: Array, d: float, c: Array, start: Array) -> mixed.Stopping
     return jax.vmap(lambda c, start: mixed.early_stopping(levels, d, c, start=start))(c, start)
 
 
+@jax.jit
+def _errors(levels: Array, d: float, c: Array, start: Array, time: Array) -> Array:
+    """The mode model's test error at these times, for every c and mean square of the initialization."""
+
+    def one(c: Array, start: Array, time: Array) -> Array:
+        return mixed.recovery_error(time, levels, d, c, start=start, spiked=True)
+
+    return jax.vmap(one)(c, start, time)
+
+
 def _on_grid(spec: sweep.Sweep, count: int) -> sweep.Sweep:
     """The sweep with this many cells along each axis."""
     axes = {name: axis.model_copy(update={"count": count}) for name, axis in spec.axes.items()}  # type: ignore[union-attr]
@@ -327,16 +337,16 @@ class Fig2(Experiment):
             out["w > d, finite noise: largest train error at the end"] = at_most(data["train"].values[chosen], 0.7)
         out |= self._trend(data)
         predicted = self.predict(data)
-        # the model is one of high dimension
-        for name, words in (
-            (("test", "test error"), ("step", "step of the minimum")) if self.d >= 60 and inside.any() else ()
-        ):
+        if self.d >= 60 and inside.any():  # the model is one of high dimension
             chosen = inside.values
-            ratio = data[name].values[chosen] / predicted[name].values[chosen]
-            slack = 0.12 if name == "test" else 0.1 + 3 / predicted[name].values[chosen]
-            used = np.max(np.abs(ratio - 1) / slack)
-            out[f"predicted without simulation: largest share used of what the {words} may differ by"] = at_most(
-                used, 1
+            ratio = data["test"].values[chosen] / predicted["test"].values[chosen]
+            out["predicted without simulation: largest share used of what the test error may differ by"] = at_most(
+                np.max(np.abs(ratio - 1)) / 0.12, 1
+            )
+            # where the minimum is flat, a small error of the curve moves it far: not the step but what it costs is
+            # bounded. If the curves differ by a factor within 1 - e and 1 + e, it is at most (1 + e)/(1 - e) - 1
+            out["predicted without simulation: largest excess of the model's test error at the step of the minimum"] = (
+                at_most(np.max(predicted["excess"].values[chosen]), 0.05, band=THREE)
             )
         if self.rank == 5 and self.c_lr == 50:
             out |= self._table(data, facts) if self.d == 200 else {}
@@ -358,16 +368,25 @@ class Fig2(Experiment):
         }
 
     def predict(self, data: xarray.Dataset) -> xarray.Dataset:
-        """The best step and the test error there of every cell, from the mode model."""
+        """The best step and the test error there of every cell, from the mode model; and by how much, relative to that,
+        the model's error is larger at the step where the network's is smallest, or up to one step away: a record is a
+        whole step, and one of descent is a step of flow to first order only.
+        """
         d, values = float(self.d), self.problem_facts()["levels"]
         variance = xarray.DataArray(d ** data["gamma_sigma2"])
         width = xarray.DataArray(np.maximum(1, np.round(d ** data["gamma_w"])))
         c = variance * width
         lazy = (data["gamma_sigma2"] + data["gamma_w"] > 1).values
         lr = mixed.step_size(d, c.values, values[0] * d, lazy=lazy, c_lr=self.c_lr)
-        found = _stopping(jnp.asarray(values), d, jnp.asarray(c.values.ravel()), (variance * c).values.ravel())
+        start = (variance * c).values
+        found = _stopping(jnp.asarray(values), d, jnp.asarray(c.values.ravel()), start.ravel())
         time, error = (np.asarray(x).reshape(c.shape) for x in found)
-        return xarray.Dataset({"step": (c.dims, time / lr), "test": (c.dims, error)}, coords=c.coords)
+        step = data["step"].transpose(*c.dims).values
+        nearest = lr * np.clip(time / lr, step - 1, step + 1)
+        there = _errors(jnp.asarray(values), d, *(jnp.asarray(x.ravel()) for x in (c.values, start, nearest)))
+        excess = np.asarray(there).reshape(c.shape) / error - 1
+        found = {"step": time / lr, "test": error, "excess": excess}
+        return xarray.Dataset({name: (c.dims, value) for name, value in found.items()}, coords=c.coords)
 
     def _table(self, data: xarray.Dataset, facts: dict[str, Any]) -> dict[str, Finding]:
         """The table above at the nodes of its 8 x 8 grid, by interpolation between the cells of this one."""

@@ -1,7 +1,7 @@
 """Reproduction: running experiments and claims, side by side or alone, and keeping their files."""
 
 from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, results, verdicts
-from linnet.reproduction.seeds import Spread, over_seeds
+from linnet.reproduction.seeds import Spread, claims_over_seeds, over_seeds
 from linnet.reproduction.verification import verify
 from linnet.reproduction.work import Made, Work, plan
 
@@ -13,6 +13,7 @@ __all__ = [
     "Verdicts",
     "Verified",
     "Work",
+    "claims_over_seeds",
     "over_seeds",
     "plan",
     "results",
