@@ -241,3 +241,49 @@ def test_changes_are_settled_where_they_belong():
     for changes, words in (({"d": 3}, "d = 3 is not allowed"), ({"seed": "x"}, "seed = 'x' is not allowed")):
         with pytest.raises(ln.InputError, match=f"mixed/C6: {words}"):
             claims.settle(entries[:1], changes)
+
+
+STATISTICAL = [entry for entry in ENTRIES.values() if entry.kind == "statistical"]
+
+
+@pytest.mark.parametrize("entry", STATISTICAL, ids=lambda entry: entry.id)
+def test_statistical_claims_say_how_they_are_tested(entry):
+    assert (entry.level is None) == (entry.tests == 0)
+    assert entry.tests or entry.band
+    assert entry.significance
+    assert "seed" in entry.parameters, "--seeds could not repeat it"
+    if entry.level is not None:
+        assert 0 < entry.level < 0.05
+        assert f"{entry.tests} test" in entry.significance
+
+
+def test_the_error_of_all_statistical_claims_is_on_their_page():
+    page = " ".join((PAGES[0].parents[1] / "claims.md").read_text(encoding="utf-8").split())
+    tests, error = sum(e.tests for e in STATISTICAL), sum(e.error for e in STATISTICAL)
+    assert f"All {len(STATISTICAL)} together have {tests} tests" in page
+    assert f"is at most {error:.2g}, the sum" in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        ("statistical", {}, "what a statistical claim has"),
+        ("exact", {"band": "wide"}, "what a statistical claim has"),
+        ("statistical", {"level": 0.01}, "belong together"),
+        ("statistical", {"tests": 2, "band": "wide"}, "belong together"),
+        ("statistical", {"tests": 2, "level": 1.5}, "belong together"),
+    ],
+)
+def test_levels_and_tests_belong_to_statistical_claims(kind, given, words):
+    with pytest.raises(ln.InputError, match=words):
+        frame.claim("mixed/C998", kind, "nowhere", negative_control={}, **given)(lambda size: iter(()))
+    assert "mixed/C998" not in claims.registry()
+
+
+def test_levels_are_those_of_the_normal_and_of_students_law():
+    assert frame.two_sided(1.959964) == pytest.approx(0.05, rel=1e-6)
+    assert frame.one_sided(1.644854) == pytest.approx(0.05, rel=1e-6)
+    assert frame.two_sided(2.085963, 20) == pytest.approx(0.05, rel=1e-6)
+    entry = entry_of([], level=0.01, tests=3, band="the rest to rounding")
+    assert entry.error == pytest.approx(0.03)
+    assert entry.significance == "3 tests at level 0.01; the rest to rounding"

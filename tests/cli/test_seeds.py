@@ -72,6 +72,25 @@ def test_what_is_left_in_standard_deviations():
     assert math.isnan(lost.margin)
 
 
+def test_positive_lower_bounds_are_compared_by_factors():
+    values = (4.0, 8.0, 32.0)
+    left = [math.log(value / 2) for value in values]
+    (low,) = _spreads("x/y", [{"a": at_least(value, 2.0)} for value in values])
+    assert low.margin == pytest.approx(statistics.fmean(left) / statistics.stdev(left))
+    (both,) = _spreads("x/y", [{"a": within(value, 2.0, 1e9)} for value in values])
+    assert both.margin == pytest.approx(low.margin)
+
+
+def test_bounds_that_are_derived_are_never_close():
+    def spread(band):
+        return Spread("x/y", "a", (0.0,) * 3, (1.0,) * 3, (0.4, 0.1, 0.9), band)
+
+    assert spread("").margin < 3
+    assert (spread("").close, spread(claims.THREE).close, spread("derived: a law").close) == (True, True, False)
+    (found,) = _spreads("x/y", [{"a": at_most(0.0, 1.0, band="derived: a law")}] * 2)
+    assert found.band == "derived: a law"
+
+
 def test_a_table_over_seeds_and_its_file(typed, tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction.seeds, "cores", lambda: 1)
     (tmp_path / "drawn.py").write_text(FILE)

@@ -151,10 +151,12 @@ class Fig1a(_Regressions):
             )
         ratio = self.ratio(data, large)
         found[f"{large}: smallest ratio of singular values {self.d_out + 1} and {self.d_out}"] = at_least(
-            ratio.min(), 0.8
+            ratio.min(), 0.75, band=THREE
         )
-        found[f"{small}: largest ratio"] = at_most(self.ratio(data, small).max(), 0.03)
-        found[f"{deviation}: largest ratio (the text's low rank)"] = at_most(self.ratio(data, deviation).max(), 0.25)
+        found[f"{small}: largest ratio"] = at_most(self.ratio(data, small).max(), 0.04, band=THREE)
+        found[f"{deviation}: largest ratio (the text's low rank)"] = at_most(
+            self.ratio(data, deviation).max(), 0.4, band=THREE
+        )
         found[f"{variance}: smallest ratio (not of low rank)"] = at_least(self.ratio(data, variance).min(), 0.8)
         return found
 
