@@ -10,7 +10,7 @@ import pytest
 from linnet import claims, reproduction
 from linnet.claims import at_least, at_most, papers, within
 from linnet.experiments import experiments
-from linnet.reproduction import Spread
+from linnet.reproduction import Requirement, Spread
 from linnet.reproduction.seeds import _spreads
 
 COMMAND = ("reproduce",)
@@ -129,3 +129,8 @@ def test_seeds_that_are_refused(options, words, typed):
     code, out, err = typed("stability/fig23", *options)
     assert (code, out) == (2, "")
     assert words in err
+
+
+def test_a_requirement_tells_how_its_bound_was_set():
+    assert Requirement.of("a", at_most(1.0, 2.0, band=claims.THREE)).text == f"at most 2; {claims.THREE}"
+    assert Requirement.of("a", within(1.0, 0.0, 2.0, band="")).text == "0 to 2"

@@ -30,7 +30,7 @@ class Requirement:
     def of(cls, name: str, finding: Finding) -> Self:
         """A finding of `accept`; `band` of its case tells how its bound was set."""
         low, high = finding.low, finding.high
-        band = f"; {finding.case['band']}" if "band" in finding.case else ""
+        band = f"; {finding.case['band']}" if finding.case.get("band") else ""
         if math.isfinite(low) and math.isfinite(high):
             return cls(name, finding.holds, finding.measured, [low, high], f"{low:.4g} to {high:.4g}{band}")
         side = "least" if math.isfinite(low) else "most"
