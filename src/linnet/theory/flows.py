@@ -335,7 +335,8 @@ def sharpness_gap(lr: Number, slope: Number, noise: Number, rise: Number, spread
     eta^2 (v + X Var h_B) to X in a step, which takes 2 eta (2/eta - S) X off it. `slope` is beta = |grad S|^2 and
     `rise` alpha = -<grad C, grad S>, both without u, `noise` v = Var <g_B, u>, `spread` Var h_B of h_B = u^T H_B u, all
     at weights averaged over about 100 steps. Once the sharpness has stopped rising, measured gaps were 0.1 to
-    2.1 times it in fourteen runs, 1.1 times by the median (`flows/C8`); before, they are larger. NaN above .03 in units of 2/eta, which is its domain.
+    2.1 times it in fourteen runs, 1.1 times by the median (`flows/C8`); before, they are larger. NaN above .03 in units
+    of 2/eta, which is its domain.
     """
     xp = namespace(lr, slope, noise, rise, spread)
     found = lr / 2 * (slope / rise * noise / 2 + spread)
