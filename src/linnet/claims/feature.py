@@ -583,7 +583,7 @@ def mean_field_stage_two(size: str, each: bool = False) -> Iterator[Finding]:
     "statistical",
     "section 5, extended",
     negative_control={"amplitude": 1.5},
-    band="every draw of ten seeds",
+    band="the loss to nine standard deviations over five seeds; a step follows from half a percent of the loss",
 )
 def aligned_model(size: str, amplitude: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """Two scalars follow the whole training: loss within 0.5 % of L(0) at every step, and the half-loss step, exactly

@@ -312,9 +312,9 @@ def feature_concentrates_with_noise(size: str, noise: float = 0.05, seed: Seed =
             count = draws if size == "quick" else 5 * draws
             found = np.array([_feature_sizes(rng, n, d, noise, signs=signs) for _ in range(count)])
             shares.append(float(np.mean(np.any((found < 0.5) | (found > [1.5, 2.0]), axis=1))))
-        case = {"entries": "signs" if signs else "normal", "draws": draws}
-        yield at_most(shares[1], 0.0, **case, n=counts[1], what="frequency outside")
-        yield at_least(shares[0], 0.02, **case, n=counts[0], what="frequency outside")
+        case = {"entries": "signs" if signs else "normal", "what": "frequency outside"}
+        yield at_most(shares[1], 0.0, **case, n=counts[1], draws=several[1])
+        yield at_least(shares[0], 0.02, **case, n=counts[0], draws=several[0])
 
 
 @claim("feature/C35", "asymptotic", "section 5.1, equation (9)", negative_control={"share": 0.0})

@@ -327,6 +327,9 @@ def _measured(found: observe.Window, edge: float) -> dict[str, np.ndarray]:
     }
 
 
+_FEW = "three standard deviations over three seeds"
+
+
 def _bands(run: xarray.Dataset, case: Case) -> dict[str, Finding]:
     """Of a network with relu; with many images the parts add up less well.
 
@@ -337,7 +340,9 @@ def _bands(run: xarray.Dataset, case: Case) -> dict[str, Finding]:
     found = {
         "excess loss, share of the values": within(run["values share"], *((-0.02, 0.02) if many else (-0.03, 0.03))),
         "excess loss, share of the rotations": at_least(run["rotations share"], 0.85 if many else 0.93),
-        "sharpness where the window begins / (2/lr)": at_least(run["edge"], 0.85),
+        "sharpness where the window begins / (2/lr)": at_least(
+            run["edge"], 0.85 if many else 0.8, band="" if many else _FEW
+        ),
     }
     if many:
         # the first layer has 0.11 to 0.49 there
@@ -353,10 +358,10 @@ def _bands(run: xarray.Dataset, case: Case) -> dict[str, Finding]:
             run["top 10"][hidden].min(),
             # CIFAR-10: 0.50 and 0.36 with two seeds, 0.33 on another machine; an even share is 0.05
             0.75 if case.images == "mnist" else 0.2,
-            band="" if case.images == "mnist" else "three standard deviations over three runs",
+            band="" if case.images == "mnist" else _FEW,
         ),
         "largest value's share of all values' movement, hidden layers, largest": at_most(
-            run["top 1"][hidden].max(), 0.6
+            run["top 1"][hidden].max(), 0.7, band=_FEW
         ),
         "steps of the window at which the loss rises": at_least(run["rises"], 3),
     }
