@@ -70,8 +70,9 @@ class Fig1(Experiment):
     """A two-layer linear network learns in two stages: the neurons align with Xᵀy while the loss is constant, then the
     loss falls along that direction. Above one draw, as in the paper, with the two-scalar model of the whole training;
     below all draws, in units of the step t₁ where the slope reaches 0.95. The slope is the least-squares ratio of ρ to
-    v; the mean of ρᵣ/vᵣ over the neurons, the paper's axis, is beside it, and both stay where they are from t₁ on. The
-    kernel nears the target-aligned one at every step until t₁ and then leaves it a little; its norm is not kept in
+    v; the mean of ρᵣ/vᵣ over the neurons, the paper's axis, is beside it, and both stay where they are from t₁ on, the
+    mean in 57 of 60 draws: it leaves where vᵣ of a neuron passes zero. The kernel nears the target-aligned one at every
+    step until t₁ and then leaves it a little; its norm is not kept in
     stage one but grows several hundredfold.
     """
 
@@ -147,6 +148,7 @@ class Fig1(Experiment):
         mean = data["ratio"].values
         last = np.full(len(mean), self.steps)
         least, most = _range(mean, t1[: len(mean)] + 3, last)
+        stays = np.mean((least >= 0.85) & (most <= 1.15))
         return {
             "draws that never align": at_most(np.sum(t1 < 0), 0),
             "loss left at t1, smallest": at_least(_at(left, t1), 0.9),
@@ -155,8 +157,9 @@ class Fig1(Experiment):
             "largest slope of a run, largest": at_most(slope, 1.0),
             "slope from t1 on, smallest": at_least(lowest, 0.94),
             "slope from t1 on, largest change": at_most(highest - lowest, 0.06),
-            "mean of rho_r / v_r over sqrt(gamma), three steps after t1 and later, smallest": at_least(least, 0.85),
-            "mean of rho_r / v_r over sqrt(gamma), three steps after t1 and later, largest": at_most(most, 1.15),
+            "mean of rho_r / v_r over sqrt(gamma), three steps after t1 and later: share of draws in 0.85 to 1.15": (
+                at_least(stays, 0.75, band="a rate: 57 of 60 draws of three seeds; four standard errors of 20 draws")
+            ),
             "distance of the kernel until t1: largest change in a step": at_most(nearer, 0.0),
             "distance of the kernel from the target-aligned one at t1, largest": at_most(_at(distance, t1), 0.01),
             "distance of the kernel at the end, largest": at_most(distance[:, -1], 0.05),
