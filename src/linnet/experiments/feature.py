@@ -72,8 +72,7 @@ class Fig1(Experiment):
     below all draws, in units of the step t₁ where the slope reaches 0.95. The slope is the least-squares ratio of ρ to
     v; the mean of ρᵣ/vᵣ over the neurons, the paper's axis, is beside it, and both stay where they are from t₁ on, the
     mean in 57 of 60 draws: it leaves where vᵣ of a neuron passes zero. The kernel nears the target-aligned one at every
-    step until t₁ and then leaves it a little; its norm is not kept in
-    stage one but grows several hundredfold.
+    step until t₁ and then leaves it a little; its norm is not kept in stage one but grows several hundredfold.
     """
 
     title = "Two stages of feature learning on Gaussian data"
@@ -158,7 +157,9 @@ class Fig1(Experiment):
             "slope from t1 on, smallest": at_least(lowest, 0.94),
             "slope from t1 on, largest change": at_most(highest - lowest, 0.06),
             "mean of rho_r / v_r over sqrt(gamma), three steps after t1 and later: share of draws in 0.85 to 1.15": (
-                at_least(stays, 0.75, band="a rate: 57 of 60 draws of three seeds; four standard errors of 20 draws")
+                at_least(
+                    stays, 0.75, band="a rate: 57 of 60 draws of three seeds, less four standard errors of 20 draws"
+                )
             ),
             "distance of the kernel until t1: largest change in a step": at_most(nearer, 0.0),
             "distance of the kernel from the target-aligned one at t1, largest": at_most(_at(distance, t1), 0.01),

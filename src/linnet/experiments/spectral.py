@@ -208,7 +208,9 @@ class Fig4(_Regressions):
             allowed = data["imbalance"].sel(start=name).values[:, None]
             found[
                 f"{name}: largest gap of the top values from sqrt(s) / what the initialization's imbalance allows"
-            ] = at_most((np.abs(top**2 - values**2 / top**2) - 1e-8 * top**2) / allowed, 1)
+            ] = at_most(
+                (np.abs(top**2 - values**2 / top**2) - 1e-8 * top**2) / allowed, 1, band="derived: |k - s^2/k| <= |D|"
+            )
             found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
                 data["gap"].sel(start=name).max(), 5e-3
             )
