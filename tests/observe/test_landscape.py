@@ -151,7 +151,7 @@ def test_lanczos_beyond_five_hundred_parameters():
         (lambda: observe.classify(ln.Weights([np.eye(2)]), ln.factorization(np.eye(3))), "shape (2, 2)"),
         (
             lambda: jax.jit(lambda w: observe.classify(ln.Weights([w]), ln.factorization(np.eye(2))).excess)(np.eye(2)),
-            "cannot be traced",
+            "cannot be used under jit or vmap",
         ),
     ],
 )

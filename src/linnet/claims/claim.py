@@ -195,8 +195,8 @@ class Claim(_Entry):
     arguments of the check that have a default are its `parameters`, which may be changed.
 
     A statistical claim has `tests` significance tests at quick size, each of which errs with a probability of at most
-    `level`: it rejects an equality that holds, or takes chance for an effect. `band` tells what the other findings are
-    held to, and how that was set.
+    `level`: it rejects an equality that holds, or takes chance for an effect. `band` is the bound of the other
+    findings, and how it was set.
     """
 
     id: str

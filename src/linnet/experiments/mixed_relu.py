@@ -1,4 +1,4 @@
-"""Mixed regimes of ReLU networks, which section 3 of "Mixed Dynamics In Linear Networks" asks for: a measurement."""
+"""Mixed regimes of ReLU networks, which the paper on mixed dynamics, section 3, asks for: a measurement."""
 
 from functools import partial
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 Twice the lr was better in trainings by AdamW where the last step could have been at least 2.5 times as long on other
 batches, and worse where this was below 1.9; at 20 steps and before neither. With SGD and momentum it was worse in most
-trainings, and once far worse (benchmarks/advice.py): nothing is said there, nor with optimizers that have no known
+trainings, and once far worse (benchmarks/advice.py): there is no advice there, nor with optimizers that have no known
 preconditioner. A curvature below its threshold bounds instability, and does not say which lr is better: it follows the
 lr.
 """

@@ -152,11 +152,17 @@ class Probe:
             "layers": [layer.name for layer in self.layers],
             "training": self.surface.identity(loss_fn),
         }
-        self.measured, self._steps_made = 0, 0  # measurements and alarms so far; calls of `step`
         self._log, self._fresh = None if log is None else logger(log), Fresh()
         self._board = None if tensorboard is None else board(tensorboard)
         self._line = LiveLine() if _input.flag("live", live) else None
         self._record = Record(about, None if self._blind else folder)
+        self._begin()
+        if trouble and not self._blind:
+            self._give_up(trouble)
+
+    def _begin(self) -> None:
+        """What changes during the training: empty, or read from a record that is continued."""
+        self.measured, self._steps_made = 0, 0  # measurements and alarms so far; calls of `step`
         self._waiting: list[Transfer] = []  # steps whose numbers are still on the device
         self._unwritten: list[dict[str, Any]] = []
         # steps that have passed without anything to notice: so many more may, up to this loss
@@ -181,8 +187,6 @@ class Probe:
         # where the last step ended, of a million parameters at most, the step itself, and its length
         self._last: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None] | None = None
         self._modes: dict[int, Mode] | None = None  # of pairs of factors, from the first measurement on
-        if trouble and not self._blind:
-            self._give_up(trouble)
 
     @property
     def _on_host(self) -> bool:

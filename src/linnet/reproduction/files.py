@@ -28,7 +28,7 @@ class Requirement:
 
     @classmethod
     def of(cls, name: str, finding: Finding) -> Self:
-        """A finding of `accept`; `band` of its case tells how its bound was set."""
+        """A finding of `accept`; `band` of its case states how its bound was set."""
         low, high = finding.low, finding.high
         band = f"; {finding.case['band']}" if finding.case.get("band") else ""
         if math.isfinite(low) and math.isfinite(high):

@@ -150,13 +150,14 @@ def formula(
 
 def in_doubles(function: _F) -> _F:
     """Makes a function refuse numbers for which its value, or what it is computed from, is beyond double precision."""
+    inner = inspect.unwrap(function)  # without the checks of types that tests add, which come first otherwise
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         refused = InputError(f"{function.__name__}: with numbers of these sizes it is beyond double precision.")
         try:
             with np.errstate(all="ignore"):
-                found = function(*args, **kwargs)
+                found = inner(*args, **kwargs)
         except InputError:
             raise
         except (ArithmeticError, ValueError):  # also those of linear algebra and of searches for roots

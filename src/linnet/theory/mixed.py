@@ -361,8 +361,8 @@ def transition(
     """The gamma_sigma2 at which c ~ |A_obs|: 1 - gamma_w for a low-rank target, 1/2 - gamma_w for a full-rank one.
 
     `low_rank` chooses between the two as d grows. A `target` of any shape takes their place: there the transition is at
-    c = |target|, its largest singular value (section 2.1, remark; `mixed/C32`), so at ln |target| / ln d - gamma_w with
-    d = max(d_out, d_in).
+    c = |target|, its largest singular value (mixed dynamics, section 2.1, remark; `mixed/C32`), so at
+    ln |target| / ln d - gamma_w with d = max(d_out, d_in).
 
     >>> from linnet.theory import mixed
     >>> print(f"{mixed.transition(2.0, target=[[30.0, 0.0, 0.0], [0.0, 1.0, 0.0]]):.3f}")  # ln 30 / ln 3 - 2

@@ -21,7 +21,7 @@ from linnet import _check, maps
 from linnet._check import InputError
 from linnet.linalg import blocks_of_values
 from linnet.theory import stability
-from linnet.theory._formula import evaluate, in_doubles
+from linnet.theory._formula import evaluate
 from linnet.theory.stability import Fate, Outcome
 
 __all__ = [
@@ -276,7 +276,6 @@ class Cross(NamedTuple):
     visible_after: Visible | None
 
 
-@in_doubles
 def cross_fate(
     s: Float[np.ndarray, " modes"],
     depth: int,
@@ -304,8 +303,11 @@ def cross_fate(
         return None
     minimum_lr = orbit_lr = math.nan
     if len(s) > 1:
-        minimum_lr = 2 / float(stability.cross_curvature(s[0], s[1], depth))
-        orbit_lr = stability.cross_threshold(float(s[1] / s[0]), depth) / float(stability.curvature(s[0], depth))
+        across = float(stability.cross_curvature(s[0], s[1], depth))
+        along = float(stability.curvature(s[0], depth))
+        if not min(across, along) > 0:
+            raise InputError(f"s = {_check.show(s)} is not allowed: its curvatures are beyond double precision.")
+        minimum_lr, orbit_lr = 2 / across, stability.cross_threshold(float(s[1] / s[0]), depth) / along
     if any(mode.fate in (Fate.DIVERGES, Fate.TRAPPED) for mode in fates):
         return Cross(CrossState.NO_ORBIT, minimum_lr, orbit_lr, None, None, None)
     known = [mode.period for mode in fates if mode.period is not None]
