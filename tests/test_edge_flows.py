@@ -324,7 +324,7 @@ def test_the_central_flow_of_rmsprop_is_the_optimizer_below_the_edge():
 
 
 @pytest.mark.filterwarnings("ignore:directions = 10:RuntimeWarning")  # at RMSprop's start
-@pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "entries"])
+@pytest.mark.parametrize("scalar", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["scalar", "entries"])
 def test_the_central_flow_of_rmsprop_against_the_optimizer(scalar):
     """Mean loss and variance on a tanh network, windows of 200 steps; the preconditioned sharpness stays on 2/lr."""
     problem, state = tanh_network(1)

@@ -18,7 +18,13 @@ ENTRIES = claims.registry()
 COMPUTED = [entry for entry in ENTRIES.values() if entry.check is not None]
 CONVOLUTIONS = {"stability/E27"}
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md"))
-MARKED = [pytest.param(entry, marks=[pytest.mark.computes] * (entry.id in CONVOLUTIONS)) for entry in COMPUTED]
+LONG = {"flows/C8", "stability/C19", "stability/C25"}  # many trainings, which `linnet verify` computes too
+MARKED = [
+    pytest.param(
+        entry, marks=[pytest.mark.computes] * (entry.id in CONVOLUTIONS) + [pytest.mark.slow] * (entry.id in LONG)
+    )
+    for entry in COMPUTED
+]
 
 
 @pytest.mark.parametrize("entry", MARKED, ids=lambda entry: entry.id)
