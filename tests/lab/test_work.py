@@ -116,10 +116,11 @@ def test_one_visitor_does_not_starve_another():
     slow = PageView(page)
     try:
         kappas = np.linspace(2.0, 3.0, 40)
-        for kappa in kappas:
+        assert page.began.acquire(timeout=300)
+        slow.move(kappa=float(kappas[0]))
+        assert page.began.acquire(timeout=300)  # both threads compute, and the next moves wait
+        for kappa in kappas[1:]:
             slow.move(kappa=float(kappa))
-        for _ in range(AT_ONCE):
-            assert page.began.acquire(timeout=300)
         others = [PageView(quick) for _ in range(8)]
         for other in others:
             settle(other)
