@@ -125,8 +125,8 @@ def claims_over_seeds(
     """The findings of each claim with its own seed and `seeds` - 1 others, each `APART` from the one before.
 
     Of findings that differ by the draw only the tightest one counts. Only entries whose check has a seed can be asked,
-    and what an erratum's printed form yields is left out. `size` is that of the checks,
-    `changes` are changed parameters, and `progress` is called with (done, total). On a CPU each core has a process of its own.
+    and what an erratum's printed form yields is left out. `size` is that of the checks, `changes` changed parameters,
+    and `progress` is called with (done, total). On a CPU each core has a process of its own.
     """
     count = _check.integer("seeds", seeds, least=2)
     for entry in entries:
