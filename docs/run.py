@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 from linnet import data
-from linnet.claims.papers import apart
+from linnet.papers import apart
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(

@@ -140,7 +140,6 @@ def test_one_figure_imports_no_claims_and_no_figures_of_other_papers():
     parts = [name.split(".") for name in loaded if name.startswith(("linnet.experiments.", "linnet.claims."))]
     assert sorted(parts) == [
         ["linnet", "claims", "claim"],
-        ["linnet", "claims", "papers"],
         ["linnet", "experiments", "experiment"],
         ["linnet", "experiments", "feature"],
     ]

@@ -22,9 +22,8 @@ import pytest
 from rich.console import Console
 
 import linnet as ln
-from linnet import _check, _files, claims, prediction, report
+from linnet import _check, _files, claims, papers, prediction, report
 from linnet._table import Fitted, Heading
-from linnet.claims import papers
 from linnet.experiments import experiments
 from linnet.plot.style import canvas
 from linnet.reproduction import Verdicts, Verified, files

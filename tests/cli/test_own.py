@@ -8,8 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import linnet as ln
-from linnet import claims, report, reproduction
-from linnet.claims import papers
+from linnet import claims, papers, report, reproduction
 from linnet.experiments import experiments
 
 COMMAND = ()

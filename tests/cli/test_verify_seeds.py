@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from linnet import claims, reproduction
-from linnet.claims import papers
+from linnet import claims, papers, reproduction
 from linnet.experiments import experiments
 from linnet.reproduction.seeds import APART
 

@@ -15,8 +15,7 @@ import pytest
 import xarray
 
 import linnet as ln
-from linnet import claims, reproduction, sweep
-from linnet.claims import papers
+from linnet import claims, papers, reproduction, sweep
 from linnet.sweep import cluster
 from linnet.sweep.place import located
 

@@ -22,7 +22,7 @@ from linnet.claims.claim import (
     settle,
     within,
 )
-from linnet.claims.papers import PAPERS, Subject, load, subject, subjects
+from linnet.papers import PAPERS, Subject, load, subject, subjects
 
 __all__ = [
     "GRADES",

@@ -18,7 +18,7 @@ from scipy.special import stdtr
 from linnet import _check
 from linnet._check import InputError
 from linnet._schema import Part, sentence
-from linnet.claims.papers import admit, blamed, enlist, import_papers, place, subjects, unknown
+from linnet.papers import admit, blamed, enlist, import_papers, place, subjects, unknown
 
 KINDS = ("exact", "bound", "asymptotic", "statistical", "refuted")
 GRADES = ("error", "misprint", "clarification")

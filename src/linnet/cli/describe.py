@@ -16,11 +16,11 @@ from typing import Any
 from linnet import _check
 from linnet._files import dumps, put
 from linnet.claims import SIZES, Claim, Erratum, Finding, find, registry, settle, subjects
-from linnet.claims.papers import GROUP
 from linnet.cli.index import INDEX, Index
 from linnet.cli.settings import changes
 from linnet.experiments import Experiment, experiments
 from linnet.experiments import find as find_experiments
+from linnet.papers import GROUP
 
 
 def index() -> Index:

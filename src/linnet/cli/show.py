@@ -114,7 +114,7 @@ def _lacking(name: str) -> str | None:
 
 
 def _refuse(name: str, there: Iterable[str], what: str = "id") -> NoReturn:
-    from linnet.claims.papers import unknown
+    from linnet.papers import unknown
 
     raise unknown(what, name, there)
 

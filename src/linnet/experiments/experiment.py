@@ -19,8 +19,8 @@ from linnet._check import InputError
 from linnet._files import dumps, placed, put, versions, writing
 from linnet._schema import sentence
 from linnet.claims import Finding
-from linnet.claims.papers import admit, blamed, enlist, fingerprint, import_papers, unknown
-from linnet.claims.papers import place as place_of
+from linnet.papers import admit, blamed, enlist, fingerprint, import_papers, unknown
+from linnet.papers import place as place_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

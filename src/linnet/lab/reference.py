@@ -15,8 +15,8 @@ from tornado.web import RequestHandler
 
 from linnet._check import InputError
 from linnet.claims import PAPERS, Claim, Erratum, registry, subjects
-from linnet.claims.papers import unknown
 from linnet.lab.pages import PAGES
+from linnet.papers import unknown
 from linnet.report.formulas import Formulas
 from linnet.report.typeset import typeset
 

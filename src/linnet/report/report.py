@@ -9,8 +9,8 @@ from typing import Any
 from linnet._files import locked, put
 from linnet._version import __version__
 from linnet.claims import GRADES, KINDS, Claim, Erratum, Subject, registry, subjects
-from linnet.claims.papers import typed
 from linnet.experiments import experiments
+from linnet.papers import typed
 from linnet.report.page import environment
 from linnet.reproduction import Result, Verdicts, Verified, results, verdicts
 

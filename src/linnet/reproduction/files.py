@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from linnet._check import InputError
 from linnet._files import dumps, locked, machine, put, ready, versions, writing
 from linnet.claims import Claim, Erratum, Finding, Verdict
-from linnet.claims.papers import fingerprint
+from linnet.papers import fingerprint
 
 _T = TypeVar("_T")
 

@@ -18,8 +18,8 @@ from linnet._files import dumps, machine, put, versions
 from linnet._pool import Call, cores, finished
 from linnet.claims import THREE, Claim, Erratum, Finding, settle
 from linnet.claims import find as find_claims
-from linnet.claims.papers import blamed, reload, sources
 from linnet.experiments import Experiment, find
+from linnet.papers import blamed, reload, sources
 
 ENOUGH = 3.0  # standard deviations over the seeds that a requirement should have left
 APART = 1000  # between the seeds of a claim: its check may take several that follow each other

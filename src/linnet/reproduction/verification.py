@@ -8,7 +8,7 @@ import jax
 
 from linnet._pool import Call, cores, finished
 from linnet.claims import Claim, Erratum, Verdict, find, settle
-from linnet.claims.papers import reload, sources
+from linnet.papers import reload, sources
 from linnet.reproduction.files import Verdicts, Verified
 from linnet.sweep import cluster
 

@@ -15,9 +15,9 @@ from linnet._files import locked, machine, placed, writing
 from linnet._pool import Call, cores, finished
 from linnet.claims import Claim, Erratum, Verdict
 from linnet.claims import find as find_claims
-from linnet.claims.papers import blamed, reload, sources, typed
 from linnet.experiments import Experiment, find
 from linnet.experiments.experiment import SIZES, Progress
+from linnet.papers import blamed, reload, sources, typed
 from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, folder, good, store
 from linnet.reproduction.verification import call
 from linnet.sweep import cluster
