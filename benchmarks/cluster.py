@@ -13,15 +13,15 @@ import hashlib
 import os
 import time
 
-from linnet.sweep.cluster import connect, finished
+from linnet.sweep import as_completed, connect
 
 
 def timed(where: str, calls: list) -> tuple[float, list]:
     """Seconds of all calls, workers being there and warm, and what they returned."""
     with connect(where) as client:
-        list(finished(client, [(abs, (-1,))] * 8, str))
+        list(as_completed(client, [(abs, (-1,))] * 8, str))
         began = time.perf_counter()
-        found = list(finished(client, calls, str))
+        found = list(as_completed(client, calls, str))
         assert len(found) == len(calls)
         return time.perf_counter() - began, [value for _, value in found]
 

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from timing import table
 
 import linnet as ln
-from linnet.data.made import scored_classes
+from linnet.data import scored_classes
 
 WINDOW = 200
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from linnet.claims import PAPERS, Claim, Erratum, registry
-from linnet.report.formulas import Formulas
-from linnet.report.typeset import typeset
+from linnet.report import Formulas, typeset
 
 CHANGELOG = "<!-- changelog -->"
 

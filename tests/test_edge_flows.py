@@ -10,9 +10,9 @@ import pytest
 
 import linnet as ln
 from linnet import observe
+from linnet._check import has_kinks
 from linnet.observe import only
 from linnet.optim import SGD, Adam, CentralFlow, GradientFlow, LabelNoiseSGD, RMSprop, RodFlow
-from linnet.optim.averaged import has_kinks
 from linnet.record import every, linear
 
 

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
@@ -201,6 +202,11 @@ def key(name: str, value: Any) -> Any:
 
 
 @functools.cache
+def seed(value: Any) -> int:
+    """A seed that JAX can make a key of."""
+    return integer("seed", value, least=0, most=2**63 - 1)
+
+
 def memory() -> int:
     """The bytes that arrays may take: the memory of the device, or of this machine, or of the container around us."""
     device = jax.devices()[0]
@@ -241,3 +247,29 @@ def traceable(name: str) -> Iterator[None]:
             f"{name} needs numbers that are not known while the run is compiled: use jax.numpy in it instead of numpy, "
             "and jnp.where instead of if; float(...), int(...) and .item() have no place there."
         ) from None
+
+
+_KINKS = {"max", "min", "abs", "clamp", "reduce_window_max", "select_and_scatter_add"}
+_KINKED = {"relu", "relu6", "leaky_relu", "hard_tanh", "hard_sigmoid", "hard_silu"}
+_SMOOTH = {"softmax", "_softmax", "log_softmax", "logsumexp"}  # which subtract a maximum that drops out
+
+
+def has_kinks(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a function is made with relu, max, min, abs, and the like, whose derivatives jump.
+
+    Functions with derivatives of their own, such as logaddexp, count as smooth unless they are called relu or so.
+    """
+    return _kinked(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def _kinked(program: jax.extend.core.Jaxpr, *, inside: bool = False) -> bool:
+    for step in program.eqns:
+        kind, name = str(step.primitive), str(step.params.get("name", ""))
+        if name in _KINKED or (kind in _KINKS and not inside):
+            return True
+        own = inside or kind == "custom_jvp_call"
+        if name not in _SMOOTH and any(
+            _kinked(inner, inside=own) for inner in jax.extend.core.jaxprs_in_params(step.params)
+        ):
+            return True
+    return False

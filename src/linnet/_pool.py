@@ -29,7 +29,7 @@ def pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_settle, initargs=(context.Value("i", 0),))
 
 
-def finished(calls: Sequence[Call], workers: int) -> Iterator[tuple[int, Any]]:
+def as_completed(calls: Sequence[Call], workers: int) -> Iterator[tuple[int, Any]]:
     """The number of each call and what it returned, as they finish; in this process if there is one worker only."""
     if min(workers, len(calls)) < 2:
         return ((number, function(*arguments)) for number, (function, arguments) in enumerate(calls))

@@ -16,6 +16,7 @@ _T = TypeVar("_T")
 # Up to this many multiplications a fused sum beats a library call on CPUs (4x at 5 x 10 x 5, break-even near 12**3).
 _SMALL_PRODUCT = 2048
 RANK_TOLERANCE = 1e-13  # singular values below this share of the largest are rounding
+DENSE_SPECTRUM = 500  # parameters up to which eigenvalues of a Hessian come from the whole matrix
 _DENSE = 1000  # unknowns up to which an eigenproblem is solved as a matrix
 
 

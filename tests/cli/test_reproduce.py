@@ -41,7 +41,7 @@ def again(made, tmp_path, monkeypatch):
         return [(number, function(*arguments)) for number, (function, arguments) in enumerate(calls)]
 
     monkeypatch.setattr(work, "find_claims", lambda ids: claims.find(CLAIMS))
-    monkeypatch.setattr(work, "finished", alone)
+    monkeypatch.setattr(work, "as_completed", alone)
     monkeypatch.setattr(work, "cores", lambda: 2)
     return out, lambda: (reproduce.run(FIGURES, "quick", out, [], claims=True, quiet=True), called)
 
@@ -148,7 +148,7 @@ def test_long_sweeps_have_every_core_and_come_first(tmp_path, monkeypatch):
         return [(number, function(*arguments)) for number, (function, arguments) in enumerate(calls)]
 
     monkeypatch.setattr(work, "make", note)
-    monkeypatch.setattr(work, "finished", alone)
+    monkeypatch.setattr(work, "as_completed", alone)
     monkeypatch.setattr(work, "cores", lambda: 3)
     reproduce.run(["stability/fig13", "mixed/fig2", "mixed/fig1"], "paper", tmp_path, [], quiet=True)
     assert asked == [("mixed/fig2", 3), ("mixed/fig1", 1), ("stability/fig13", 1)]

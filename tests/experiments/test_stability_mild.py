@@ -7,7 +7,8 @@ import pytest
 
 import linnet as ln
 from linnet.curves import rise_count
-from linnet.data.made import PICTURES, contrasted, gaussian_classes, picture
+from linnet.data import gaussian_classes, rescale_contrast, synthetic_image
+from linnet.data.synthetic import PATTERNS
 from linnet.experiments.stability_mild import KINDS, Fig9
 
 pytestmark = pytest.mark.computes  # convolutions
@@ -127,20 +128,20 @@ def test_sharpness_is_that_of_the_dense_hessian(toy):
 
 def test_images_are_as_they_are_called():
     rng = np.random.default_rng(0)
-    for kind in PICTURES:
-        image = picture(kind, 0.2, rng)
+    for kind in PATTERNS:
+        image = synthetic_image(kind, 0.2, rng)
         assert image.shape == (32, 32)
         assert image.mean() == pytest.approx(0.5)
         assert image.std() == pytest.approx(0.2)
-    power = {kind: np.abs(np.fft.fft2(picture(kind, 0.2, rng) - 0.5)) ** 2 for kind in PICTURES}
+    power = {kind: np.abs(np.fft.fft2(synthetic_image(kind, 0.2, rng) - 0.5)) ** 2 for kind in PATTERNS}
     waves = np.abs(np.fft.fftfreq(32, 1 / 32))
     cycles = np.hypot(waves[:, None], waves)
-    mean = {kind: np.sum(cycles * power[kind]) / np.sum(power[kind]) for kind in PICTURES}
+    mean = {kind: np.sum(cycles * power[kind]) / np.sum(power[kind]) for kind in PATTERNS}
     assert mean["bumps"] < 2 < mean["texture"] < 6 < 10 < mean["checkerboard"]
     assert power["texture"][(cycles < 3) | (cycles > 6)].max() < 1e-20
-    np.testing.assert_allclose(contrasted(np.array([0.0, 1.0, 2.0, 3.0]), 0.1).std(), 0.1)
+    np.testing.assert_allclose(rescale_contrast(np.array([0.0, 1.0, 2.0, 3.0]), 0.1).std(), 0.1)
     with pytest.raises(ln.InputError, match="kind = 'stripes' is not allowed"):
-        picture("stripes", 0.2, rng)
+        synthetic_image("stripes", 0.2, rng)
     x, y = gaussian_classes(rng, 3000, 2, 3, 0.1)
     within = [x[y[:, c] == 1].std(axis=0) for c in range(3)]
     np.testing.assert_allclose(within, 0.1, rtol=0.1)

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from linnet._check import InputError
-from linnet.cli.lab import _path, run
+from linnet.cli.lab import run
 from linnet.lab.pages import PAGES
+from linnet.lab.server import _path
 
 
 @pytest.mark.parametrize("kind", [page for page in PAGES if "toml" not in vars(page)], ids=lambda page: page.name)
@@ -47,7 +48,7 @@ from linnet.lab.pages.data import _UPLOADS
 from linnet.lab.server import run
 
 _UPLOADS.keep(b"a,b\\n1,2\\n3,5\\n4,4\\n", ".csv", "mine.csv")
-run(address="127.0.0.1", port=0, browser=False, path="")
+run(None, None, address="127.0.0.1", port=0, browser=False)
 """
 
 

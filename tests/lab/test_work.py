@@ -19,6 +19,7 @@ from linnet.lab.pages.flows import FlowsPage
 from linnet.lab.pages.network import NetworkPage
 from linnet.lab.pages.phase import PhasePage
 from linnet.lab.view import AT_ONCE, THREADS, PageView
+from linnet.prediction.theories.network import result
 
 LONG = "spectrum=4,0.1,4,4,0.1&depth=6&width=10&inputs=50&scale=3&optimizer=nesterov&lr=0.001&steps=2000&seed=99"
 
@@ -70,7 +71,7 @@ def test_samples_of_ones_own_are_estimated_too(monkeypatch):
     page.afford(page.first())  # two layers
     with pytest.raises(InputError, match="depth = 3 is too much here"):
         page.afford(page.checked(page.first() | {"depth": 3}))
-    monkeypatch.setattr(work, "STIFF", 0)
+    monkeypatch.setattr(result, "STIFF", 0)
     with pytest.raises(InputError, match="take about 4 s to follow"):
         page.afford(page.checked(page.first() | {"depth": 3}))
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from linnet.probe import Probe, Record, read
-from linnet.probe.health import Status, health
+from linnet.probe.health import Status, assess
 
 STEPS = 260
 
@@ -198,7 +198,7 @@ def forward(**numbers):
     ],
 )
 def test_a_status_follows_from_the_record(record, status):
-    found = health(record)
+    found = assess(record)
     assert found.status is status
     assert found.sentence
 

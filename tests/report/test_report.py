@@ -11,7 +11,7 @@ import pytest
 from linnet import claims, report
 from linnet.cli import verify
 from linnet.probe.record import Record
-from linnet.report.typeset import mathml, typeset
+from linnet.report.latex import mathml, typeset
 
 VOID = {"meta", "img", "br", "input"}
 

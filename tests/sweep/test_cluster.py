@@ -218,10 +218,10 @@ def test_what_ends_every_worker_is_an_error_that_says_where(local):
     before, local.cluster.scheduler.allowed_failures = local.cluster.scheduler.allowed_failures, 0
     try:
         with pytest.raises(ln.InputError, match=r"^the chunk lr = 1 to 2 cannot be computed: 1 workers ended"):
-            list(cluster.finished(local, [(os._exit, (1,))], lambda number: "the chunk lr = 1 to 2"))
+            list(cluster.as_completed(local, [(os._exit, (1,))], lambda number: "the chunk lr = 1 to 2"))
     finally:
         local.cluster.scheduler.allowed_failures = before
-    assert dict(cluster.finished(local, [(abs, (-3,)), (abs, (4,))], str)) == {0: 3, 1: 4}  # another took its place
+    assert dict(cluster.as_completed(local, [(abs, (-3,)), (abs, (4,))], str)) == {0: 3, 1: 4}  # another took its place
 
 
 def test_workers_that_would_compute_other_numbers_are_refused(local, grid, tmp_path, monkeypatch):
@@ -235,7 +235,7 @@ def test_workers_that_would_compute_other_numbers_are_refused(local, grid, tmp_p
         ):
             sweep.run(sweep.read(grid[0]), tmp_path / "s.zarr", client=local)
         with pytest.raises(ln.InputError, match=f"has {name} {mine[name]}"):  # one that came later
-            list(cluster.finished(local, [(abs, (-3,))], str))
+            list(cluster.as_completed(local, [(abs, (-3,))], str))
     assert not (tmp_path / "s.zarr").exists()
     with pytest.raises(ln.InputError, match="single precision"):
         cluster._same(cluster.Worker("tcp://somewhere:1", "cpu", "cpu", 2**30, False, mine), mine)

@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 
 from linnet import observe
 from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, within
-from linnet.data.made import scored_classes
+from linnet.data import scored_classes
 from linnet.networks import mlp
 from linnet.optim import SGD, CentralFlow, DiscreteDynamics, MiniBatch, RodFlow
 from linnet.problems import Problem, factorization, supervised

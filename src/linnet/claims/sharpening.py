@@ -15,7 +15,7 @@ import numpy as np
 from linnet import observe
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, evidence, within
 from linnet.curves import rise_count
-from linnet.data.made import gaussian_classes, picture
+from linnet.data import gaussian_classes, synthetic_image
 from linnet.networks import mlp, reduced, unet
 from linnet.optim import SGD
 from linnet.problems import supervised
@@ -105,7 +105,7 @@ def more_are_sharper(size: str, power: float = 1.0, seed: Seed = 0) -> Iterator[
 @lru_cache
 def _risen(kind: str, draw: int, lr: float, steps: int) -> int:
     """How often the loss of a UNet rises that learns an image of 32 x 32 and contrast 0.25."""
-    image = picture(kind, 0.25, np.random.default_rng([draw]))
+    image = synthetic_image(kind, 0.25, np.random.default_rng([draw]))
     inputs = np.random.default_rng([draw, 1]).uniform(-0.5, 0.5, (1, 8, 32, 32)).astype(np.float32)
     network = unet(jax.random.key(draw), inputs)
     problem = supervised(image[None, None].astype(np.float32))

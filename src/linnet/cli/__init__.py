@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import Any
 
+__all__ = ["main"]
+
 
 def main() -> None:
     """Runs `linnet`."""

@@ -16,8 +16,7 @@ def client_of(where: str | None, console: Console) -> Iterator["Client | None"]:
     if where is None:
         yield None
         return
-    from linnet.sweep import connect
-    from linnet.sweep.cluster import workers
+    from linnet.sweep import connect, workers
 
     if where.endswith(".toml"):
         console.print("Waiting for the batch system to start a worker.")

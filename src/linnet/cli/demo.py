@@ -8,7 +8,7 @@ from rich.console import Console
 from linnet._files import placed
 from linnet.cli.bar import bar
 from linnet.cli.typed import picture
-from linnet.reproduction.demonstration import demonstrate, setting
+from linnet.reproduction import DemonstrationSetting, demonstrate
 
 
 def run(
@@ -16,7 +16,7 @@ def run(
 ) -> dict[str, Any]:
     """Runs the demonstration, draws it to `out` and returns what `--json` prints."""
     moves = picture(out, name="out", films=True)
-    asked = setting(d=d, rank=rank, gamma_w=gamma_w, gamma_sigma2=gamma_sigma2, steps=steps, seed=seed)
+    asked = DemonstrationSetting.of(d=d, rank=rank, gamma_w=gamma_w, gamma_sigma2=gamma_sigma2, steps=steps, seed=seed)
     console = Console(quiet=quiet)
     console.print(
         f"Two layers, {asked.d} -> {asked.width:,.0f} -> {asked.d}: {2 * asked.d * asked.width:,.0f} weights, trained "

@@ -318,13 +318,13 @@ class RatesTopic(RegressionOptions):
     def predict(self) -> "Prediction":
         import jax
 
-        from linnet import init, prediction
-        from linnet.prediction import Quantity, coerce, validation
+        from linnet import _check, init, prediction
+        from linnet.prediction import Quantity, coerce
 
         given = self.regression()
         asked, prepared = coerce.regression(given), coerce.prepared(given)
         problem, anisotropy = coerce.white(asked)
-        key = jax.random.key(validation.seed(self.seed))
+        key = jax.random.key(_check.seed(self.seed))
         network = init.rank_one(key, problem, self.scale, self.depth, alignment=self.alignment)
         whitened = ["This is about your data, whitened first."] if problem is not asked else []
         return prediction.rates(problem, network).including(
@@ -372,40 +372,13 @@ class StabilityTopic(OptimizerOptions):
     )
 
     def predict(self) -> "Prediction":
-        import numpy as np
+        from linnet import prediction
 
-        from linnet import _check, init, prediction
-        from linnet.optim import SGD, Online
-        from linnet.prediction import Quantity, validation
-        from linnet.prediction.theories.aligned_modes import small_alpha
-        from linnet.prediction.theories.stability import chosen_note, suggested_lr
-        from linnet.prediction.theories.stability_run import with_random_frames
-        from linnet.problems import factorization
-
-        s = validation.spectrum(self.spectrum)
-        depth = _check.integer("depth", self.depth, least=1, most=100)
-        _check.choice("init", self.init, ("one-zero", "balanced", "orthogonal"))
-        d = _check.integer("d", len(s) if self.d is None else self.d, least=len(s), most=1000, reason="the modes")
-        seed = validation.seed(self.seed)
-        problem = factorization(np.pad(s, (0, d - len(s))), half=self.half)
-        alpha = small_alpha(s, depth) if self.alpha is None else _check.real("alpha", self.alpha, above=0)
-        network = (init.identity if self.init == "balanced" else init.one_zero)(problem, alpha, depth)
-        given = self.optimizer()
-        size = given.pop("batch_size", None)
-        batches = None if size is None else Online(_check.integer("batch_size", size, least=1, most=10**9))
-        lr, notes = self.lr, [] if np.array_equal(s, self.spectrum) else ["The spectrum was sorted, largest first."]
-        if lr is None:
-            lr, reason = suggested_lr(problem, network, SGD(1.0, **given))
-            notes.append(chosen_note(lr, reason))
-        found = prediction.stability(problem, network, SGD(lr, batches=batches, **given)).including(
-            Quantity("init", self.init, "initialization"),
-            Quantity("alpha", alpha, "  alpha"),
-            Quantity("alpha_chosen", self.alpha is None),
-            Quantity("lr_chosen", self.lr is None),
-            Quantity("seed", seed),
-            notes=notes,
+        options = self.optimizer()
+        names = ("spectrum", "depth", "lr", "init", "alpha", "d", "seed", "half")
+        return prediction.stability_of_spectrum(
+            **{name: getattr(self, name) for name in names}, batch_size=options.pop("batch_size", None), **options
         )
-        return with_random_frames(found, seed)
 
 
 class FeaturesTopic(Topic):
@@ -507,13 +480,12 @@ class NetworkTopic(OptimizerOptions, FileOptions):
 
     def predict(self) -> "Prediction":
         from linnet import prediction
-        from linnet.prediction.situation import situation_text
 
         if self.show:
             for name in self.model_fields_set - {"file", "show"}:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise alone(name.replace("_", "-"))
-            typer.echo(situation_text(self.file), nl=False)
+            typer.echo(prediction.situation_text(self.file), nl=False)
             raise typer.Exit
         data = self.given("spectrum", "inputs", "outputs", "standardize", "center", "intercept", "frozen")
         data |= {"file": self.data, "loss": None if self.average is None else "mean" if self.average else "sum"}

@@ -9,9 +9,7 @@ from rich.markup import escape
 from linnet._files import placed
 from linnet._table import Fitted, Heading
 from linnet.cli.typed import picture
-from linnet.probe import Record, dataset, read
-from linnet.probe.health import health
-from linnet.probe.summary import between, verdict
+from linnet.probe import Record, assess, dataset, format_interval, read, verdict
 
 _ROWS = 12  # of the table: the first measurements and the last
 
@@ -20,7 +18,7 @@ def run(folder: Path, out: Path | None, report: Path | None, *, quiet: bool) -> 
     """Reads, draws and prints a record; returns what `--json` prints."""
     picture(out)
     record = read(folder)
-    result: dict[str, Any] = {"about": record.about, "status": health(record).status.value, "verdict": verdict(record)}
+    result: dict[str, Any] = {"about": record.about, "status": assess(record).status.value, "verdict": verdict(record)}
     result |= {"statuses": record.statuses, "alarms": record.alarms, "forwards": record.forwards}
     result |= {"pairs": record.pairs, "measurements": record.measurements}
     console = Console(quiet=quiet, highlight=False)
@@ -83,10 +81,10 @@ def _forwards(record: Record) -> Fitted | None:
         if line is None:
             table.add("…")
             continue
-        own = between(line["own_low"], line["own_high"]) if line.get("own_low") is not None else ""
+        own = format_interval(line["own_low"], line["own_high"]) if line.get("own_low") is not None else ""
         known = line.get("c_other_low") is not None
         other = "" if not known else "∞" if line["c_other"] is None else f"{line['c_other']:.2g}"
-        interval = between(line["c_other_low"], line["c_other_high"]) if known else ""
+        interval = format_interval(line["c_other_low"], line["c_other_high"]) if known else ""
         edge, lr = line.get("stochastic_edge"), line.get("lr")
         numbers = ("" if edge is None else f"{edge:.2g}", "" if lr is None else f"{lr:.3g}")
         table.add(str(line["step"]), own, other, interval, *numbers)

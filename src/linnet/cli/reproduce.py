@@ -16,7 +16,6 @@ from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
 from linnet.cli.settings import changes, own
 from linnet.reproduction import Made, Result, Spread, Work
-from linnet.reproduction.seeds import ENOUGH
 
 
 def run(
@@ -89,7 +88,7 @@ def _seeds(seeds: int, work: Work, quiet: bool) -> dict[str, Any]:
     close = sum(one.close for one in spreads)
     console.print(
         f"{len(spreads)} requirements of {len(work.experiments)} experiments with {seeds} seeds: {failed} fail with a "
-        f"seed or more, {close} of the others have less than {ENOUGH:g} standard deviations left."
+        f"seed or more, {close} of the others have less than {reproduction.ENOUGH:g} standard deviations left."
     )
     return {
         "out": str(work.out),

@@ -14,7 +14,6 @@ from linnet._files import duration
 from linnet._pool import cores
 from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
-from linnet.sweep.sweep import place
 
 if TYPE_CHECKING:
     from linnet.sweep import Sweep, Throughput
@@ -125,7 +124,7 @@ def _checked(spec: Path | None, out: str, *, quiet: bool) -> dict[str, Any]:
     found = sweep.check(None if spec is None else sweep.read(spec), out)
     console = Console(quiet=quiet, highlight=False)
     for part in found.damage:
-        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {place(part.cells)}")
+        console.print(f"[bold red]damaged[/] {', '.join(part.arrays)} at {part.place}")
     missing = found.cells - found.finished
     console.print(f"{out}: {found.finished} of {found.cells} runs are complete.")
     if missing or found.damage:

@@ -16,8 +16,7 @@ from linnet.cli.bar import bar
 from linnet.cli.cluster import client_of
 from linnet.cli.reproduce import spread_table
 from linnet.cli.settings import changes, own
-from linnet.reproduction import Spread, Verdicts
-from linnet.reproduction.files import folder, store
+from linnet.reproduction import Spread, Verdicts, prepare_folder, store
 
 
 def run(
@@ -50,7 +49,7 @@ def run(
     if out is not None:
         if changed:
             raise InputError(f"out = {str(out)!r} is not allowed with --set: the page shows claims as they are stated.")
-        folder(out)
+        prepare_folder(out)
     console = Console(stderr=False, quiet=quiet)
     began = time.perf_counter()
     with client_of(cluster, console) as client, bar("verifying", quiet=quiet) as progress:

@@ -1,5 +1,5 @@
 """Experiments: figures of the papers, with their acceptance."""
 
-from linnet.experiments.experiment import Experiment, experiments, find
+from linnet.experiments.experiment import SIZES, Experiment, Progress, experiments, find
 
-__all__ = ["Experiment", "experiments", "find"]
+__all__ = ["SIZES", "Experiment", "Progress", "experiments", "find"]

@@ -27,8 +27,6 @@ from linnet.simulation import simulate
 from linnet.states import ReluNetwork
 from linnet.theory import feature
 
-_ALIGNED = 0.95  # stage one ends at the first step with this slope
-
 
 def _norm(state: Any, problem: Any) -> Any:
     return jnp.linalg.eigvalsh(observe.sample_kernel(state, problem))[-1]
@@ -131,7 +129,7 @@ class Fig1(Experiment):
     @staticmethod
     def aligned(data: xarray.Dataset) -> np.ndarray:
         """t1 of every draw: the first step at which the slope is 0.95, -1 where it never is."""
-        return first_record(data["slope"].values >= _ALIGNED)
+        return first_record(data["slope"].values >= feature.ALIGNED)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         t1 = self.aligned(data)
@@ -436,7 +434,7 @@ class Fig2(_Pictures):
 
     @staticmethod
     def level(slope: np.ndarray) -> np.ndarray:
-        return np.asarray(_ALIGNED)
+        return np.asarray(feature.ALIGNED)
 
     def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
         problem = mean_field_regression(x, y, width=self.width)
@@ -505,7 +503,7 @@ class Fig3(_Pictures):
 
     @staticmethod
     def level(slope: np.ndarray) -> np.ndarray:
-        return _ALIGNED * slope.max(axis=-1, keepdims=True)
+        return feature.ALIGNED * slope.max(axis=-1, keepdims=True)
 
     def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
         task = feature.task(mean_field_regression(x, y, width=self.width))

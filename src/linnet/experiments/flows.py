@@ -12,7 +12,7 @@ from pydantic import Field
 
 from linnet import maps
 from linnet.claims import Finding, at_least, at_most
-from linnet.data.made import scored_classes
+from linnet.data import scored_classes
 from linnet.experiments.experiment import Experiment, Progress, tracked
 from linnet.networks import mlp
 from linnet.observe import curvature, loss, only, oscillation, predicted_loss

@@ -12,8 +12,7 @@ from jax.flatten_util import ravel_pytree
 from pydantic import Field, model_validator
 
 from linnet.claims import Finding, at_least, at_most, within
-from linnet.data import load, missing
-from linnet.data.made import scored_classes
+from linnet.data import load, missing, scored_classes
 from linnet.experiments.experiment import Experiment, Progress, tracked
 from linnet.networks import mlp
 from linnet.observe import (

@@ -20,7 +20,7 @@ from linnet.claims import Finding, at_least, at_most, near, within
 from linnet.experiments.experiment import Experiment, Progress
 
 if TYPE_CHECKING:
-    from linnet.probe.tuning import FineTuning
+    from linnet.probe import FineTuning
 
 _NEEDED = ("torch", "transformers", "peft")
 _EARLY = 16  # steps in which batch losses are those of a constant output
@@ -62,10 +62,10 @@ class Tuned(Experiment):
 
     def fine_tuning(self) -> "FineTuning":
         """The model and the pairs."""
-        from linnet.probe.tuning import FineTuning, Setting
+        from linnet.probe import FineTuning, FineTuningSetting
 
         names = ("model", "n", "batch", "longest", "alpha", "last_zero", "dropout", "development", "seed")
-        return FineTuning(Setting(**{name: getattr(self, name) for name in names}))
+        return FineTuning(FineTuningSetting(**{name: getattr(self, name) for name in names}))
 
 
 def _steps(progress: Progress, done: int, runs: int, steps: int) -> Callable[[int], None]:

@@ -17,7 +17,7 @@ from linnet import data as sets
 from linnet import observe
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.curves import first_record, rise_count
-from linnet.data.made import contrasted, gaussian_classes, picture
+from linnet.data import gaussian_classes, rescale_contrast, synthetic_image
 from linnet.experiments.experiment import Experiment, Progress
 from linnet.experiments.stability_shared import check_ascending
 from linnet.networks import mlp, reduced, unet
@@ -110,8 +110,8 @@ class Fig9(Experiment):
         """The image of a draw."""
         if kind == "CIFAR-10":
             image = sets.load("cifar10").subset(1, seed=self.seed + draw)
-            return contrasted(image.scaled().reshape(image.shape).mean(axis=0), CONTRAST)
-        return picture(kind, CONTRAST, np.random.default_rng([self.seed, draw]), SIDE)
+            return rescale_contrast(image.scaled().reshape(image.shape).mean(axis=0), CONTRAST)
+        return synthetic_image(kind, CONTRAST, np.random.default_rng([self.seed, draw]), SIDE)
 
     def _fitted(self, image: np.ndarray, draw: int, lr: float, steps: int) -> _Run:
         rng = np.random.default_rng([self.seed, draw, 1])

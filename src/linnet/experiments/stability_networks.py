@@ -17,8 +17,7 @@ from pydantic import Field, model_validator
 
 from linnet import data as sets
 from linnet import observe
-from linnet.claims import Finding, at_least, at_most, within
-from linnet.claims.networks import aligned_window
+from linnet.claims import Finding, at_least, at_most, find, within
 from linnet.curves import first_record, powers
 from linnet.experiments.experiment import Experiment, Progress, tracked
 from linnet.networks import mlp, reduced
@@ -262,10 +261,11 @@ class Fig19(Experiment):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         names = [*(case.name for case in self.cases), CONTROL]
+        aligned = find(["stability/E26"])[0].negative_control["network"]
         rows: dict[str, list[np.ndarray]] = {}
         for draw, case in tracked(list(product(range(self.draws), (*self.cases, None))), progress):
             if case is None:
-                found = aligned_window(_seed(self.seed, draw), self.window, self.d, self.beyond), math.nan
+                found = aligned(_seed(self.seed, draw), self.window, self.d, self.beyond), math.nan
             else:
                 found = self._network(case, draw)
             for name, value in _measured(*found).items():

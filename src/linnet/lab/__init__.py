@@ -6,6 +6,7 @@
 with these values of its controls, `page.values` are the current ones, `page.write("run.nc")` exports what is shown.
 """
 
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,12 +50,22 @@ def landscape(**values: Any) -> "PageView":
     return _view("landscape", values)
 
 
-def serve(*, address: str = "127.0.0.1", port: int = 0, browser: bool = True, path: str = "") -> None:
-    """Serves all pages until interrupted: to this machine only unless `address` says otherwise, on a free port."""
+def serve(
+    *,
+    page: str | None = None,
+    file: str | PathLike[str] | None = None,
+    address: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Serves all pages until interrupted: to this machine only unless `address` says otherwise, on a free port.
+
+    The browser opens `page`, or the page and the values of its controls in a TOML `file` that a page has exported.
+    """
     _require_panel()
     from linnet.lab.server import run
 
-    run(address=address, port=port, browser=browser, path=path)
+    run(page, file, address=address, port=port, browser=browser)
 
 
 def _view(name: str, values: dict[str, Any]) -> "PageView":

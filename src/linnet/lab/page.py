@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from linnet.lab.control import Control, Values, check, defaults, read
 from linnet.lab.panel import Panel, Sources
-from linnet.prediction import Prediction, Quantity
-from linnet.prediction.render import plain_text
+from linnet.prediction import Prediction, Quantity, render
 from linnet.trajectory import Trajectory
 
 
@@ -113,7 +112,7 @@ def headline(run: Trajectory | None, prediction: Prediction | None = None, *, no
     """Whether the run diverged, the recommendation of the prediction, and its notes if asked, without markup."""
     parts = [] if run is None or run.status != "diverged" else [f"The training diverged at step {int(run.ended):,}."]
     if prediction is not None:
-        parts += [plain_text(prediction.headline), *(prediction.notes if notes else ())]
+        parts += [render.plain_text(prediction.headline), *(prediction.notes if notes else ())]
     return " ".join(parts)
 
 

@@ -17,8 +17,7 @@ from linnet._check import InputError
 from linnet.claims import PAPERS, Claim, Erratum, registry, subjects
 from linnet.lab.pages import PAGES
 from linnet.papers import unknown
-from linnet.report.formulas import Formulas
-from linnet.report.typeset import typeset
+from linnet.report import Formulas, typeset
 
 _HERE = Path(__file__).parent
 _ID = re.compile(rf"<code>((?:{'|'.join(PAPERS)})/[CE]\d+)</code>")

@@ -4,15 +4,19 @@ import signal
 import socket
 import sys
 import threading
+import tomllib
 import webbrowser
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import panel as pn
 from tornado.ioloop import PeriodicCallback
 from tornado.web import RedirectHandler
 
-from linnet._check import InputError
+from linnet._check import InputError, choice
+from linnet.lab.control import write
 from linnet.lab.export import DownloadHandler
 from linnet.lab.guard import guard
 from linnet.lab.page import Page
@@ -21,7 +25,7 @@ from linnet.lab.programs import programs
 from linnet.lab.reference import HANDLERS, style, top
 from linnet.lab.socket import ignore_closed, use_socket
 from linnet.lab.view import PageView
-from linnet.report.typeset import mathml
+from linnet.report import mathml
 
 _HERE = Path(__file__).parent
 _ALL = ("", "0.0.0.0")
@@ -102,10 +106,11 @@ def served(*, address: str = "127.0.0.1", port: int = 0) -> "pn.io.server.Server
     return server
 
 
-def run(*, address: str, port: int, browser: bool, path: str) -> None:
-    """Serves until interrupted or terminated; prints the address, and opens a browser there."""
+def run(page: str | None, file: str | PathLike[str] | None, *, address: str, port: int, browser: bool) -> None:
+    """Serves until interrupted or terminated; prints the address, and opens a browser at the page."""
     from rich.console import Console
 
+    path = _path(None if file is None else Path(file), page)
     server = served(address=address, port=port)
     sys.setswitchinterval(_SWITCH)
     loop = server.io_loop
@@ -123,3 +128,31 @@ def run(*, address: str, port: int, browser: bool, path: str) -> None:
     except KeyboardInterrupt:
         pass
     server.stop()
+
+
+def _path(file: Path | None, page: str | None) -> str:
+    pages = {kind.name: kind for kind in PAGES}
+    if file is None:
+        return "" if page is None else choice("page", page, list(pages))
+    if page is not None:
+        raise InputError(f"page = {page!r} is not allowed with a file: the file says which page it is.")
+    table = _table(file)
+    made: Page = pages[choice("page", table.get("page"), list(pages))]()
+    given = table.get("controls", {})
+    if not isinstance(given, dict):
+        raise InputError(f"{file}: controls = {given!r} is not allowed: give a table.")
+    known = {control.name for control in made.controls}
+    for name in given:
+        if name not in known:
+            raise InputError(f"{file}: {name} is not a control of this page; controls are {', '.join(sorted(known))}.")
+    query = write(made.controls, made.checked(given))
+    return f"{made.name}?{query}" if query else made.name
+
+
+def _table(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is no TOML file: {error}.") from None

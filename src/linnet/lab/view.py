@@ -24,7 +24,7 @@ from linnet.lab.control import Values
 from linnet.lab.page import Page, Update
 from linnet.lab.panel import Panel, Sources
 from linnet.lab.programs import programs
-from linnet.prediction.render import listing, tables
+from linnet.prediction import render
 
 _HERE = Path(__file__).parent
 _STYLE = [(_HERE / "inside.css").read_text(encoding="utf-8")]
@@ -301,7 +301,9 @@ class PageView(pn.viewable.Viewer):
             headline = f"{self._warning} {update.headline}" if self._warning else update.headline
             self.summary.param.update(headline=headline, error=bool(self._warning))
         if update.quantities is not None:
-            self.summary.param.update(quantities=listing(update.quantities), tables=tables(update.quantities))
+            self.summary.param.update(
+                quantities=render.listing(update.quantities), tables=render.tables(update.quantities)
+            )
         self.summary.drawn = self.controls.requested
 
     def _done(self, exported: Mapping[str, str]) -> None:

@@ -12,12 +12,10 @@ from jaxtyping import Array, Float
 
 from linnet import _check
 from linnet._check import InputError
-from linnet.linalg import below_and_above, layers_hessian
+from linnet.linalg import DENSE_SPECTRUM, below_and_above, layers_hessian
 from linnet.observe.hessian import DENSE_HESSIAN, hessian_product
 from linnet.problems import Factorization, Problem, Regression
 from linnet.states import State, Weights
-
-DENSE = 500  # parameters up to which the smallest eigenvalue comes from the whole matrix
 
 # relative to what rounding does to each quantity (measured: 1e-13, 1e-13 and 1e-15)
 GRADIENT, CURVATURE, EXCESS, RANK = 1e-8, 1e-10, 1e-12, 1e-12
@@ -137,7 +135,7 @@ class _Local:
 
     def smallest(self, problem: Problem) -> float:
         """The smallest eigenvalue of the Hessian."""
-        if sum(w.size for w in self.layers) <= DENSE:
+        if sum(w.size for w in self.layers) <= DENSE_SPECTRUM:
             return float(np.linalg.eigvalsh(self.hessian())[0])
         return _lanczos(self, problem)
 

@@ -1,12 +1,10 @@
 """What flows of the averaged weights share: the center of descent's oscillation at the edge of stability."""
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.extend
 from jaxtyping import Array, Float, Num
 
 from linnet import _check
@@ -15,10 +13,6 @@ from linnet.optim.discrete import DiscreteDynamics
 from linnet.optim.dynamics import Averages
 from linnet.problems import Problem
 from linnet.states import Pair, State
-
-_KINKS = {"max", "min", "abs", "clamp", "reduce_window_max", "select_and_scatter_add"}
-_KINKED = {"relu", "relu6", "leaky_relu", "hard_tanh", "hard_sigmoid", "hard_silu"}
-_SMOOTH = {"softmax", "_softmax", "log_softmax", "logsumexp"}  # which subtract a maximum that drops out
 
 
 class AveragedDescent(DiscreteDynamics):
@@ -61,24 +55,3 @@ def gradient(problem: Problem, state: Any, weights: Any) -> Any:
 def cost(problem: Problem, state: Any, weights: Any) -> Float[Array, ""]:
     """C with these weights in the place of the state's own."""
     return problem.cost(eqx.combine(weights, state).matrix)
-
-
-def has_kinks(function: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a function is made with relu, max, min, abs, and the like, whose derivatives jump.
-
-    Functions with derivatives of their own, such as logaddexp, count as smooth unless they are called relu or so.
-    """
-    return _kinked(jax.make_jaxpr(function)(*arguments).jaxpr)
-
-
-def _kinked(program: jax.extend.core.Jaxpr, *, inside: bool = False) -> bool:
-    for step in program.eqns:
-        kind, name = str(step.primitive), str(step.params.get("name", ""))
-        if name in _KINKED or (kind in _KINKS and not inside):
-            return True
-        own = inside or kind == "custom_jvp_call"
-        if name not in _SMOOTH and any(
-            _kinked(inner, inside=own) for inner in jax.extend.core.jaxprs_in_params(step.params)
-        ):
-            return True
-    return False

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from linnet import _check
 from linnet._check import InputError
 from linnet.optim.adaptive import RMSprop
-from linnet.optim.averaged import AveragedDescent, gradient, has_kinks
+from linnet.optim.averaged import AveragedDescent, gradient
 from linnet.optim.complementarity import pairs, smat, solve, svec
 from linnet.optim.dynamics import Averages, Dynamics
 from linnet.optim.eigenpairs import generic_block, top_eigenpairs
@@ -123,11 +123,11 @@ class CentralFlow(AveragedDescent):
 
     def check(self, problem: Problem, state: State) -> None:
         super().check(problem, state)
-        if isinstance(problem, Custom) and has_kinks(problem.cost, jnp.zeros(problem.shape)):
+        if isinstance(problem, Custom) and _check.has_kinks(problem.cost, jnp.zeros(problem.shape)):
             raise InputError(
                 "the cost has kinks (max, min, abs) and no three derivatives: use RodFlow or a smooth cost."
             )
-        if isinstance(state, Network) and has_kinks(
+        if isinstance(state, Network) and _check.has_kinks(
             lambda weights: eqx.combine(weights, state).matrix, state.trained()
         ):
             warnings.warn(

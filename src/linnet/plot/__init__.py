@@ -1,4 +1,4 @@
-"""Pictures."""
+"""Figures: `animation` writes films, `style` has colors and axes, the other modules draw what they are called after."""
 
 import logging
 
@@ -8,3 +8,5 @@ _log.setLevel(logging.ERROR)  # without a home it complains that it has no place
 import matplotlib.figure  # noqa: E402, F401
 
 _log.setLevel(_level)
+
+__all__ = ["animation", "prediction", "probe", "recovery", "style", "trajectory"]

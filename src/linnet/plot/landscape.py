@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 from linnet.observe import Kind
 from linnet.plot.prediction import draw_panel
 from linnet.plot.style import panels
-from linnet.prediction import Row
-from linnet.prediction.theories.landscape import panel
+from linnet.prediction import Row, critical_point_panel
 
 
 def landscape(data: xarray.Dataset) -> Figure:
@@ -23,5 +22,6 @@ def landscape(data: xarray.Dataset) -> Figure:
             for modes, label, negative, loss in zip(kept, *columns, strict=True)
         ]
         last = axes is grid[-1]
-        draw_panel(figure, axes, panel(points, labeled=last, title=f"{depth} layers", ylabel="" if i else "loss"))
+        title, ylabel = f"{depth} layers", "" if i else "loss"
+        draw_panel(figure, axes, critical_point_panel(points, labeled=last, title=title, ylabel=ylabel))
     return figure

@@ -28,10 +28,5 @@ def spectrum(
     return s
 
 
-def seed(value: Any) -> int:
-    """A seed that JAX can make a key of."""
-    return _check.integer("seed", value, least=0, most=2**63 - 1)
-
-
 def _listed(s: np.ndarray) -> str:
     return ", ".join(f"{x:g}" for x in s[:5]) + (" ..." if s.size > 5 else "")

@@ -8,28 +8,37 @@ Records are read without PyTorch.
 from typing import TYPE_CHECKING, Any
 
 from linnet.probe.alarm import Cause
-from linnet.probe.health import Status
+from linnet.probe.health import Health, Status, assess
 from linnet.probe.loggers import CsvLog
 from linnet.probe.record import Record, dataset, read
+from linnet.probe.summary import format_interval, pair_assumptions, verdict
 
 if TYPE_CHECKING:
     from linnet.probe.callbacks import ProbeCallback
     from linnet.probe.probe import Probe, ProbeWarning
     from linnet.probe.rule import Rule
+    from linnet.probe.tuning import FineTuning, FineTuningSetting
 
 _PLACES = {"Probe": "probe", "ProbeWarning": "probe", "Rule": "rule"}
-_PLACES |= {"ProbeCallback": "callbacks"}
+_PLACES |= {"ProbeCallback": "callbacks", "FineTuning": "tuning", "FineTuningSetting": "tuning"}
 __all__ = [
     "Cause",
     "CsvLog",
+    "FineTuning",
+    "FineTuningSetting",
+    "Health",
     "Probe",
     "ProbeCallback",
     "ProbeWarning",
     "Record",
     "Rule",
     "Status",
+    "assess",
     "dataset",
+    "format_interval",
+    "pair_assumptions",
     "read",
+    "verdict",
 ]
 
 

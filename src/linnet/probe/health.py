@@ -102,7 +102,7 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
-def health(record: Record) -> Health:
+def assess(record: Record) -> Health:
     """The status of the training at the end of its record: the first that applies."""
     steps = record.steps
     known = [line["loss"] for line in steps if line.get("loss") is not None]

@@ -18,7 +18,7 @@ from linnet._input import InputError
 from linnet.probe import forward, reversal, summary
 from linnet.probe.alarm import Alarm, Watch
 from linnet.probe.curvature import PRODUCTS, Search
-from linnet.probe.health import Status, health
+from linnet.probe.health import Status, assess
 from linnet.probe.lanczos import inner, norm
 from linnet.probe.layers import Layer, layers_of
 from linnet.probe.loggers import Fresh, logger
@@ -405,7 +405,7 @@ class Probe:
     def _note_status(self, step: int) -> None:
         """Writes the status if it has changed."""
         self._write()
-        found = health(self._record)
+        found = assess(self._record)
         if found.status != self._status:
             self._status = found.status
             self._keep([{"kind": "status", "step": step, "status": found.status.value, "sentence": found.sentence}])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from linnet.probe.advice import advice, ago
-from linnet.probe.health import AT_EDGE, FRESH, RECENT, Status, health, judged
+from linnet.probe.health import AT_EDGE, FRESH, RECENT, Status, assess, judged
 from linnet.probe.record import Record
 from linnet.theory.regime import Regime
 
@@ -24,7 +24,7 @@ def verdict(record: Record) -> list[str]:
     """Sentences on the training: an alarm of the last fifty steps, its status, how its loop steps, the learning rate,
     curvature against its threshold, and the state of its layers.
     """
-    state, measurements = health(record), record.measurements
+    state, measurements = assess(record), record.measurements
     alarms = [alarm_sentence(alarm) for alarm in record.alarms[-_NAMED:]]
     now = record.steps[-1]["step"] if record.steps else 0
     recent = bool(record.alarms) and record.alarms[-1]["step"] > now - RECENT
@@ -53,7 +53,7 @@ def status_line(record: Record) -> str:
             parts.append(f"{text} {steps[-1][name]:.3g}")
     for line in record.forwards[-1:]:
         if line.get("own_low") is not None:
-            parts.append(f"critical step {between(line['own_low'], line['own_high'])}")
+            parts.append(f"critical step {format_interval(line['own_low'], line['own_high'])}")
     for line in record.measurements[-1:]:
         parts.append(f"sharpness {line['sharpness'][0]:.3g} at step {line['step']}")
         if line.get("ratio") is not None:
@@ -95,7 +95,7 @@ def alarm_sentence(alarm: dict[str, Any]) -> str:
     return f"Alarm at step {alarm['step']}: {what[alarm['trigger']]}. {cause[alarm['cause']]}"
 
 
-def between(low: float, high: float | None) -> str:
+def format_interval(low: float, high: float | None) -> str:
     """An interval; without an upper bound where that is None."""
     return f"above {low:.2g}" if high is None else f"{low:.2g} to {high:.2g}"
 
@@ -142,7 +142,7 @@ def _orbit(record: Record) -> list[str]:
     forward = record.forwards[-1] if record.forwards else None
     if forward is None or forward.get("own_low") is None:
         return []
-    length = between(forward["own_low"], forward["own_high"])
+    length = format_interval(forward["own_low"], forward["own_high"])
     text = f"Critical step: along step {forward['step']} the loss of its own batch falls for {length} times its length."
     known = [line["stochastic_edge"] for line in record.forwards[-_SAMPLES:] if line.get("stochastic_edge") is not None]
     if not known:
@@ -220,7 +220,7 @@ def _adapters(about: dict[str, Any], last: dict[str, Any]) -> list[str]:
     return [f"{text}, {after}."]
 
 
-def assumptions(pair: dict[str, Any]) -> list[tuple[str, float]]:
+def pair_assumptions(pair: dict[str, Any]) -> list[tuple[str, float]]:
     """What the prediction of a pair assumes, and how far the initialization is from it (0: exactly, relative)."""
     texts = {
         "product": "the loss depends on the product alone",
@@ -255,7 +255,7 @@ def _fails(pair: dict[str, Any]) -> tuple[str, float] | None:
         return "the loss depends on the product alone", pair["assumptions"]["product"]
     if pair["end"] is None:
         return None
-    worst, error = max(assumptions(pair), key=lambda assumption: assumption[1])
+    worst, error = max(pair_assumptions(pair), key=lambda assumption: assumption[1])
     return (worst, error) if error >= _ROUGH else None
 
 
@@ -276,7 +276,7 @@ def _inapplicable(failures: list[tuple[str, float]], count: int) -> list[str]:
 def _pair(name: str, pair: dict[str, Any], last: dict[str, Any]) -> str:
     if pair["end"] is None:
         return f"{name} from initialization: no predicted end, since the loss curves downwards along its steepest mode."
-    worst, error = max(assumptions(pair), key=lambda assumption: assumption[1])
+    worst, error = max(pair_assumptions(pair), key=lambda assumption: assumption[1])
     so_far = last["mode_growth"][pair["layer"]]
     text = (
         f"{name} from initialization: {pair['regime']}, {pair['value']:.3g} must become {pair['end']:.3g} against an "

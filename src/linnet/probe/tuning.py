@@ -23,7 +23,7 @@ _AT_ONCE = 100  # pairs of the development set
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class FineTuningSetting:
     """The model, the pairs, and the initialization."""
 
     model: str  # a folder, or a hub's name
@@ -70,7 +70,7 @@ class Regression(NamedTuple):
 class FineTuning:
     """A pre-trained model and encoded pairs, for repeated fine-tuning from the same weights."""
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: FineTuningSetting):
         self.setting = setting
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         transformers = importlib.import_module("transformers")

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 
-from linnet.report.typeset import mathml
+from linnet.report.latex import mathml
 
 # A dollar opens a formula if no space follows, and closes it if none precedes and no digit follows, so amounts of money
 # are no formulas. Code is set aside before, and `\$` is a dollar.

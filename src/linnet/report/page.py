@@ -6,7 +6,7 @@ from typing import Any
 import jinja2
 
 from linnet._files import duration
-from linnet.report.typeset import typeset
+from linnet.report.latex import typeset
 
 
 def environment() -> jinja2.Environment:

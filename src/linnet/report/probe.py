@@ -7,8 +7,7 @@ from pathlib import Path
 from linnet._files import put, writing
 from linnet._version import __version__
 from linnet.plot.probe import probe
-from linnet.probe import Record, dataset
-from linnet.probe.summary import assumptions, between, verdict
+from linnet.probe import Record, dataset, format_interval, pair_assumptions, verdict
 from linnet.report.page import environment
 
 _ROWS = 60  # of the table of measurements
@@ -27,7 +26,7 @@ def write_probe(record: Record, out: Path) -> Path:
             sentences=verdict(record),
             events=sorted([*record.statuses, *record.alarms], key=lambda line: line["step"])[-_ROWS:],
             forwards=record.forwards[:: max(1, -(-len(record.forwards) // _ROWS))],
-            between=between,
+            interval=format_interval,
             about=record.about,
             steps=len(record.steps),
             measurements=measurements[:: max(1, -(-len(measurements) // _ROWS))],
@@ -37,7 +36,7 @@ def write_probe(record: Record, out: Path) -> Path:
                     record.about["layers"][pair["layer"]],
                     pair,
                     measurements[-1]["mode_growth"][pair["layer"]],
-                    assumptions(pair),
+                    pair_assumptions(pair),
                 )
                 for pair in (record.pairs if measurements else [])
             ],

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,27 @@ class DemonstrationSetting:
     steps: int
     seed: int
 
+    @classmethod
+    def of(cls, *, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int) -> Self:
+        """A network of d^gamma_w neurons whose weights have variance d^gamma_sigma2, on a noisy d x d matrix."""
+        d = _check.integer("d", d, least=2, most=5000)
+        steps = _check.integer("steps", steps, least=1)
+        gamma_w = _check.real("gamma_w", gamma_w, least=0, most=100)
+        variance = float(d) ** _check.real("gamma_sigma2", gamma_sigma2, least=-50, most=50)
+        if gamma_w * math.log10(d) > _WIDEST:
+            raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e{_WIDEST}.")
+        width = float(round(d**gamma_w))
+        return cls(
+            d=d,
+            rank=_check.integer("rank", rank, least=1, most=d, reason="the smaller dimension"),
+            width=width,
+            variance=variance,
+            c=variance * width,
+            lazy=gamma_sigma2 + gamma_w > 1,
+            steps=steps,
+            seed=_check.integer("seed", seed, least=0, most=2**63 - 1),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
@@ -63,27 +84,6 @@ class Demonstration:
         from linnet.plot.animation import film
 
         film(self.plot(), path, progress=progress)
-
-
-def setting(*, d: int, rank: int, gamma_w: float, gamma_sigma2: float, steps: int, seed: int) -> DemonstrationSetting:
-    """A network of d^gamma_w neurons whose weights have variance d^gamma_sigma2, on a noisy d x d matrix."""
-    d = _check.integer("d", d, least=2, most=5000)
-    steps = _check.integer("steps", steps, least=1)
-    gamma_w = _check.real("gamma_w", gamma_w, least=0, most=100)
-    variance = float(d) ** _check.real("gamma_sigma2", gamma_sigma2, least=-50, most=50)
-    if gamma_w * math.log10(d) > _WIDEST:
-        raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e{_WIDEST}.")
-    width = float(round(d**gamma_w))
-    return DemonstrationSetting(
-        d=d,
-        rank=_check.integer("rank", rank, least=1, most=d, reason="the smaller dimension"),
-        width=width,
-        variance=variance,
-        c=variance * width,
-        lazy=gamma_sigma2 + gamma_w > 1,
-        steps=steps,
-        seed=_check.integer("seed", seed, least=0, most=2**63 - 1),
-    )
 
 
 def demonstrate(chosen: DemonstrationSetting, progress: Callable[[int, int], None] | None = None) -> Demonstration:

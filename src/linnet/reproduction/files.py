@@ -177,7 +177,7 @@ def _store(out: Path, new: Verdicts) -> None:
     put(out / "claims.json", dumps({**every.to_dict(), **about}))
 
 
-def folder(out: Path) -> None:
+def prepare_folder(out: Path) -> None:
     """Makes the folder of results, and refuses one that cannot be written, or with files that cannot be read."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)

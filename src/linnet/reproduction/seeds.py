@@ -15,7 +15,7 @@ import jax
 from linnet import _check
 from linnet._check import InputError
 from linnet._files import dumps, machine, put, versions
-from linnet._pool import Call, cores, finished
+from linnet._pool import Call, as_completed, cores
 from linnet.claims import THREE, Claim, Erratum, Finding, settle
 from linnet.claims import find as find_claims
 from linnet.experiments import Experiment, find
@@ -103,7 +103,7 @@ def over_seeds(
     found: dict[int, Mapping[str, Finding]] = {}
     spreads: list[Spread] = []
     progress(0, len(calls))
-    for number, findings in finished(calls, workers):
+    for number, findings in as_completed(calls, workers):
         found[number] = findings
         progress(len(found), len(calls))
         first = count * (number // count)
@@ -141,7 +141,7 @@ def claims_over_seeds(
         calls += [(_tightest, (sources(), entry.id, size, {**changed[entry.id], "seed": seed})) for seed in several]
     found: dict[int, list[tuple[_Case, Finding]]] = {}
     progress(0, len(calls))
-    for number, findings in finished(calls, cores() if jax.default_backend() == "cpu" else 1):
+    for number, findings in as_completed(calls, cores() if jax.default_backend() == "cpu" else 1):
         found[number] = findings
         progress(len(found), len(calls))
         first = count * (number // count)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from linnet._pool import Call, cores, finished
+from linnet import sweep
+from linnet._pool import Call, as_completed, cores
 from linnet.claims import Claim, Erratum, Verdict, find, settle
 from linnet.papers import reload, sources
 from linnet.reproduction.files import Verdicts, Verified
-from linnet.sweep import cluster
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,9 +34,9 @@ def verify(
     found: dict[int, Verdict] = {}
     progress(0, len(entries))
     if client is None:
-        done = finished(calls, workers(len(entries)))
+        done = as_completed(calls, workers(len(entries)))
     else:
-        done = cluster.finished(client, calls, lambda number: entries[number].id)
+        done = sweep.as_completed(client, calls, lambda number: entries[number].id)
     for number, verdict in done:
         found[number] = verdict
         progress(len(found), len(entries))

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from linnet import _check
+from linnet import _check, sweep
 from linnet._check import InputError
 from linnet._files import locked, machine, placed, writing
-from linnet._pool import Call, cores, finished
+from linnet._pool import Call, as_completed, cores
 from linnet.claims import Claim, Erratum, Verdict
 from linnet.claims import find as find_claims
-from linnet.experiments import Experiment, find
-from linnet.experiments.experiment import SIZES, Progress
+from linnet.experiments import SIZES, Experiment, Progress, find
 from linnet.papers import blamed, reload, sources, typed
-from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, folder, good, store
+from linnet.reproduction.files import Requirement, Result, Verdicts, Verified, good, prepare_folder, store
 from linnet.reproduction.verification import call
-from linnet.sweep import cluster
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -82,7 +80,11 @@ class Work:
         calls += [call(entry, "quick", {}) for entry in self.entries]
         names = [part.id for part in (*pooled, *self.entries)]
         found: dict[str, Verdict] = {}
-        team = finished(calls, side_by_side) if client is None else cluster.finished(client, calls, names.__getitem__)
+        team = (
+            as_completed(calls, side_by_side)
+            if client is None
+            else sweep.as_completed(client, calls, names.__getitem__)
+        )
         for number, value in team:
             if number < len(pooled):
                 done += self._weight(pooled[number])
@@ -137,7 +139,7 @@ def plan(
         if name not in known:
             raise InputError(f"set = {name!r} is not allowed: fields here are {', '.join(known)}.")
     made = [kind.of_size(size, {k: v for k, v in changed.items() if k in kind.model_fields}) for kind in chosen]
-    folder(out)
+    prepare_folder(out)
     lacking = {experiment.id: lacks for experiment in made if (lacks := experiment.missing()) is not None}
     if ids and lacking:
         name, lacks = next(iter(lacking.items()))
@@ -229,7 +231,7 @@ def _again(experiment: Experiment, size: str) -> str:
 
 
 def _worker(client: "Client") -> str:
-    return f"a worker of a cluster ({', '.join(sorted({worker.device for worker in cluster.workers(client)}))})"
+    return f"a worker of a cluster ({', '.join(sorted({worker.device for worker in sweep.workers(client)}))})"
 
 
 def _device(count: int) -> str:

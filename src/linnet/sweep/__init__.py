@@ -1,6 +1,6 @@
 """Sweeps: a grid of runs into one labeled store, resumable after a kill at any moment."""
 
-from linnet.sweep.cluster import connect
+from linnet.sweep.cluster import Worker, as_completed, connect, workers
 from linnet.sweep.exchange import Merged, export, load, merge
 from linnet.sweep.spec import Call, Sweep, parse, read
 from linnet.sweep.sweep import Checked, Damage, Expected, Throughput, check, expect, run
@@ -13,6 +13,8 @@ __all__ = [
     "Merged",
     "Sweep",
     "Throughput",
+    "Worker",
+    "as_completed",
     "check",
     "connect",
     "expect",
@@ -22,4 +24,5 @@ __all__ = [
     "parse",
     "read",
     "run",
+    "workers",
 ]

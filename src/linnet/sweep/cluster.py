@@ -119,7 +119,7 @@ def count(client: "Client") -> int:
         return 0
 
 
-def finished(client: "Client", calls: Iterable[Call], what: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
+def as_completed(client: "Client", calls: Iterable[Call], what: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
     """The number of each call and what it returned, as they finish on the cluster; `what` names one for its error.
 
     A few are under way for each worker, so that neither scheduler nor workers hold many results. The calls of a worker

@@ -204,6 +204,11 @@ class Damage(NamedTuple):
     arrays: list[str]
     cells: dict[str, list[Any]]
 
+    @property
+    def place(self) -> str:
+        """The cells in words."""
+        return place(self.cells)
+
 
 class Checked(NamedTuple):
     """What a store holds: its cells, how many of them are finished and whole, and what is damaged."""
@@ -273,7 +278,7 @@ def expect(spec: Sweep, out: Path | str, *, workers: int = 1, client: "Client | 
     chosen = np.unique(np.linspace(0, cells - 1, min(cells, _SAMPLE if crew.platform == "cpu" else batch)).astype(int))
     call = _measured, (_text(spec), chosen, batch == 1)
     first, again = (
-        call[0](*call[1]) if client is None else dict(cluster.finished(client, [call], lambda _: "a cell"))[0]
+        call[0](*call[1]) if client is None else dict(cluster.as_completed(client, [call], lambda _: "a cell"))[0]
     )
     active = crew.active(cells, batch)
     each = 9 + sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
@@ -303,7 +308,7 @@ def _results(
     text, blocks = _text(spec), list(store.missing())
     calls = ((_chunk, (text, numbers[block].ravel())) for block in blocks)
     if crew.client is not None:
-        done = cluster.finished(
+        done = cluster.as_completed(
             crew.client, calls, lambda number: f"the chunk {place(ranges(spec.grid(), blocks[number]))}"
         )
     elif crew.pooled(numbers.size, math.prod(store.chunks)):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         mode_fate,
         optimizers,
         rank_one_flow,
+        regime,
         spectral,
         stability,
     )
@@ -31,6 +32,7 @@ __all__ = [
     "mode_fate",
     "optimizers",
     "rank_one_flow",
+    "regime",
     "spectral",
     "stability",
 ]

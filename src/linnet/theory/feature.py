@@ -43,6 +43,7 @@ from linnet.theory._formula import (
 )
 from linnet.theory._times import leading
 
+ALIGNED = 0.95  # stage one ends at the first step with this slope
 _LARGE_START = 1e100  # in units of vstar2
 _Three = tuple[Array, Array, Array]
 

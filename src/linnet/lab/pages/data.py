@@ -31,8 +31,7 @@ from linnet.lab.pages.network import (
 from linnet.lab.panel import COLORS, Panel, Sources
 from linnet.lab.upload_cache import UploadCache, called
 from linnet.lab.work import affordable
-from linnet.prediction import Quantity
-from linnet.prediction.theories.network import mode_curve
+from linnet.prediction import Quantity, mode_curve
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE
 
 _MODES = len(COLORS)

@@ -14,8 +14,7 @@ from linnet.lab.page import Page, Update, as_toml, headline
 from linnet.lab.panel import COLORS, Panel, Sources
 from linnet.lab.work import affordable
 from linnet.optim import SGD
-from linnet.prediction import Prediction, Quantity
-from linnet.prediction.theories.network import mode_curve, predicted
+from linnet.prediction import Prediction, Quantity, mode_curve
 
 _MODES = 5
 _POINTS, _FEW = 51, 21  # records at which the sharpness is computed
@@ -176,7 +175,7 @@ class NetworkPage(Page):
                 headline=headline(run),
             )
         last = float(clock[-1])
-        prediction = predicted(setup)
+        prediction = setup.predict()
         curves = [until(*mode_curve(prediction, i), last) for i in range(len(prediction.modes[:_MODES]))]
         edge = float(np.asarray(optimizer.stability_threshold(0)))
         yield Update(

@@ -13,8 +13,7 @@ import linnet as ln
 from linnet.lab.control import Slider, Values
 from linnet.lab.page import Page, Update, headline
 from linnet.lab.panel import COLORS, Panel, Sources, image_columns
-from linnet.prediction import Quantity
-from linnet.prediction.theories.phase_run import plane
+from linnet.prediction import Quantity, phase_plane
 from linnet.theory import mixed
 
 _RECORDS = 201
@@ -227,7 +226,7 @@ def _above_rounding(values: np.ndarray) -> list[np.ndarray]:
 @lru_cache(maxsize=64)
 def _plane(d: int, levels: tuple[float, ...]) -> dict[str, Any]:
     """The predicted plane, which width and variance do not change."""
-    x, y, errors = plane(d, levels)
+    x, y, errors = phase_plane(d, levels)
     (left, right), (bottom, top) = ((a[0] - (a[1] - a[0]) / 2, a[-1] + (a[1] - a[0]) / 2) for a in (x, y))
     return image_columns(errors, left, right, bottom, top)
 

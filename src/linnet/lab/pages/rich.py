@@ -15,7 +15,6 @@ from linnet.lab.control import Choice, Player, Slider, Values
 from linnet.lab.page import Page, Update, arguments, call
 from linnet.lab.panel import COLORS, Panel, Sources, image_columns
 from linnet.prediction import Quantity
-from linnet.prediction.theories.features_run import ALIGNED
 from linnet.theory import feature
 from linnet.theory.regime import Regime
 
@@ -236,7 +235,7 @@ class _Training:
     @cached_property
     def aligned(self) -> float:
         """The step at which the neurons are aligned, NaN if there is none."""
-        return float(crossing(np.arange(_STEPS + 1), self.run["slope"], ALIGNED, "records"))
+        return float(crossing(np.arange(_STEPS + 1), self.run["slope"], feature.ALIGNED, "records"))
 
     @cached_property
     def amplitudes(self) -> feature.Amplitudes:

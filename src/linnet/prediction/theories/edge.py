@@ -18,7 +18,6 @@ from jax.flatten_util import ravel_pytree
 from linnet import observe
 from linnet._check import InputError
 from linnet.optim import SGD, RodFlow
-from linnet.optim.averaged import cost, has_kinks
 from linnet.outcome import Status
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
 from linnet.prediction.numbers import plural
@@ -249,9 +248,9 @@ def _averages(problem: Any, network: Any, end: _End, cycles: bool) -> dict[str, 
     """Means over the two ends; a rod that is a point has no amplitude."""
     states = (end.ahead, end.behind)
     ahead, behind = map(_flat, states)
-    loss = sum(float(cost(problem, state, state.trained())) for state in states) / 2
+    loss = sum(float(problem.cost(state.matrix)) for state in states) / 2
     return {
-        "mean_loss": loss if loss > _ROUNDING * float(cost(problem, network, network.trained())) else 0.0,
+        "mean_loss": loss if loss > _ROUNDING * float(problem.cost(network.matrix)) else 0.0,
         "amplitude": float(np.linalg.norm(ahead - behind)) / 2 if cycles else 0.0,
         "mean_predictor_norm": float(np.linalg.norm(sum(np.asarray(state.matrix) for state in states) / 2)),
         "distance": float(np.linalg.norm((ahead + behind) / 2 - _flat(network))),

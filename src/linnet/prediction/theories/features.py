@@ -14,7 +14,6 @@ from linnet import _check
 from linnet._check import InputError
 from linnet.init import readout
 from linnet.optim import SGD
-from linnet.prediction import validation
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable
 from linnet.prediction.data import OwnSamples
 from linnet.prediction.prediction import Prediction
@@ -105,7 +104,7 @@ def gaussian_features(
     n = _check.integer("samples", samples, least=1, most=_SAMPLES)
     d = _check.integer("inputs", inputs, least=1, most=10**12)
     noise = _check.real("noise2", noise2, least=0, most=LARGEST)
-    width, key = _width(width), jax.random.key(validation.seed(seed))
+    width, key = _width(width), jax.random.key(_check.seed(seed))
     if teacher is not None:
         _check.real("teacher", teacher, least=SMALLEST, most=LARGEST)
     drawn, (norm,) = samples_and_teacher(key, n, d, noise2=noise, teacher=teacher)
@@ -184,7 +183,7 @@ def _width(width: Any) -> int:
 
 def _drawn(problem: Regression, width: int, v0: Any, sigma0: Any, seed: Any) -> Law:
     """The initialization N(0, sigma0^2), +-v0: its spread and its output as they are expected at this width."""
-    v, key = _check.real("v0", v0, least=SMALLEST, most=LARGEST), validation.seed(seed)
+    v, key = _check.real("v0", v0, least=SMALLEST, most=LARGEST), _check.seed(seed)
     sigma = _check.real("sigma0", sigma0, least=0, most=LARGEST)
     if 0 < sigma < SMALLEST:
         raise InputError(f"sigma0 = {sigma:g} is not allowed: sigma0 must be 0 or at least {SMALLEST:g}.")

@@ -19,9 +19,9 @@ from linnet.problems import Regression
 from linnet.record import linear
 from linnet.simulation import simulate
 from linnet.states import Weights
+from linnet.theory.feature import ALIGNED
 from linnet.trajectory import Trajectory
 
-ALIGNED = 0.95  # stage one ends at this slope
 _STEPS = 20_000  # the longest run
 _RECORDS = 4000
 _KERNELS = 200  # the most samples whose kernel is formed at every record

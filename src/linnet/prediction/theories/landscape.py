@@ -11,8 +11,8 @@ import numpy as np
 from linnet import _check, observe
 from linnet._check import InputError
 from linnet.init import critical
+from linnet.linalg import DENSE_SPECTRUM
 from linnet.observe import Kind
-from linnet.observe.landscape import DENSE
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.numbers import plural
@@ -197,9 +197,10 @@ def _experiment(problem: Factorization | Regression, hidden: Sequence[int], poin
     def run(progress: Progress | None) -> Built:
         widths = (problem.shape[1], *hidden, problem.shape[0])
         parameters = sum(below * above for below, above in pairwise(widths))
-        if parameters > DENSE:
+        if parameters > DENSE_SPECTRUM:
             raise InputError(
-                f"a network of {parameters:,} weights cannot be measured: whole Hessians are for at most {DENSE}."
+                f"a network of {parameters:,} weights cannot be measured: whole Hessians are for at most "
+                f"{DENSE_SPECTRUM}."
             )
         rows = []
         for done, point in enumerate(points):
@@ -246,10 +247,12 @@ _hessian = jax.jit(observe.hessian_matrix)
 def _panels(prediction: Prediction, comparison: Comparison | None) -> list[Panel]:
     title = f"{prediction.depth} layers, bottleneck {prediction.bottleneck}"
     built = () if comparison is None else comparison.points
-    return [panel(prediction.points, built, title=title, ylabel="loss")]
+    return [critical_point_panel(prediction.points, built, title=title, ylabel="loss")]
 
 
-def panel(points: Iterable[Row], built: Iterable[Row] = (), *, labeled: bool = True, **labels: Any) -> Panel:
+def critical_point_panel(
+    points: Iterable[Row], built: Iterable[Row] = (), *, labeled: bool = True, **labels: Any
+) -> Panel:
     """Critical points by loss and index, named by the modes they keep, with lines to one mode more.
 
     `built` are the same points as they were measured, drawn as rings.

@@ -31,6 +31,7 @@ from jaxtyping import Array, Float
 
 from linnet import _check, observe
 from linnet._check import InputError
+from linnet.linalg import DENSE_SPECTRUM
 from linnet.observe import gauss_newton_product, hessian_product
 from linnet.optim import SGD
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
@@ -43,7 +44,6 @@ from linnet.simulation import simulate
 from linnet.states import Network, State
 from linnet.theory.regime import Regime
 
-_DENSE = 500  # weights up to which curvatures are those of a matrix
 _SHARE = 0.1  # of the largest stable learning rate, where none is given
 _ROUNDINGS = 1000  # units of rounding by which outputs must differ to count as different
 
@@ -279,7 +279,7 @@ def top(
 ) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "weights count"]]:
     """The largest eigenvalues of a part of the Hessian, descending, with their vectors as columns."""
     flat = ravel_pytree(state.trained())[0]
-    if flat.size <= max(_DENSE, 2 * count):
+    if flat.size <= max(DENSE_SPECTRUM, 2 * count):
         values, vectors = np.linalg.eigh(np.asarray(_dense(state, problem, product)))
     else:
         from scipy.sparse.linalg import LinearOperator, eigsh  # slow to load

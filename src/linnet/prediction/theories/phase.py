@@ -105,7 +105,7 @@ def phase(
     gamma_w = _check.real("gamma_w", gamma_w, least=0, most=20)
     gamma_sigma2 = _check.real("gamma_sigma2", gamma_sigma2, least=-20, most=20)
     c_lr = _check.real("c_lr", c_lr, above=1, most=1e6)
-    seed = validation.seed(seed)
+    seed = _check.seed(seed)
     if target is not None:
         for name, value in (("d", d), ("rank", rank), ("levels", levels)):
             if value is not None:

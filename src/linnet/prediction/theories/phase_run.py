@@ -29,7 +29,7 @@ HALF, LEARNED = 0.5, 0.9  # shares of a singular value
 _RECORDS = 400  # of a flow
 
 
-class Plane(NamedTuple):
+class PhasePlane(NamedTuple):
     """The predicted smallest test error over the plane of exponents."""
 
     gamma_sigma2: Float[np.ndarray, " x"]
@@ -37,13 +37,13 @@ class Plane(NamedTuple):
     test_error: Float[np.ndarray, "y x"]
 
 
-def plane(d: int, levels: Any) -> Plane:
+def phase_plane(d: int, levels: Any) -> PhasePlane:
     """The predicted smallest test error of networks of many widths and variances on a target of these levels."""
     x, y, size = np.linspace(-3, 0, 31), np.linspace(0, 2.8, 29), float(d)
     variance, width = np.meshgrid(size**x, np.maximum(1, np.round(size**y)))
     c = variance * width
     errors = _smallest()(jnp.asarray(levels), size, c.ravel(), (variance * c).ravel())
-    return Plane(x, y, np.asarray(errors).reshape(c.shape))
+    return PhasePlane(x, y, np.asarray(errors).reshape(c.shape))
 
 
 @cache
@@ -170,7 +170,7 @@ def _errors(prediction: Prediction, comparison: Comparison | None) -> Panel:
 
 
 def _exponents(prediction: Prediction) -> Panel:
-    x, y, values = plane(prediction.d, prediction.data["flow"].levels)
+    x, y, values = phase_plane(prediction.d, prediction.data["flow"].levels)
     here = np.array([prediction.gamma_sigma2]), np.array([prediction.gamma_w])
     return Panel(
         (

@@ -7,6 +7,6 @@ weights.
 """
 
 from linnet.prediction.theories.network.picture import mode_curve
-from linnet.prediction.theories.network.result import network, predicted
+from linnet.prediction.theories.network.result import Setup, network
 
-__all__ = ["mode_curve", "network", "predicted"]
+__all__ = ["Setup", "mode_curve", "network"]

@@ -18,6 +18,7 @@ from linnet.prediction.theories.network import sources
 from linnet.prediction.theories.network.analysis import Analysis, analyze
 from linnet.prediction.theories.network.batches import batch_threshold, check_batch
 from linnet.prediction.theories.network.end import NetworkEnd
+from linnet.prediction.theories.network.following import STIFF
 from linnet.prediction.theories.network.initialization import Initialization, recognized
 from linnet.prediction.theories.network.modes import FIT, LEARNED, NOISE, SIGNAL, modes_of
 from linnet.prediction.theories.network.objective import Objective, prefixes
@@ -29,6 +30,8 @@ from linnet.prediction.theories.network.thresholds import largest_lr, with_lr
 from linnet.states import Weights
 from linnet.theory.regime import Regime
 
+_DENSE = 1e-8  # seconds over layers beyond two and the cube of the weights, measured: systems of implicit steps
+_OTHERS = 4.0  # seconds at most with more weights, whose steps are explicit and counted
 _NEVER = Time(math.nan, math.nan)  # it does not converge
 _ROUNDING = 1e-12  # of the largest singular value: smaller ones are no modes
 _DECAYED = 1e-6  # and so little is left of a mode that weight decay removes
@@ -57,6 +60,17 @@ class Setup:
     seed: int = 0
     kind: str | None = None
     scale: tuple[float, ...] | None = None
+
+    def predict(self) -> Prediction:
+        """The prediction of `linnet.prediction.network`."""
+        return predicted(self)
+
+    def expected_seconds(self) -> float:
+        """The time of the prediction on one core, about; closed forms and two layers take less than a second."""
+        count, depth = sum(w.size for w in self.layers), len(self.layers)
+        if depth < 3 or (self.reduction.white and self.kind in ("balanced", "one-zero")):
+            return 0.0
+        return _DENSE * (depth - 2) * count**3 if count <= STIFF else _OTHERS
 
 
 def network(problem: Any, network: Any, optimizer: Any = None, *, signal: int | None = None) -> Prediction:

@@ -1,37 +1,39 @@
-"""Images and classes that are made and need no file."""
+"""Synthetic images and classes, which need no file."""
 
 import numpy as np
 from jaxtyping import Float64
 
 from linnet import _check
 
-PICTURES = ("bumps", "texture", "checkerboard")
+PATTERNS = ("bumps", "texture", "checkerboard")
 
 
-def picture(kind: str, contrast: float, rng: np.random.Generator, side: int = 32) -> Float64[np.ndarray, "side side"]:
+def synthetic_image(
+    kind: str, contrast: float, rng: np.random.Generator, side: int = 32
+) -> Float64[np.ndarray, "side side"]:
     """A gray image with mean 1/2 and standard deviation `contrast`.
 
     "bumps": three Gaussians of width 0.15 to 0.3 of the image; "texture": noise of 3 to 6 cycles an image;
     "checkerboard": cells of two pixels, the same for every seed.
     """
-    _check.choice("kind", kind, PICTURES)
+    _check.choice("kind", kind, PATTERNS)
     if kind == "checkerboard":
         cell = np.arange(side) // 2
-        return contrasted((cell[:, None] + cell) % 2, contrast)
+        return rescale_contrast((cell[:, None] + cell) % 2, contrast)
     if kind == "texture":
         waves = np.fft.fftfreq(side, 1 / side)
         cycles = np.hypot(waves[:, None], waves)
         noise = np.fft.fft2(rng.normal(size=(side, side)))
-        return contrasted(np.fft.ifft2(np.where((cycles >= 3) & (cycles <= 6), noise, 0)).real, contrast)
+        return rescale_contrast(np.fft.ifft2(np.where((cycles >= 3) & (cycles <= 6), noise, 0)).real, contrast)
     place = np.arange(side) / side
     image = np.zeros((side, side))
     for _ in range(3):
         (x, y), width, height = rng.uniform(0.2, 0.8, 2), rng.uniform(0.15, 0.3), rng.uniform(0.5, 1.0)
         image += height * np.exp(-((place - x) ** 2 + (place[:, None] - y) ** 2) / (2 * width**2))
-    return contrasted(image, contrast)
+    return rescale_contrast(image, contrast)
 
 
-def contrasted(image: np.ndarray, contrast: float) -> Float64[np.ndarray, "..."]:
+def rescale_contrast(image: np.ndarray, contrast: float) -> Float64[np.ndarray, "..."]:
     """The image with mean 1/2 and standard deviation `contrast`."""
     return 0.5 + contrast * (image - image.mean()) / image.std()
 
