@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from linnet import sweep
-from linnet.experiments.mixed import Fig2
+from linnet.experiments.mixed import MixedFig2
 
 ROOT = Path(__file__).parents[1]
 SMALLER = {"d=100": "d=30", "width=1_000_000": "width=4_000", "steps=600": "steps=60"}
@@ -127,7 +127,7 @@ def test_a_page_is_written_anew_up_to_durations(tmp_path, monkeypatch):
 
 def test_the_figure_as_a_file_is_the_figure():
     text = (ROOT / "src" / "linnet" / "experiments" / "mixed_fig2.toml").read_text()
-    assert Fig2().spec() == sweep.parse(text)
+    assert MixedFig2().spec() == sweep.parse(text)
 
 
 def test_the_page_of_the_commands_is_generated_from_them():

@@ -278,19 +278,13 @@ for info in pkgutil.walk_packages(linnet.__path__, "linnet."):
 
 
 def test_classes_have_names_of_their_own():
-    """Private ones aside, and the figures, whose ids are made of theirs; those of the probe load with PyTorch alone."""
+    """Private ones aside."""
     places = {}
     for file in sorted(SOURCE.rglob("*.py")):
-        package = file.relative_to(SOURCE).parts[0]
-        for node in ast.walk(ast.parse(file.read_text())) if package not in ("experiments", "probe") else ():
+        for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(file.relative_to(SOURCE).as_posix())
-    shared = {
-        "Modes": ["prediction/theories/network/modes.py", "states/modes.py"],
-        "Panel": ["lab/panel.py", "prediction/prediction.py"],
-        "Verdict": ["claims/claim.py", "prediction/theories/network/verdict.py"],
-    }
-    assert {name: files for name, files in places.items() if len(files) > 1} == shared
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_every_public_name_exists_and_is_documented():

@@ -12,7 +12,7 @@ import xarray
 from linnet import claims
 from linnet.cli import reproduce
 from linnet.experiments import experiments
-from linnet.experiments.mixed import Fig2
+from linnet.experiments.mixed import MixedFig2
 from linnet.reproduction import Made, Result, Work, files, work
 
 FIGURES = ["stability/fig13", "stability/fig23"]
@@ -134,8 +134,8 @@ def test_claims_come_with_all_experiments_only(tmp_path, monkeypatch):
 
 
 def test_long_sweeps_have_every_core_and_come_first(tmp_path, monkeypatch):
-    assert Fig2.of_size("paper", {}).shared
-    assert not Fig2.of_size("quick", {}).shared
+    assert MixedFig2.of_size("paper", {}).shared
+    assert not MixedFig2.of_size("quick", {}).shared
     asked = []
 
     def note(experiment, size, folder, made_on, workers=1, progress=None):

@@ -4,7 +4,7 @@ import pytest
 from toys import broken, passed
 
 import linnet as ln
-from linnet.experiments.balance import OneNeuron, Representations, Reversal
+from linnet.experiments.balance import BalanceReversal, OneNeuron, Representations
 
 
 def test_representations_over_lambda(tmp_path):
@@ -17,7 +17,7 @@ def test_representations_over_lambda(tmp_path):
 
 
 def test_change_of_task_over_lambda(tmp_path):
-    figure, data = passed(Reversal, tmp_path, lams=(0.0, 1.0, 10.0), grid=9, points=200)
+    figure, data = passed(BalanceReversal, tmp_path, lams=(0.0, 1.0, 10.0), grid=9, points=200)
     assert len(figure.draw(data).axes) == 3
     assert len(broken(figure, data.assign(learned=1.2 * data["learned"]))) == 3
     assert len(broken(figure, data.assign(simulated=1.02 * data["simulated"]))) == 2
@@ -46,7 +46,7 @@ def test_roads_of_one_neuron(tmp_path):
     ("kind", "changes", "words"),
     [
         (Representations, {"lams": (-1.0, 1.0, 2.0)}, "lams = (-1.0, 1.0, 2.0) must ascend and have 0 among them"),
-        (Reversal, {"lams": (1.0, 2.0, 3.0)}, "lams = (1.0, 2.0, 3.0) must ascend from 0"),
+        (BalanceReversal, {"lams": (1.0, 2.0, 3.0)}, "lams = (1.0, 2.0, 3.0) must ascend from 0"),
         (OneNeuron, {"lams": (0.0, 1.0)}, "lams = (0.0, 1.0) must ascend from below 0 to above 0"),
     ],
 )

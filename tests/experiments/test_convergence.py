@@ -8,12 +8,12 @@ import xarray
 from toys import all_hold, broken, run
 
 import linnet as ln
-from linnet.experiments.convergence import Fig1, Peeling, Rates
-from linnet.experiments.convergence_lazy import Lazy
+from linnet.experiments.convergence import NonlocalFig1, NonlocalPeeling, NonlocalRates
+from linnet.experiments.convergence_lazy import NonlocalLazy
 
 
 def test_depth_near_and_far(tmp_path):
-    figure, data, findings = run(Fig1, tmp_path, lr=1e-5, steps=10_000, depths=(2, 3, 5))
+    figure, data, findings = run(NonlocalFig1, tmp_path, lr=1e-5, steps=10_000, depths=(2, 3, 5))
     all_hold(findings)
     faster = data.assign(distance=data["distance"].where(data["time"] == 0, 0.9999 * data["distance"]))
     assert "slope of the first step above theory: largest share of what a step may add" in broken(figure, faster)
@@ -28,7 +28,7 @@ def test_depth_near_and_far(tmp_path):
 
 
 def test_rates_in_the_end(tmp_path):
-    figure, data, findings = run(Rates, tmp_path)
+    figure, data, findings = run(NonlocalRates, tmp_path)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 4
     turned = data.isel(depth=slice(None, None, -1)).assign_coords(depth=data["depth"].values)
@@ -37,7 +37,7 @@ def test_rates_in_the_end(tmp_path):
 
 
 def test_modes_one_after_another(tmp_path):
-    figure, data, findings = run(Peeling, tmp_path, draws=1, starts=(1e-4, 1.0))
+    figure, data, findings = run(NonlocalPeeling, tmp_path, draws=1, starts=(1e-4, 1.0))
     all_hold(findings)
     assert len(figure.draw(data).axes) == 4
     turned = data.isel(start=slice(None, None, -1)).assign_coords(start=data["start"].values)
@@ -45,7 +45,7 @@ def test_modes_one_after_another(tmp_path):
 
 
 def test_lazy_and_non_local_starts(tmp_path):
-    figure, data, findings = run(Lazy, tmp_path, depths=(2, 3), scales=9, angles=9)
+    figure, data, findings = run(NonlocalLazy, tmp_path, depths=(2, 3), scales=9, angles=9)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 4  # and the bar of colors
     # the closed forms are those of the layers, the kernel, and the weights
@@ -83,7 +83,7 @@ def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
     along = np.cos(angles)[:, None, None] * second[0] + np.sin(angles)[:, None, None] * second[1]
     largest = np.max(np.abs(np.linalg.eigvalsh(along)))
     kappa = np.linalg.norm(np.asarray(start.matrix[0]) - [1, 0]) * largest / np.linalg.norm(first, 2) ** 2
-    figure = Lazy(depths=(2, 3, 4))
+    figure = NonlocalLazy(depths=(2, 3, 4))
     place = xarray.Dataset(coords={"depth": depth, "angle": np.degrees(turn), "scale": size})
     assert float(figure.laziness(place)) == pytest.approx(kappa, rel=1e-5)
 
@@ -91,15 +91,15 @@ def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        (Fig1, {"n": 3}, "n = 3 must be at least d = 5: fewer samples cannot be whitened"),
-        (Fig1, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
-        (Fig1, {"lr": 0.1}, "Euler steps overshoot zero"),
-        (Rates, {"sizes": (0.0,)}, "sizes = (0.0,) must be above 0"),
-        (Lazy, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
-        (Lazy, {"depth": 7}, "depth = 7 must be one of depths"),
-        (Lazy, {"scales": 6}, "scales = 6 must be odd"),
-        (Peeling, {"rank": 5}, "rank = 5 must be below the number of modes, 5"),
-        (Peeling, {"starts": (1.0, 0.1)}, "starts = (1.0, 0.1) must ascend"),
+        (NonlocalFig1, {"n": 3}, "n = 3 must be at least d = 5: fewer samples cannot be whitened"),
+        (NonlocalFig1, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
+        (NonlocalFig1, {"lr": 0.1}, "Euler steps overshoot zero"),
+        (NonlocalRates, {"sizes": (0.0,)}, "sizes = (0.0,) must be above 0"),
+        (NonlocalLazy, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
+        (NonlocalLazy, {"depth": 7}, "depth = 7 must be one of depths"),
+        (NonlocalLazy, {"scales": 6}, "scales = 6 must be odd"),
+        (NonlocalPeeling, {"rank": 5}, "rank = 5 must be below the number of modes, 5"),
+        (NonlocalPeeling, {"starts": (1.0, 0.1)}, "starts = (1.0, 0.1) must ascend"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

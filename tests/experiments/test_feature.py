@@ -12,7 +12,7 @@ from toys import all_hold, broken, quiet, run
 import linnet as ln
 from linnet import observe
 from linnet.cli import reproduce
-from linnet.experiments.feature import Fig1, Fig2, Fig3, Phase, _keeps_sides, _kernels
+from linnet.experiments.feature import FeatureFig1, FeatureFig2, FeatureFig3, FeaturePhase, _keeps_sides, _kernels
 from linnet.reproduction import work
 from linnet.theory import feature
 
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 def test_two_stages(tmp_path):
-    figure, data, findings = run(Fig1, tmp_path, draws=4)
+    figure, data, findings = run(FeatureFig1, tmp_path, draws=4)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 6
     # a network that never aligns, a loss that falls at once, a kernel that stays away
@@ -46,7 +46,7 @@ def test_two_stages(tmp_path):
 
 
 def test_phase_map(tmp_path):
-    figure, data, findings = run(Phase, tmp_path, sizes=(1e-2, 0.3, 3.0), steps=1200)
+    figure, data, findings = run(FeaturePhase, tmp_path, sizes=(1e-2, 0.3, 3.0), steps=1200)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 6
     assert data["growth"].values[0, 0] > 1e3
@@ -57,7 +57,7 @@ def test_phase_map(tmp_path):
 
 def test_images_in_three_stages(tmp_path, folder):
     toy = {"images": "mnist", "folder": str(folder), "pairs": ((0, 1),), "draws": 2, "n": 20, "width": 64}
-    figure, data, findings = run(Fig2, tmp_path / "2", **toy)
+    figure, data, findings = run(FeatureFig2, tmp_path / "2", **toy)
     wrong = {n: str(f) for n, f in findings.items() if not f.holds}
     assert set(wrong) == {"mnist: runs"}  # two runs are no statistics
     assert len(figure.draw(data).axes) == 3
@@ -69,14 +69,14 @@ def test_images_in_three_stages(tmp_path, folder):
     assert float(data["floor"][0]) == pytest.approx(1 - gamma**2 / phi / figure.n)
     assert len(broken(figure, data.assign(distance_t1=data["distance_t1"] + 1, slope=0.8 * data["slope"]))) >= 4
 
-    inputs, labels = Fig2.of_size("quick", toy | {"regression": True}).samples("mnist")
+    inputs, labels = FeatureFig2.of_size("quick", toy | {"regression": True}).samples("mnist")
     assert inputs.shape == (2, 20, 20)
     np.testing.assert_allclose(labels.mean(axis=1), 0, atol=1e-12)
     np.testing.assert_allclose(labels.std(axis=1), 1)
     np.testing.assert_allclose(inputs.sum(axis=1), 0, atol=1e-8)  # less their mean
     assert len(np.unique(labels[0])) > 2
 
-    figure, data, findings = run(Fig3, tmp_path / "3", **toy)
+    figure, data, findings = run(FeatureFig3, tmp_path / "3", **toy)
     assert not findings["mnist: runs"].holds
     assert findings["mnist: not the target-aligned kernel: distance from t1 on, smallest"].holds
     assert len(figure.draw(data).axes) == 4
@@ -117,7 +117,7 @@ def test_neurons_divide_sides_and_not_classes_that_overlap(tmp_path):
     idx(tmp_path / "train-images-idx3-ubyte", np.clip(pixels, 0, 255).reshape(80, 5, 5))
     idx(tmp_path / "train-labels-idx1-ubyte", classes)
     toy = {"images": "mnist", "folder": str(tmp_path), "pairs": ((0, 1),), "draws": 4, "n": 40, "width": 64}
-    figure, data, findings = run(Fig3, tmp_path / "3", **toy)
+    figure, data, findings = run(FeatureFig3, tmp_path / "3", **toy)
     assert {name for name, finding in findings.items() if not finding.holds} == {"mnist: runs"}
     kept = data["kept"].values
     assert kept.any()
@@ -133,10 +133,10 @@ def test_neurons_divide_sides_and_not_classes_that_overlap(tmp_path):
 
 def test_digits(tmp_path):
     pytest.importorskip("sklearn")
-    _, _, findings = run(Fig2, tmp_path, pairs=((0, 1),), draws=1, steps=120)
+    _, _, findings = run(FeatureFig2, tmp_path, pairs=((0, 1),), draws=1, steps=120)
     assert {name for name, finding in findings.items() if not finding.holds} == {"digits: runs"}
     with pytest.raises(ln.InputError, match="n = 1000 is not allowed: it takes 500 images of class 0, and there are"):
-        Fig2.of_size("quick", {"n": 1000}).samples("digits")
+        FeatureFig2.of_size("quick", {"n": 1000}).samples("digits")
 
 
 def test_several_sets_side_by_side(tmp_path):
@@ -144,10 +144,10 @@ def test_several_sets_side_by_side(tmp_path):
     little(tmp_path / "mnist")
     little(tmp_path / "fashion")
     toy = {"folder": str(tmp_path), "pairs": ((0, 1), (1, 7)), "draws": 2, "n": 10, "width": 32, "steps": 100}
-    figure, data, findings = run(Fig2, tmp_path / "both", images="mnist, fashion", **toy)
+    figure, data, findings = run(FeatureFig2, tmp_path / "both", images="mnist, fashion", **toy)
     assert figure.images == ("mnist", "fashion")
     assert len(findings) == 2 * len({name.split(": ", 1)[1] for name in findings})
-    _, alone, _ = run(Fig2, tmp_path / "one", images="fashion", **toy)
+    _, alone, _ = run(FeatureFig2, tmp_path / "one", images="fashion", **toy)
     np.testing.assert_array_equal(data["loss"][4:], alone["loss"])
     np.testing.assert_array_equal(data["classes"][4:], alone["classes"])
     kept, there = figure.data(tmp_path / "both", quiet)
@@ -166,18 +166,18 @@ def test_several_sets_side_by_side(tmp_path):
 def test_without_data_the_cure_is_said(tmp_path, monkeypatch):
     monkeypatch.delenv("LINNET_DATA", raising=False)
     monkeypatch.setenv("LINNET_CACHE", str(tmp_path))
-    monkeypatch.setattr(work, "find", lambda ids: [Fig3])
+    monkeypatch.setattr(work, "find", lambda ids: [FeatureFig3])
     out = reproduce.run([], "paper", tmp_path, [], claims=False, quiet=True)
     assert out["experiments"] == []
     (reason,) = (one["reason"] for one in out["skipped"])
     assert "linnet data fetch mnist fashion cifar10 gets them" in reason
     assert reason.endswith("; --set images=digits needs no files.")
-    assert Fig3.of_size("quick", {}).images == ("digits",)
+    assert FeatureFig3.of_size("quick", {}).images == ("digits",)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("LINNET_DATA" not in os.environ, reason="LINNET_DATA names no folder with data sets")
-@pytest.mark.parametrize("kind", [Fig2, Fig3])
+@pytest.mark.parametrize("kind", [FeatureFig2, FeatureFig3])
 def test_published_images(kind, tmp_path):
     figure = kind.of_size("paper", {"draws": 5})
     data, _ = figure.data(tmp_path, quiet)
@@ -186,7 +186,7 @@ def test_published_images(kind, tmp_path):
 
 def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    monkeypatch.setattr(work, "find", lambda ids: [Fig2])
+    monkeypatch.setattr(work, "find", lambda ids: [FeatureFig2])
     out = reproduce.run([], "quick", tmp_path, [], claims=False, quiet=True)
     assert out["experiments"] == []
     assert "pip install 'linnet[images]'" in out["skipped"][0]["reason"]
@@ -197,14 +197,18 @@ def test_without_scikit_learn_the_others_go_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        (Fig1, {"v0": 0.0}, "v0 = 0.0 is not allowed"),
-        (Phase, {"sizes": (1.0, 0.1)}, "must ascend"),
-        (Fig2, {"n": 21}, "n = 21 must be even"),
-        (Fig2, {"pairs": ((1, 1),)}, "two different classes"),
-        (Fig3, {"images": "digits", "folder": "here"}, "folder = 'here' must not be given with digits"),
-        (Fig3, {"images": ("mnist", "mnist")}, "must be different sets"),
-        (Fig3, {"images": ()}, "images = () is not allowed"),
-        (Fig3, {"images": "mnist,faces"}, "images.1 = 'faces' is not allowed: input should be 'digits', 'mnist'"),
+        (FeatureFig1, {"v0": 0.0}, "v0 = 0.0 is not allowed"),
+        (FeaturePhase, {"sizes": (1.0, 0.1)}, "must ascend"),
+        (FeatureFig2, {"n": 21}, "n = 21 must be even"),
+        (FeatureFig2, {"pairs": ((1, 1),)}, "two different classes"),
+        (FeatureFig3, {"images": "digits", "folder": "here"}, "folder = 'here' must not be given with digits"),
+        (FeatureFig3, {"images": ("mnist", "mnist")}, "must be different sets"),
+        (FeatureFig3, {"images": ()}, "images = () is not allowed"),
+        (
+            FeatureFig3,
+            {"images": "mnist,faces"},
+            "images.1 = 'faces' is not allowed: input should be 'digits', 'mnist'",
+        ),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

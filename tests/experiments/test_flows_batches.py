@@ -4,11 +4,11 @@ import pytest
 from toys import broken, passed
 
 import linnet as ln
-from linnet.experiments.flows_batches import Batches, Real
+from linnet.experiments.flows_batches import FlowsBatches, FlowsReal
 
 
 def test_sharpness_over_the_batch_size(tmp_path):
-    figure, data = passed(Batches, tmp_path)
+    figure, data = passed(FlowsBatches, tmp_path)
     assert len(figure.draw(data).axes) == 3
     late = figure.means(data)
     assert (late["mean_square_edge"].diff("batch") > 0).all()
@@ -25,7 +25,7 @@ def test_sharpness_over_the_batch_size(tmp_path):
 
 
 def test_rod_beside_training(tmp_path):
-    figure, data = passed(Real, tmp_path)
+    figure, data = passed(FlowsReal, tmp_path)
     assert len(figure.draw(data).axes) == 3
     flow = {"rod_loss": data["flow_loss"], "rod_sharpness": data["flow_sharpness"]}
     assert broken(figure, data.assign(flow | {"rod_distance": data["flow_distance"]})) == {
@@ -41,13 +41,13 @@ def test_rod_beside_training(tmp_path):
 def test_what_is_refused():
     for sizes in ((50, 10), (0, 10), (10, 100)):
         with pytest.raises(ln.InputError, match="must ascend, from 1 to 99"):
-            Batches.of_size("quick", {"sizes": sizes})
+            FlowsBatches.of_size("quick", {"sizes": sizes})
     with pytest.raises(ln.InputError, match="images"):
-        Real.of_size("quick", {"images": "cats"})
+        FlowsReal.of_size("quick", {"images": "cats"})
 
 
 def test_a_machine_without_images_is_named_the_cure(monkeypatch, tmp_path):
     monkeypatch.setenv("LINNET_DATA", str(tmp_path))
     monkeypatch.setenv("LINNET_CACHE", str(tmp_path))
-    assert Real().missing().endswith("--set images=digits needs no files.")
-    assert Real(images="digits").missing() is None
+    assert FlowsReal().missing().endswith("--set images=digits needs no files.")
+    assert FlowsReal(images="digits").missing() is None

@@ -6,7 +6,7 @@ from toys import all_hold
 
 import linnet as ln
 from linnet.experiments import find
-from linnet.experiments.landscape import Landscape
+from linnet.experiments.landscape import NonlocalLandscape
 from linnet.observe import Kind
 
 TOY = {"spectrum": (3.0, 2.0, 1.0), "bottleneck": 2, "inputs": 3, "samples": 4}
@@ -14,7 +14,7 @@ TOY = {"spectrum": (3.0, 2.0, 1.0), "bottleneck": 2, "inputs": 3, "samples": 4}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    figure = Landscape.of_size("quick", TOY)
+    figure = NonlocalLandscape.of_size("quick", TOY)
     folder = tmp_path_factory.mktemp("landscape")
     data, kept = figure.data(folder, lambda done, total: None)
     assert not kept
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
 
 def test_it_is_accepted_and_drawn(made):
     figure, data = made
-    assert find(["nonlocal/landscape"]) == [Landscape]
+    assert find(["nonlocal/landscape"]) == [NonlocalLandscape]
     findings = figure.accept(data)
     all_hold(findings)
     assert data["loss"].shape == (2, 7)
@@ -53,7 +53,7 @@ def test_its_acceptance_can_fail(spoil, count, made):
 
 
 def test_equal_modes_stand_for_each_other(tmp_path):
-    figure = Landscape.of_size("quick", {**TOY, "spectrum": (2.0, 1.0, 1.0), "seed": 3})
+    figure = NonlocalLandscape.of_size("quick", {**TOY, "spectrum": (2.0, 1.0, 1.0), "seed": 3})
     data, _ = figure.data(tmp_path, lambda done, total: None)
     findings = figure.accept(data)
     all_hold(findings)
@@ -73,5 +73,5 @@ def test_equal_modes_stand_for_each_other(tmp_path):
 )
 def test_parameters_are_checked(changes, words):
     with pytest.raises(ln.InputError) as error:
-        Landscape.of_size("quick", changes)
+        NonlocalLandscape.of_size("quick", changes)
     assert words in str(error.value)

@@ -9,8 +9,8 @@ from toys import all_hold, quiet
 
 import linnet as ln
 from linnet.experiments import Experiment, experiments, find
-from linnet.experiments.mixed import Fig1, Fig2
-from linnet.experiments.mixed_relu import KINDS, Relu
+from linnet.experiments.mixed import MixedFig1, MixedFig2
+from linnet.experiments.mixed_relu import KINDS, MixedRelu
 
 TOY1 = {"d": 24, "rank": 2, "steps": 150}
 TOY2 = {"d": 16, "rank": 2, "grid": 3, "c_lr": 20, "euler": 2}
@@ -25,7 +25,7 @@ def test_the_registry():
         assert set(kind.minutes) == {"quick", "paper"}
         assert kind.of_size("paper", {}).at_paper_size
         assert not kind.of_size("quick", {}).at_paper_size
-    assert find(["mixed/fig2", "mixed/fig2"]) == [Fig2]
+    assert find(["mixed/fig2", "mixed/fig2"]) == [MixedFig2]
     with pytest.raises(ln.InputError, match="'mixed/fig9' is not known"):
         find(["mixed/fig9"])
     for name, words in (("mixed/fig1", "registered twice"), ("mixd/fig3", "is no id"), ("mixed/Fig 3", "is no id")):
@@ -45,14 +45,14 @@ def test_the_registry():
 )
 def test_parameters_are_checked(changes, words):
     with pytest.raises(ln.InputError) as error:
-        Fig1.of_size("quick", changes)
+        MixedFig1.of_size("quick", changes)
     assert words in str(error.value)
     with pytest.raises(ln.InputError, match="size = 'huge'"):
-        Fig1.of_size("huge", {})
+        MixedFig1.of_size("huge", {})
 
 
 def test_figure_one_and_its_acceptance_can_fail(tmp_path):
-    figure = Fig1.of_size("quick", TOY1)
+    figure = MixedFig1.of_size("quick", TOY1)
     data, kept = figure.data(tmp_path, quiet)
     assert not kept
     findings = figure.accept(data)
@@ -60,7 +60,7 @@ def test_figure_one_and_its_acceptance_can_fail(tmp_path):
     again, kept = figure.data(tmp_path, quiet)
     assert kept
     xarray.testing.assert_identical(again.drop_attrs(), data.drop_attrs())
-    other, kept = Fig1.of_size("quick", {**TOY1, "seed": 1}).data(tmp_path, quiet)
+    other, kept = MixedFig1.of_size("quick", {**TOY1, "seed": 1}).data(tmp_path, quiet)
     assert not kept
     assert not np.allclose(other["test"], data["test"])
     # a closure with another threshold is not this network's
@@ -70,14 +70,14 @@ def test_figure_one_and_its_acceptance_can_fail(tmp_path):
     ramp = np.linspace(0, 1, len(data["step"]))[:, None] * data["values"].values[-1]
     straight = figure.accept(data.assign(values=(data["values"].dims, ramp)))
     assert not next(finding for name, finding in straight.items() if name.startswith("signals speed up")).holds
-    paper = Fig1()
+    paper = MixedFig1()
     assert sum(not finding.holds for finding in paper.accept(data).values()) > 5
     picture = figure.draw(data)
     assert [axes.get_xlabel() for axes in picture.axes] == ["step", "step"]
 
 
 def test_figure_two_is_a_sweep(tmp_path):
-    figure = Fig2.of_size("quick", TOY2)
+    figure = MixedFig2.of_size("quick", TOY2)
     data, _ = figure.data(tmp_path, quiet)
     assert (tmp_path / "data.zarr").is_dir()
     assert data["test"].shape == (3, 3)
@@ -102,7 +102,7 @@ def test_figure_two_is_a_sweep(tmp_path):
 
 
 def test_the_spec_ranges_are_asked_for_where_they_were_measured():
-    paper, axes = Fig2(), {"gamma_sigma2": np.linspace(-3, 0, 35), "gamma_w": np.linspace(0, 2.8, 35)}
+    paper, axes = MixedFig2(), {"gamma_sigma2": np.linspace(-3, 0, 35), "gamma_w": np.linspace(0, 2.8, 35)}
     names = ("test", "stable_rank", "step", "distance", "status", "train", "last")
     blank = xarray.Dataset({name: (tuple(axes), np.ones((35, 35))) for name in names}, coords=axes)
     second = {f"{name}_euler": np.linspace(values[0], values[-1], 8) for name, values in axes.items()}
@@ -124,7 +124,7 @@ def test_the_spec_ranges_are_asked_for_where_they_were_measured():
 
 
 def test_relu_networks_have_mixed_regimes(tmp_path):
-    figure = Relu.of_size("quick", {"samples": 128, "width": 128, "draws": 1})
+    figure = MixedRelu.of_size("quick", {"samples": 128, "width": 128, "draws": 1})
     data, _ = figure.data(tmp_path, quiet)
     findings = figure.accept(data)
     assert len(findings) == 21
@@ -140,7 +140,7 @@ def test_relu_networks_have_mixed_regimes(tmp_path):
     missed = figure.accept(data.assign(learned=0.5 * data["learned"]))
     assert sum(not finding.holds for name, finding in missed.items() if "learned" in name) == 3
     # ranges that were measured are asked for where they were
-    assert len(Relu.of_size("quick", {"values": (2.0, 1.0)}).accept(data.sel(mode=[4.0, 1.0]))) == 3
+    assert len(MixedRelu.of_size("quick", {"values": (2.0, 1.0)}).accept(data.sel(mode=[4.0, 1.0]))) == 3
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ def test_relu_networks_have_mixed_regimes(tmp_path):
 )
 def test_parameters_of_relu_networks_are_checked(changes, words):
     with pytest.raises(ln.InputError) as error:
-        Relu.of_size("quick", changes)
+        MixedRelu.of_size("quick", changes)
     assert words in str(error.value)

@@ -4,11 +4,11 @@ import pytest
 from toys import broken, passed
 
 import linnet as ln
-from linnet.experiments.optimizers import Decay, Edge, Noise
+from linnet.experiments.optimizers import OptimizersDecay, OptimizersEdge, OptimizersNoise
 
 
 def test_edge_of_each_optimizer(tmp_path):
-    figure, data = passed(Edge, tmp_path)
+    figure, data = passed(OptimizersEdge, tmp_path)
     assert len(figure.draw(data).axes) == 8
     # each by the limit of another: heavy ball by that of descent, Nesterov and descent by that of heavy ball
     for name, factor, words in (
@@ -25,7 +25,7 @@ def test_edge_of_each_optimizer(tmp_path):
 
 
 def test_spectrum_under_decay(tmp_path):
-    figure, data = passed(Decay, tmp_path, depths=(2, 3), steps=4000)
+    figure, data = passed(OptimizersDecay, tmp_path, depths=(2, 3), steps=4000)
     assert len(figure.draw(data).axes) == 2
     soft = (data["target"] - data["decay"]).clip(min=0)
     assert broken(figure, data.assign(large=soft.expand_dims(depth=data["depth"]))) == {
@@ -38,7 +38,7 @@ def test_spectrum_under_decay(tmp_path):
 
 
 def test_stable_steps_over_the_batch_size(tmp_path):
-    figure, data = passed(Noise, tmp_path, batches=(4,))
+    figure, data = passed(OptimizersNoise, tmp_path, batches=(4,))
     assert len(figure.draw(data).axes) == 2
     # the formulas with and without replacement differ, and neither is that of shuffled passes
     swapped = data["predicted"].isel(draw=[1, 0, 0]).assign_coords(draw=data["draw"])
@@ -57,9 +57,9 @@ def test_stable_steps_over_the_batch_size(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        (Decay, {"values": (1.0, 2.0)}, "values = (1.0, 2.0) must descend"),
-        (Noise, {"batches": (4, 1)}, "batches = (4, 1) must ascend"),
-        (Noise, {"batches": (3,)}, "batches"),
+        (OptimizersDecay, {"values": (1.0, 2.0)}, "values = (1.0, 2.0) must descend"),
+        (OptimizersNoise, {"batches": (4, 1)}, "batches = (4, 1) must ascend"),
+        (OptimizersNoise, {"batches": (3,)}, "batches"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

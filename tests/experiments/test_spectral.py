@@ -7,18 +7,25 @@ import xarray
 from toys import all_hold, broken, run
 
 import linnet as ln
-from linnet.experiments.spectral import Fig1a, Fig1b, Fig2, Fig3, Fig4, Fig5
+from linnet.experiments.spectral import (
+    SpectralFig1a,
+    SpectralFig1b,
+    SpectralFig2,
+    SpectralFig3,
+    SpectralFig4,
+    SpectralFig5,
+)
 
 
 def test_flows_from_small_and_large_starts(tmp_path):
     toy = {"n": 3, "d_in": 5, "d_out": 2, "problems": 1, "shown": 20.0}
-    figure, data, findings = run(Fig1a, tmp_path, **toy)
+    figure, data, findings = run(SpectralFig1a, tmp_path, **toy)
     all_hold(findings)
     assert [axes.get_title().split(":")[0] for axes in figure.draw(data).axes] == list(data["start"].values)
     swapped = data.assign_coords(start=data["start"].values[[1, 0, 3, 2]])
     assert len(broken(figure, swapped)) == 8
     # the same flows from two random layers, judged by the other figure
-    other = Fig4.of_size("quick", toy)
+    other = SpectralFig4.of_size("quick", toy)
     names = list(other.starts(jax.random.key(0), ln.regression(np.eye(5), np.eye(5)[:, :2])))
     assert names == [
         "deviations 0.001, 0.01",
@@ -33,7 +40,7 @@ def test_flows_from_small_and_large_starts(tmp_path):
 
 
 def test_label_noise(tmp_path):
-    figure, data, findings = run(Fig1b, tmp_path, runs=2)
+    figure, data, findings = run(SpectralFig1b, tmp_path, runs=2)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 2
     still = data.assign(noisy=data["noisy"] * 0 + data["descent"])
@@ -41,7 +48,7 @@ def test_label_noise(tmp_path):
 
 
 def test_pure_noise(tmp_path):
-    figure, data, findings = run(Fig3, tmp_path, paths=100)
+    figure, data, findings = run(SpectralFig3, tmp_path, paths=100)
     all_hold(findings)
     assert data["time"][-1] == pytest.approx(19.85, abs=0.01)
     assert len(figure.draw(data).axes) == 3
@@ -51,13 +58,13 @@ def test_pure_noise(tmp_path):
 
 def test_students(tmp_path):
     toy = {"problems": 2, "steps": 1000, "seed": 10, "example": 0}
-    figure, data, findings = run(Fig5, tmp_path, **toy)
+    figure, data, findings = run(SpectralFig5, tmp_path, **toy)
     assert not findings["problems"].holds  # two problems are no statistics
     assert not findings["share of students below 0.05 there"].holds  # and after so few steps none of them fits
     assert float(data["loss"].sel(step=550)[0, 0]) == pytest.approx(0.0922, abs=1e-4)
     assert len(figure.draw(data).axes) == 3
-    assert len(Fig5().accept(data.isel(problem=[0] * 48).assign_coords(problem=range(48)))) == 12
-    second = Fig2.of_size("quick", {**toy, "scales": (1e-4, 1e-2, 1.0)})
+    assert len(SpectralFig5().accept(data.isel(problem=[0] * 48).assign_coords(problem=range(48)))) == 12
+    second = SpectralFig2.of_size("quick", {**toy, "scales": (1e-4, 1e-2, 1.0)})
     three = xarray.concat([data, data, data], "scale").assign_coords(scale=list(second.scales))
     found = second.accept(three)
     assert "initialization 1: share with rank two" in found
@@ -71,11 +78,11 @@ def test_students(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        (Fig1a, {"d_out": 12}, "d_out = 12 must be below d_in = 10"),
-        (Fig1a, {"width": 11}, "width = 11 must be at least d_in + d_out = 13"),
-        (Fig1a, {"shown": 400.0}, "shown = 400 must not exceed horizon = 300"),
-        (Fig4, {"second": (0.0, 1.0)}, "second = (0.0, 1.0) must be two numbers above 0"),
-        (Fig3, {"dt": 1.0}, "dt = 1.0 is not allowed"),
+        (SpectralFig1a, {"d_out": 12}, "d_out = 12 must be below d_in = 10"),
+        (SpectralFig1a, {"width": 11}, "width = 11 must be at least d_in + d_out = 13"),
+        (SpectralFig1a, {"shown": 400.0}, "shown = 400 must not exceed horizon = 300"),
+        (SpectralFig4, {"second": (0.0, 1.0)}, "second = (0.0, 1.0) must be two numbers above 0"),
+        (SpectralFig3, {"dt": 1.0}, "dt = 1.0 is not allowed"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

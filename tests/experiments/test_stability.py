@@ -6,16 +6,25 @@ from toys import all_hold, broken, run
 
 import linnet as ln
 from linnet.experiments import experiments
-from linnet.experiments.stability_balance import Fig4
-from linnet.experiments.stability_cross import Fig5, Fig18
-from linnet.experiments.stability_orbits import Fig1, Fig6
-from linnet.experiments.stability_sharpness import Fig2, Fig7
-from linnet.experiments.stability_starts import Fig3
+from linnet.experiments.stability_balance import StabilityFig4
+from linnet.experiments.stability_cross import StabilityFig5, StabilityFig18
+from linnet.experiments.stability_orbits import StabilityFig1, StabilityFig6
+from linnet.experiments.stability_sharpness import StabilityFig2, StabilityFig7
+from linnet.experiments.stability_starts import StabilityFig3
 
 
 def test_they_are_listed_and_quick_is_not_paper():
     known = experiments()
-    for kind in (Fig1, Fig2, Fig3, Fig4, Fig5, Fig6, Fig7, Fig18):
+    for kind in (
+        StabilityFig1,
+        StabilityFig2,
+        StabilityFig3,
+        StabilityFig4,
+        StabilityFig5,
+        StabilityFig6,
+        StabilityFig7,
+        StabilityFig18,
+    ):
         assert known[kind.id] is kind
         assert kind().at_paper_size
         assert not kind.of_size("quick", {}).at_paper_size
@@ -23,7 +32,7 @@ def test_they_are_listed_and_quick_is_not_paper():
 
 def test_cascade(tmp_path):
     toy = {"count": 89, "skip": 10_000, "tested": (2.1, 2.3, 2.52), "matrix_steps": 2000}
-    figure, data, findings = run(Fig1, tmp_path, **toy)
+    figure, data, findings = run(StabilityFig1, tmp_path, **toy)
     all_hold(findings)
     assert "matrices, κ = 2.52: period" in findings
     assert len(figure.draw(data).axes) == 2
@@ -41,7 +50,7 @@ def test_cascade(tmp_path):
 
 
 def test_sharpness_in_time(tmp_path):
-    figure, data, findings = run(Fig2, tmp_path, steps=700)
+    figure, data, findings = run(StabilityFig2, tmp_path, steps=700)
     all_hold(findings)
     assert len(findings) == 10
     assert len(figure.draw(data).axes) == 3
@@ -50,12 +59,12 @@ def test_sharpness_in_time(tmp_path):
     assert broken(figure, data.assign(dense=data["dense"] + 1e-6)) == {
         "sharpness from blocks against the dense Hessian: largest gap"
     }
-    below = Fig2.of_size("quick", {"kappa": 1.9})
+    below = StabilityFig2.of_size("quick", {"kappa": 1.9})
     assert len(below.accept(data)) == 1  # no orbit to compare with
 
 
 def test_singular_vectors(tmp_path):
-    figure, data, findings = run(Fig3, tmp_path, kappas=(1.5, 2.48), steps=1500)
+    figure, data, findings = run(StabilityFig3, tmp_path, kappas=(1.5, 2.48), steps=1500)
     all_hold(findings)
     assert any("in the order of the values" in name for name in findings)
     assert len(figure.draw(data).axes) == 6
@@ -65,7 +74,7 @@ def test_singular_vectors(tmp_path):
 
 
 def test_balancing(tmp_path):
-    figure, data, findings = run(Fig4, tmp_path)
+    figure, data, findings = run(StabilityFig4, tmp_path)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 2
     assert len(broken(figure, data.isel(step=slice(None, None, -1)))) >= 4
@@ -76,7 +85,7 @@ def test_balancing(tmp_path):
 
 
 def test_matrix_and_diagonal_networks(tmp_path):
-    figure, data, findings = run(Fig5, tmp_path, d=5, steps=1600, levels=(62.5, 57.0))
+    figure, data, findings = run(StabilityFig5, tmp_path, d=5, steps=1600, levels=(62.5, 57.0))
     all_hold(findings)
     assert "K = 57, single precision: step at which the cross component passes 0.01" in findings
     assert len(figure.draw(data).axes) == 8
@@ -94,7 +103,7 @@ def test_matrix_and_diagonal_networks(tmp_path):
 
 
 def test_amplitude(tmp_path):
-    figure, data, findings = run(Fig6, tmp_path, count=20, steps=50_000, depths=(2, 3))
+    figure, data, findings = run(StabilityFig6, tmp_path, count=20, steps=50_000, depths=(2, 3))
     all_hold(findings)
     assert len(figure.draw(data).axes) == 2
     swapped = data.assign(range=data["printed"], printed=data["exact"])
@@ -103,14 +112,14 @@ def test_amplitude(tmp_path):
 
 
 def test_plateaus(tmp_path):
-    figure, data, findings = run(Fig7, tmp_path, firsts=(5.0, 12.0, 15.0), steps=1500)
+    figure, data, findings = run(StabilityFig7, tmp_path, firsts=(5.0, 12.0, 15.0), steps=1500)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 2
     assert len(broken(figure, data.assign(sharpness=1.2 * data["sharpness"], alone=data["sharpness"][-1]))) >= 8
 
 
 def test_sorting(tmp_path):
-    figure, data, findings = run(Fig18, tmp_path, count=41)
+    figure, data, findings = run(StabilityFig18, tmp_path, count=41)
     all_hold(findings)
     assert len(figure.draw(data).axes) == 6
     modes = data.assign(sorted=data["modes"], sorted_range=data["range"])
@@ -121,17 +130,17 @@ def test_sorting(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        (Fig1, {"spectrum": (6.0, 10.0)}, "spectrum = (6.0, 10.0) must be positive and descend"),
-        (Fig1, {"alpha": 4.0}, "alpha = 4 must be below the smallest singular value, 3"),
-        (Fig1, {"low": 3.0, "high": 2.0}, "low = 3 must be below high = 2"),
-        (Fig1, {"d": 2}, "d = 2 must be at least the number of modes, 3"),
-        (Fig2, {"d": 30, "depth": 5}, "d = 30 is too large for a dense Hessian of 5 layers"),
-        (Fig3, {"kappas": (2.0, 3.0)}, "kappas = (2.0, 3.0) must lie between 0 and 2.6"),
-        (Fig5, {"levels": (40.0,)}, "must be at least 52.12, where the period doubles"),
-        (Fig6, {"alpha": 1e-4}, "leaving the saddle takes"),
-        (Fig6, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
-        (Fig7, {"lr": 0.05}, "takes s_1 = 15 to"),
-        (Fig18, {"high": 0.03}, "keep κ below 2.48"),
+        (StabilityFig1, {"spectrum": (6.0, 10.0)}, "spectrum = (6.0, 10.0) must be positive and descend"),
+        (StabilityFig1, {"alpha": 4.0}, "alpha = 4 must be below the smallest singular value, 3"),
+        (StabilityFig1, {"low": 3.0, "high": 2.0}, "low = 3 must be below high = 2"),
+        (StabilityFig1, {"d": 2}, "d = 2 must be at least the number of modes, 3"),
+        (StabilityFig2, {"d": 30, "depth": 5}, "d = 30 is too large for a dense Hessian of 5 layers"),
+        (StabilityFig3, {"kappas": (2.0, 3.0)}, "kappas = (2.0, 3.0) must lie between 0 and 2.6"),
+        (StabilityFig5, {"levels": (40.0,)}, "must be at least 52.12, where the period doubles"),
+        (StabilityFig6, {"alpha": 1e-4}, "leaving the saddle takes"),
+        (StabilityFig6, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
+        (StabilityFig7, {"lr": 0.05}, "takes s_1 = 15 to"),
+        (StabilityFig18, {"high": 0.03}, "keep κ below 2.48"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

@@ -9,7 +9,7 @@ import linnet as ln
 from linnet.curves import rise_count
 from linnet.data import gaussian_classes, rescale_contrast, synthetic_image
 from linnet.data.synthetic import PATTERNS
-from linnet.experiments.stability_mild import KINDS, Fig9
+from linnet.experiments.stability_mild import KINDS, StabilityFig9
 
 pytestmark = pytest.mark.computes  # convolutions
 
@@ -29,7 +29,7 @@ TOY = {
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    figure = Fig9.of_size("quick", TOY)
+    figure = StabilityFig9.of_size("quick", TOY)
     return figure, figure.data(tmp_path_factory.mktemp("toy"), lambda done, total: None)[0]
 
 
@@ -87,7 +87,7 @@ def test_the_bands_of_cifar10_can_fail():
     """The bands are asked of made curves: mild ones for few images, ones at the edge for many."""
     import xarray
 
-    figure = Fig9(draws=1)
+    figure = StabilityFig9(draws=1)
     steps, record = figure.steps, np.stack([np.arange(0, figure.steps, 25), np.arange(1, figure.steps, 25)], axis=1)
     fall = 0.1 * np.exp(-np.arange(steps + 1) / 150)
     ends = np.array([13.5, 19.0, 30.2, 42.7])
@@ -155,14 +155,14 @@ def test_rises_are_counted_down_to_rounding():
 
 def test_parameters_and_data(monkeypatch, tmp_path):
     with pytest.raises(ln.InputError, match=r"samples = \(30, 10\) must ascend"):
-        Fig9.of_size("paper", {"samples": (30, 10)})
+        StabilityFig9.of_size("paper", {"samples": (30, 10)})
     with pytest.raises(ln.InputError, match=r"large_lr = 0.01 must be above picture_lr = 0.04"):
-        Fig9.of_size("paper", {"large_lr": 0.01})
-    assert Fig9().at_paper_size
-    assert not Fig9.of_size("quick", {}).at_paper_size
+        StabilityFig9.of_size("paper", {"large_lr": 0.01})
+    assert StabilityFig9().at_paper_size
+    assert not StabilityFig9.of_size("quick", {}).at_paper_size
     monkeypatch.setenv("LINNET_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert Fig9.of_size("quick", {}).missing() is None
-    words = Fig9().missing()
+    assert StabilityFig9.of_size("quick", {}).missing() is None
+    words = StabilityFig9().missing()
     assert "cifar10" in words
     assert words.endswith("images = synthetic needs none.")

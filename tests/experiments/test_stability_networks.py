@@ -7,7 +7,15 @@ import pytest
 from toys import broken, quiet
 
 import linnet as ln
-from linnet.experiments.stability_networks import CONTROL, SETTLED, Case, Fig17, Fig19, _bands, _uniform
+from linnet.experiments.stability_networks import (
+    CONTROL,
+    SETTLED,
+    Case,
+    StabilityFig17,
+    StabilityFig19,
+    _bands,
+    _uniform,
+)
 
 REAL = os.environ.get("LINNET_DATA")
 
@@ -30,7 +38,7 @@ def made(monkeypatch):
 
 def test_two_clocks(made, tmp_path):
     toy = {"n": 40, "width": 12, "deviation": 0.1, "lr": 1.0, "steps": 600, "draws": 2}
-    figure = Fig17.of_size("quick", toy)
+    figure = StabilityFig17.of_size("quick", toy)
     data, there = figure.data(tmp_path, quiet)
     assert not there
     assert figure.data(tmp_path, quiet)[1]
@@ -87,7 +95,7 @@ def test_uniform_weights_are_the_scaled_default():
 
 def test_values_and_rotations(made, tmp_path):
     toy = {"cases": (("mnist", 60, 0.5, 10), ("cifar10", 70, 0.05, 10)), "width": 12, "window": 6, "d": 6, "draws": 2}
-    figure = Fig19.of_size("quick", toy)
+    figure = StabilityFig19.of_size("quick", toy)
     data, _ = figure.data(tmp_path, quiet)
     again, there = figure.data(tmp_path, quiet)
     assert there
@@ -117,19 +125,19 @@ def test_cases_are_checked():
         ((("mnist", 100, 1.0, 10), ("mnist", 200, 1.0, 10)), "differ"),
     ):
         with pytest.raises(ln.InputError, match=words):
-            Fig19.of_size("quick", {"cases": cases})
+            StabilityFig19.of_size("quick", {"cases": cases})
 
 
 def test_without_data_they_are_left_out(monkeypatch, tmp_path):
     monkeypatch.delenv("LINNET_DATA", raising=False)
     monkeypatch.setenv("LINNET_CACHE", str(tmp_path))
-    for kind in (Fig17, Fig19):
+    for kind in (StabilityFig17, StabilityFig19):
         assert "linnet data fetch mnist" in kind().missing()
 
 
 @pytest.mark.skipif(REAL is None, reason="LINNET_DATA names no folder with data sets")
 @pytest.mark.slow
 def test_rotations_carry_the_oscillation_on_real_images(tmp_path):
-    figure = Fig19.of_size("quick", {"cases": (("mnist", 500, 2.0, 150),), "width": 100, "seed": 5})
+    figure = StabilityFig19.of_size("quick", {"cases": (("mnist", 500, 2.0, 150),), "width": 100, "seed": 5})
     data, _ = figure.data(tmp_path, quiet)
     assert not {name for name in broken(figure, data) if "share of the" in name}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from linnet.probe import Probe, Record, read
-from linnet.probe.health import Status, assess
+from linnet.probe import Probe, ProbeRecord, read
+from linnet.probe.health import HealthStatus, assess
 
 STEPS = 260
 
@@ -170,7 +170,7 @@ def test_parts_that_train_later_are_measured_from_then_on():
 
 
 def recorded(losses, *others):
-    record = Record({"layers": []})
+    record = ProbeRecord({"layers": []})
     record.add([{"kind": "step", "step": k, "loss": loss} for k, loss in enumerate(losses)])
     record.add(others)
     return record
@@ -183,18 +183,27 @@ def forward(**numbers):
 @pytest.mark.parametrize(
     ("record", "status"),
     [
-        (recorded([]), Status.UNKNOWN),
-        (recorded([1.0, 0.9]), Status.UNKNOWN),
-        (recorded([1 / (1 + k) for k in range(200)]), Status.HEALTHY),
-        (recorded([1 / (1 + k) for k in range(200)] + [None]), Status.NON_FINITE),
-        (recorded([1.0 if k < 150 else 4.0 for k in range(200)]), Status.DIVERGING),
-        (recorded([2.3 + 0.01 * (k % 3) for k in range(400)]), Status.NOT_LEARNING),
-        (recorded([2.3 - 0.001 * k for k in range(400)]), Status.HEALTHY),  # slowly, but it learns
-        (recorded([1 / (1 + k) for k in range(200)], forward(own_low=0.4, own_high=0.44)), Status.ABOVE_EDGE),
-        (recorded([1 / (1 + k) for k in range(200)], forward(own_low=0.97, own_high=1.0, flip=-0.99)), Status.AT_EDGE),
-        (recorded([1 / (1 + k) for k in range(200)], forward(c_other_low=0.6, c_other_high=1.5)), Status.NOISE_FLOOR),
-        (recorded([1 / (1 + k) for k in range(200)], forward(c_other_low=0.6, c_other_high=2.5)), Status.HEALTHY),
-        (recorded([1.0] * 20, {"kind": "check", "step": 9, "dead": 0.95, "dead_layer": "0.weight"}), Status.DEAD_UNITS),
+        (recorded([]), HealthStatus.UNKNOWN),
+        (recorded([1.0, 0.9]), HealthStatus.UNKNOWN),
+        (recorded([1 / (1 + k) for k in range(200)]), HealthStatus.HEALTHY),
+        (recorded([1 / (1 + k) for k in range(200)] + [None]), HealthStatus.NON_FINITE),
+        (recorded([1.0 if k < 150 else 4.0 for k in range(200)]), HealthStatus.DIVERGING),
+        (recorded([2.3 + 0.01 * (k % 3) for k in range(400)]), HealthStatus.NOT_LEARNING),
+        (recorded([2.3 - 0.001 * k for k in range(400)]), HealthStatus.HEALTHY),  # slowly, but it learns
+        (recorded([1 / (1 + k) for k in range(200)], forward(own_low=0.4, own_high=0.44)), HealthStatus.ABOVE_EDGE),
+        (
+            recorded([1 / (1 + k) for k in range(200)], forward(own_low=0.97, own_high=1.0, flip=-0.99)),
+            HealthStatus.AT_EDGE,
+        ),
+        (
+            recorded([1 / (1 + k) for k in range(200)], forward(c_other_low=0.6, c_other_high=1.5)),
+            HealthStatus.NOISE_FLOOR,
+        ),
+        (recorded([1 / (1 + k) for k in range(200)], forward(c_other_low=0.6, c_other_high=2.5)), HealthStatus.HEALTHY),
+        (
+            recorded([1.0] * 20, {"kind": "check", "step": 9, "dead": 0.95, "dead_layer": "0.weight"}),
+            HealthStatus.DEAD_UNITS,
+        ),
     ],
 )
 def test_a_status_follows_from_the_record(record, status):

@@ -8,7 +8,7 @@ from torch import optim
 
 import linnet as ln
 from linnet.probe.optimizers import known
-from linnet.probe.rule import Rule, Stepper
+from linnet.probe.rule import Rule, TorchOptimizers
 
 SMALL = 1e-10  # weights at which squares of gradients change no preconditioner
 STEP = 700.0
@@ -150,7 +150,7 @@ def curvature_at_the_edge(stepper):
 @pytest.mark.parametrize("case", CASES)
 def test_the_threshold_is_where_the_spectral_radius_of_a_step_is_one(case):
     _, optimizer, weight = frozen_step(case, 1.0)
-    stepper = Stepper(optimizer, [weight])
+    stepper = TorchOptimizers(optimizer, [weight])
     found = curvature_at_the_edge(stepper)
     exact = scipy.optimize.brentq(lambda h: radius(case, h) - 1, 0.9 * found, 1.1 * found, xtol=1e-13, rtol=1e-13)
     assert found == pytest.approx(exact, rel=1e-9)
@@ -191,7 +191,7 @@ def test_a_direction_between_parameters_of_several_optimizers():
         return np.abs(np.linalg.eigvals(np.array(columns).T / SMALL)).max(), pair, weights
 
     _, pair, weights = steps(1.0)
-    stepper = Stepper(pair, weights)
+    stepper = TorchOptimizers(pair, weights)
     rule = stepper.rule()
     assert (rule.name, rule.lr, rule.adaptive, rule.age) == ("SGD + Adam", 0.05, True, 3001)
     root, decay = stepper.root(rule, torch.float64)
@@ -228,7 +228,7 @@ WITHOUT = {
 def test_where_there_is_no_threshold_one_sentence_says_why(sentence):
     weights = [torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2, 2))]
     alone, mixed = [weights[:1]], [WITHOUT[sentence](weights[:1]), optim.Adam(weights[1:])]
-    for stepper in (Stepper(WITHOUT[sentence](*alone), weights[:1]), Stepper(mixed, weights)):
+    for stepper in (TorchOptimizers(WITHOUT[sentence](*alone), weights[:1]), TorchOptimizers(mixed, weights)):
         rule = stepper.rule()
         assert (rule.lr, rule.threshold) == (None, None)
         assert rule.reason.startswith(sentence)
@@ -248,7 +248,7 @@ def test_what_is_no_optimizer_is_refused_in_a_sentence():
     weight = torch.nn.Parameter(torch.ones(2))
     for given in (3, [optim.SGD([weight], 0.1), None]):
         with pytest.raises(ln.InputError, match=r"is not allowed: give a torch.optim optimizer, or a list of such"):
-            Stepper(given, [weight])
+            TorchOptimizers(given, [weight])
     assert Rule.sgd(0.1).reason is None
 
 

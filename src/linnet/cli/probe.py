@@ -9,7 +9,7 @@ from rich.markup import escape
 from linnet._files import placed
 from linnet._table import Fitted, Heading
 from linnet.cli.typed import picture
-from linnet.probe import Record, assess, dataset, format_interval, read, verdict
+from linnet.probe import ProbeRecord, assess, dataset, format_interval, read, verdict
 
 _ROWS = 12  # of the table: the first measurements and the last
 
@@ -48,7 +48,7 @@ def _shown(lines: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
     return [*lines] if len(lines) <= _ROWS else [*lines[:half], None, *lines[-half:]]
 
 
-def _events(record: Record) -> Fitted | None:
+def _events(record: ProbeRecord) -> Fitted | None:
     """The changes of status and the alarms with their causes."""
     lines = sorted([*record.statuses, *record.alarms], key=lambda line: line["step"])
     if not lines:
@@ -65,7 +65,7 @@ def _events(record: Record) -> Fitted | None:
     return table
 
 
-def _forwards(record: Record) -> Fitted | None:
+def _forwards(record: ProbeRecord) -> Fitted | None:
     """The critical steps, on their own batches and on others."""
     if not record.forwards:
         return None
@@ -91,7 +91,7 @@ def _forwards(record: Record) -> Fitted | None:
     return table
 
 
-def _table(record: Record) -> Fitted | None:
+def _table(record: ProbeRecord) -> Fitted | None:
     """The measurements of curvature."""
     if not record.measurements:
         return None

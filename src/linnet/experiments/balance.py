@@ -131,7 +131,7 @@ class Representations(Experiment):
         }
 
 
-class Reversal(Experiment):
+class BalanceReversal(Experiment):
     """A network that has learned Y is asked for -Y (reversal), or for another task with the same values (transfer).
     Balanced layers never arrive at the reversed task, since every mode would have to pass through zero; a little
     imbalance carries them over, in a time that grows with ln(1/|lambda|), and a large one forgets nothing of how to

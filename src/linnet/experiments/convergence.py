@@ -38,7 +38,7 @@ def _flow(times: np.ndarray, start: Coordinates, depth: int, samples: float) -> 
     return np.sqrt(2 * np.asarray(convergence.distance(flow.at))), np.asarray(flow.at.s)
 
 
-class Fig1(Experiment):
+class NonlocalFig1(Experiment):
     """Euler steps on the induced flow of networks of several depths, from ten times the target and 30 degrees off it
     (dashed; the exact flow beneath). Deeper networks are faster far from the target and slower near it.
     """
@@ -199,7 +199,7 @@ def _sudden(time: np.ndarray, distance: np.ndarray) -> float:
     return float(max(shares))
 
 
-class Rates(Experiment):
+class NonlocalRates(Experiment):
     """The flow in closed form, followed to the end. Near the target the rate is n z^(2-2/L): depth slows it down for
     z < 1, speeds it up for z > 1 and does nothing at z = 1. Far from a small target (right) depth can slow the flow
     down as well, against the rule.
@@ -288,7 +288,7 @@ class Rates(Experiment):
         return found
 
 
-class Peeling(Experiment):
+class NonlocalPeeling(Experiment):
     """Balanced networks of bottleneck three learn a matrix of rank five. From small initializations they pass close by
     the best matrices of rank one and two, as if modes were learned one at a time; from large initializations they do
     not.

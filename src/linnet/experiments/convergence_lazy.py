@@ -53,7 +53,7 @@ _OBSERVED = {
 }
 
 
-class Lazy(Experiment):
+class NonlocalLazy(Experiment):
     """Balanced networks of one output from starts s v, by their size s over that of the target and the angle between
     them, until they have learned the target. Colors are how far the tangent kernel moves. Starts near the target are
     lazy (dashed: kappa, the factor of lazy training, is 0.1), those of the theorem (white: its set for one alpha) need

@@ -54,8 +54,8 @@ class Experiment(BaseModel):
     """A figure of a paper. The fields of a subclass are its parameters and their defaults the paper's; its docstring is
     the caption.
 
-    A subclass with a title is registered. Its id is by default the paper and the name of the class, and its place the
-    figure: `Fig1b` of `linnet.experiments.spectral` is "spectral/fig1b", "Figure 1b".
+    A subclass with a title is registered. Its id is by default the paper and the rest of the name of the class, and its
+    place the figure: `SpectralFig1b` of `linnet.experiments.spectral` is "spectral/fig1b", "Figure 1b".
 
     `run` computes a labeled dataset, `draw` makes the figure of it and `accept` says what must hold of it, by name.
     """
@@ -72,9 +72,11 @@ class Experiment(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        own, figure = vars(cls), re.fullmatch(r"Fig(\d+[a-z]?)", cls.__name__)
-        if "id" not in own and cls.__module__ in _PAPER and "title" in own:
-            cls.id = f"{_PAPER[cls.__module__]}/{cls.__name__.lower()}"
+        own, paper = vars(cls), _PAPER.get(cls.__module__, "")
+        name = cls.__name__.removeprefix(paper.capitalize())
+        figure = re.fullmatch(r"Fig(\d+[a-z]?)", name)
+        if "id" not in own and paper and "title" in own:
+            cls.id = f"{paper}/{name.lower()}"
         if "place" not in own and figure:
             cls.place = f"Figure {figure[1]}"
         if "id" not in vars(cls):  # what several figures share

@@ -64,7 +64,7 @@ def _ratios(key: Any, x: Any, y: Any, width: int, v0: float, sigma0: float, lr: 
     return jax.lax.scan(step, start, length=steps + 1)[1]
 
 
-class Fig1(Experiment):
+class FeatureFig1(Experiment):
     """A two-layer linear network learns in two stages: the neurons align with Xᵀy while the loss is constant, then the
     loss falls along that direction. Above one draw, as in the paper, with the two-scalar model of the whole training;
     below all draws, in units of the step t₁ where the slope reaches 0.95. The slope is the least-squares ratio of ρ to
@@ -178,7 +178,7 @@ class Fig1(Experiment):
 _SLOPE = 0.9  # two stages: this slope is reached while most of the loss is left
 
 
-class Phase(Experiment):
+class FeaturePhase(Experiment):
     """From which initializations are features learned? Growth of the kernel in the direction of the labels over the
     whole training, and the loss that is left when the neurons are aligned (slope 0.9), for initializations of every
     size in units of v* (where the second layer ends): measured, and predicted without simulation. Initializations with
@@ -402,7 +402,7 @@ class _Pictures(Experiment):
         }
 
 
-class Fig2(_Pictures):
+class FeatureFig2(_Pictures):
     """Linear networks on pairs of classes of images: the neurons align with Xᵀy while almost all of the loss is left,
     then the loss falls to the floor of that one direction. A row for each set of images: all runs in units of t₁, and
     one of them as a line. About 2 t₁ a third stage follows that the two-stage picture does not have: the other
@@ -483,7 +483,7 @@ class Fig2(_Pictures):
         }
 
 
-class Fig3(_Pictures):
+class FeatureFig3(_Pictures):
     """The same with ReLU neurons. Alignment comes about twice as late, and the loss still waits for it; the slope stays
     until the loss has come to the floor of one direction, on CIFAR-10 in some runs before 2 t₁. But the kernel
     does not become the target-aligned one: its distance does not fall and the cosine stays near 1/√2. One reason:

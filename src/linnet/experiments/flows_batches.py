@@ -35,7 +35,7 @@ from linnet.theory.optimizers import batch_share
 _RATIOS = ("numerator", "denominator")
 
 
-class Batches(Experiment):
+class FlowsBatches(Experiment):
     """Sharpness of all samples, batch sharpness, and gradient-noise interaction over the size of the batches, in units
     of 2/lr, as means over the second half of the steps. Left, a linear network that cannot fit labels with noise, far
     below the edge: the interaction is at 2/lr for all batches, as for a quadratic cost, and batch sharpness anywhere.
@@ -149,7 +149,7 @@ def _spread(problem: Problem, state: State) -> Any:
     return jnp.var(jax.lax.map(one, state.sampled(problem)))
 
 
-class Real(Experiment):
+class FlowsReal(Experiment):
     """Training on images beside its prediction. Descent at the edge (dots are steps, the line their mean over `window`
     steps), the rod, and descent with a tenth of the learning rate, which stays below the edge and stands for gradient
     flow. The rod predicts the mean loss, holds the sharpness where descent does, and stays near the mean weights, from

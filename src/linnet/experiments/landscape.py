@@ -19,7 +19,7 @@ from linnet.theory import landscape
 _KINDS = tuple(Kind)  # what the numbers of a dataset stand for
 
 
-class Landscape(Experiment):
+class NonlocalLandscape(Experiment):
     """Every critical point of a small network on whitened data, by the modes that it keeps (in words; lines lead to one
     mode more): its loss, and how many eigenvalues of its Hessian are negative. Two layers leave no trap: every point
     but the minimum has descent directions. From three layers on the points that keep only the largest modes have none,

@@ -31,7 +31,7 @@ def _below(figure: Any) -> Any:
     return figure
 
 
-class Fig1(Experiment):
+class MixedFig1(Experiment):
     """Gradient descent (exact, at the full width) beside the mixed equation iterated with the same step, from the same
     start. The signals leave the lazy regime first and fast, the noise follows slowly: early stopping sits between.
     """
@@ -216,7 +216,7 @@ def _on_grid(spec: sweep.Sweep, count: int) -> sweep.Sweep:
     return spec.model_copy(update={"axes": axes})
 
 
-class Fig2(Experiment):
+class MixedFig2(Experiment):
     """Networks of every width and initial scale on one noisy low-rank matrix: the smallest test error on the way, the
     stable rank and the step there, and how far the network is at that step from the iterated mixed equation, as in the
     paper, and from descent on which that equation is exact. Runs end when the strongest noise mode is learned, after

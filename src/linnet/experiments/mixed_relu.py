@@ -42,7 +42,7 @@ def _along(state: Any, force: Float[Array, "d _"]) -> Float[Array, ""]:
     return jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(state.vjp(force).trained())]))
 
 
-class Relu(Experiment):
+class MixedRelu(Experiment):
     """Two-layer networks of three kinds learn singular values s_k from initializations of several scales: how much the
     tangent kernel and the first layer's Gram matrix grow along each mode until it is learned. In linear networks it is
     the mixed law sqrt(1 + (s/c)^2) with c = variance * width (line). With ReLU the same law is measured with c/2, also

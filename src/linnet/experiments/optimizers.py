@@ -27,7 +27,7 @@ from linnet.states import Weights
 from linnet.theory import optimizers
 
 
-class Edge(Experiment):
+class OptimizersEdge(Experiment):
     """Sharpness in units of the stability threshold of each optimizer, and the loss, at every step. Three layers have
     learned a strong input and grow to learn a weak one; with them grows the sharpness, in gradient flow (dashed) beyond
     the limit. Descent, heavy ball and Nesterov's momentum follow the flow until they pass it, then the loss jumps, and
@@ -124,7 +124,7 @@ class Edge(Experiment):
         }
 
 
-class Decay(Experiment):
+class OptimizersDecay(Experiment):
     """Singular values that networks learn with weight decay, over its strength. Lines are the global minimum, dashed
     where the mode's own is local only. Dots are descent from the target itself, hollow where the whole cost is lower
     without the mode; crosses are descent from small weights. Two layers have a soft threshold, which all
@@ -297,7 +297,7 @@ def _formula(batch: int, beta: float, draw: str) -> float:
     return float(optimizers.batch_stable_lr(_CURVATURES.mean(), variance, momentum=beta))
 
 
-class Noise(Experiment):
+class OptimizersNoise(Experiment):
     """The largest learning rate that is stable in mean square near a minimum where every sample is fitted, over the
     size of the batches, in units of the full batch's. Solid lines are the formula for fresh batches. Dots are many runs
     of two layers, with errors: the one at which their mean square neither grows nor shrinks. With momentum batches

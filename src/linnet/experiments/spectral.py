@@ -101,7 +101,7 @@ class _Regressions(Experiment):
         return np.asarray(end.isel(index=self.d_out) / end.isel(index=self.d_out - 1))
 
 
-class Fig1a(_Regressions):
+class SpectralFig1a(_Regressions):
     """Singular values of the first layer under gradient flow. A small initialization leaves a first layer of the rank
     of the output, a large one keeps all directions. The printed variance 0.01 at this width is a large initialization,
     the same number read as a standard deviation a small one: both are drawn.
@@ -161,7 +161,7 @@ class Fig1a(_Regressions):
         return found
 
 
-class Fig4(_Regressions):
+class SpectralFig4(_Regressions):
     """As figure 1a with both layers random at initialization. The printed numbers read as variances leave the first
     layer far from the rank of the output; read as standard deviations they give what the text says. Both are drawn.
     """
@@ -220,7 +220,7 @@ class Fig4(_Regressions):
 # Noise (figures 1b and 3) --------------------------------------------------------------------------------------------
 
 
-class Fig1b(Experiment):
+class SpectralFig1b(Experiment):
     """Descent with and without noise on the labels, from a large initialization: noise shrinks every singular value of
     the first layer but one, at the rate exp(-lr² δ² k / 2) of the small-noise law (dotted).
     """
@@ -277,7 +277,7 @@ class Fig1b(Experiment):
         return found
 
 
-class Fig3(Experiment):
+class SpectralFig3(Experiment):
     """Pure noise on two inputs from W_1 = I, a = 0: three paths, and the middle 80% of many. The second singular value
     and the commutator fall on almost all paths; the first grows on little more than half of them, so that curves which
     all grow are a choice of paths.
@@ -415,7 +415,7 @@ def _median(ratio: np.ndarray) -> float:
     return float(np.median(ratio)) if len(ratio) else math.nan
 
 
-class Fig2(_Students):
+class SpectralFig2(_Students):
     """ReLU students of a teacher with two neurons. From small initializations about half of those that fit have a first
     layer of rank two, most of it in the span of the teacher's neurons; from large initializations none has, and the
     span holds no more of it than of a random layer. That is a statement about many problems, drawn as such, beside two
@@ -475,7 +475,7 @@ class Fig2(_Students):
         }
 
 
-class Fig5(_Students):
+class SpectralFig5(_Students):
     """A ReLU student from a small initialization learns the teacher's neurons one after the other: a plateau of rank
     one, then rank two. The run is a chosen one: how clear the first phase is over many problems is drawn beside it.
     """

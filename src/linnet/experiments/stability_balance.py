@@ -31,7 +31,7 @@ from linnet.theory import stability
 # Gaps of layers (figures 4 and 13) -----------------------------------------------------------------------------------
 
 
-class Fig4(Target):
+class StabilityFig4(Target):
     """The gap of the squared layer values of every mode. Only the mode that keeps oscillating is balanced in the end,
     at the rate of its 2-cycle; the gaps of modes at rest stay, small because alpha is. Thin: the same as a direct
     difference, which rounding stops.
@@ -96,7 +96,7 @@ class Fig4(Target):
         return found
 
 
-class Fig13(Rank5):
+class StabilityFig13(Rank5):
     """The layer value that starts at 0 against one that starts at alpha, step by step (dashed: equal). They look
     balanced in the end because alpha^2 is small: most of the gap is still there, whatever alpha is. One number for each
     mode and layer is exact here, at any dimension.
@@ -193,7 +193,7 @@ class _FlowMinimum(Experiment):
         return np.linspace(0, self.reach, self.points + 1)[1:] * self.s ** (1 / depth)
 
 
-class Fig22(_FlowMinimum):
+class StabilityFig22(_FlowMinimum):
     """Sharpness Psi of the minimum that gradient flow finds, by the scale of the initialization, over its value at
     alpha = 0, with the published bound and with the sharper one, g(L) in place of L^2 2^{2(L-1)/L}. Dots are flows
     integrated to their end.
@@ -267,7 +267,7 @@ class Fig22(_FlowMinimum):
         return found
 
 
-class Fig23(_FlowMinimum):
+class StabilityFig23(_FlowMinimum):
     """P(alpha), with d log Psi / d alpha = P alpha^3: it has one maximum, at alpha_crit (dotted), for L > 2, and falls
     from the beginning for L = 2. In units of its value at alpha = 0.
     """

@@ -33,7 +33,7 @@ from linnet.theory import stability
 # Sorting (figure 18) -------------------------------------------------------------------------------------------------
 
 
-class Fig18(Target):
+class StabilityFig18(Target):
     """Three modes close to each other at growing learning rates: modes (lines) and sorted singular values (rings) in
     the last steps, and the range of both by learning rate. The second and third sorted values begin to alternate when
     the first mode dips below them, far before their modes move; 2 over the second eigenvalue λ_2 (dashed) plays no
@@ -134,7 +134,7 @@ class Fig18(Target):
 # The cross direction (figure 5) --------------------------------------------------------------------------------------
 
 
-class Fig5(Target):
+class StabilityFig5(Target):
     """A deep matrix network and the diagonal network with the same modes, at learning rates 2/K. The modes of both
     agree; the sorted second value of the matrix alternates because the first mode dips below it. Beyond 2/λ_2 the
     aligned orbit is unstable in the cross direction: rounding noise grows at the predicted rate (dotted), earlier in

@@ -64,7 +64,7 @@ def _minima() -> Array:
     return jax.vmap(find)(jnp.array(_BASINS))
 
 
-class Fig8(Experiment):
+class StabilityFig8(Experiment):
     """Two landscapes and descent on them. The Holder table has many basins, and a larger step is thrown into a flatter
     one. The landscape of deep linear networks has equivalent minima only: beyond the edge descent goes round one of
     them.
@@ -133,7 +133,7 @@ class Fig8(Experiment):
         return found
 
 
-class Fig10(Experiment):
+class StabilityFig10(Experiment):
     """Descent on (x^4 - 0.8)^2 + (y^4 - 1)^2 beyond the first and beyond the second threshold. The sharper direction,
     y, is the first to oscillate. Beyond the second threshold x is on a 2-cycle too, but y is chaotic by then.
     """
@@ -204,7 +204,7 @@ class Fig10(Experiment):
         return found
 
 
-class Fig11(Experiment):
+class StabilityFig11(Experiment):
     """Descent on the Holder table while the learning rate grows. At each size it settles where the sharpness is about
     2/lr or less, and is thrown into a flatter basin when the step has become too large.
     """

@@ -80,7 +80,7 @@ def _rises(loss: np.ndarray) -> np.ndarray:
 # Ranks (figure 20) ---------------------------------------------------------------------------------------------------
 
 
-class Fig20(Tuned):
+class StabilityFig20(Tuned):
     """Adapters of several ranks. The loss of a step's batch goes up and down at every rank: that is sampling and no
     catapult. The same batches have the same losses under a constant output, and on one fixed batch, with dropout off,
     the same training never rises. Curvature is far below both thresholds, but for Adam's first step, whose
@@ -180,7 +180,7 @@ def _first(value: Any) -> float:
 # ------------------------------------------------------------------------------------
 
 
-class Fig21(Tuned):
+class StabilityFig21(Tuned):
     """Learning rates and heads. Above, the head of the public code: random, frozen, without a bias. The loss falls from
     9 to 5 smoothly at every learning rate that has the time, an escape from the saddle of fresh adapters: all pairs get
     one and the same output, and Pearson's correlation says nothing. After as many steps smaller learning rates have not

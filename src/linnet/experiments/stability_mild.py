@@ -51,7 +51,7 @@ def _sharpened(problem: Problem, network: Network, lr: float, steps: int, gap: i
     return _Run(np.asarray(run["loss"]), np.asarray(run["curvature_top"])[_recorded_pairs(steps, gap)])
 
 
-class Fig9(Experiment):
+class StabilityFig9(Experiment):
     """Mild sharpening. Above, a UNet learns one image, all of one contrast. At a learning rate whose 2/lr lies between
     the levels at which they saturate the paper's sentence holds: the sharpness of a smooth image stays low and its loss
     never rises, in all draws but one; a texture, though slower, goes on to the edge of stability. At a larger learning

@@ -46,7 +46,7 @@ def _uniform(network: Network, seed: int) -> Network:
 # Two clocks (figure 17) ----------------------------------------------------------------------------------------------
 
 
-class Fig17(Experiment):
+class StabilityFig17(Experiment):
     """Loss, top singular values and sharpness of a network with relu on MNIST. All three oscillate at the edge, and
     "almost periodic" is true in part: there are two clocks. The weights flip at every step, so that singular values
     and sharpness have a period of two; the loss has none, but oscillates slowly as the flips grow and shrink.
@@ -193,7 +193,7 @@ class Case(NamedTuple):
 CONTROL = "aligned linear network"
 
 
-class Fig19(Experiment):
+class StabilityFig19(Experiment):
     """What carries the oscillation of the loss at the edge: singular values or singular vectors? Of three consecutive
     steps, the loss of the middle one minus that of their mean is the excess that the oscillation costs; its step is
     split, in the singular frame of each layer, into the part that moves singular values and the part that rotates

@@ -35,7 +35,7 @@ from linnet.theory import stability
 # Cascade (figure 1) --------------------------------------------------------------------------------------------------
 
 
-class Fig1(Target):
+class StabilityFig1(Target):
     """Period doubling of the first mode as the learning rate grows, and the curvature along the orbit. All modes follow
     their exact maps from the initialization of the paper; the others stay at rest. Crosses: full matrices with random
     singular vectors. On the right the curvature of the first mode and the sharpness, which at low phases is that of a
@@ -173,7 +173,7 @@ _ORBITS = {  # first mode, s_1 = 10, L = 3: lowest and highest value by kappa
 # Amplitude (figure 6) ------------------------------------------------------------------------------------------------
 
 
-class Fig6(Experiment):
+class StabilityFig6(Experiment):
     """The range over which the first mode oscillates, by learning rate and depth: nothing below the edge, a square root
     above it, and the exact 2-cycle (lines) all the way. Dotted: the orbit equation as printed, with the step multiplied
     by the depth.
@@ -256,7 +256,7 @@ class Fig6(Experiment):
 STABLE, OSCILLATES, SADDLE, LEFT = range(4)
 
 
-class Fig16(Experiment):
+class StabilityFig16(Experiment):
     """Which learning rates oscillate, by depth, from a small initialization: descent of the first mode, one chain a
     cell. The boundary (line) is 2/(L s^{2-2/L}); it falls with depth where L > 2 ln(1/s). A run that has not left the
     saddle has a color of its own: it is not stable.

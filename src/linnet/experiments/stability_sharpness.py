@@ -27,7 +27,7 @@ from linnet.theory import stability
 # Loss and sharpness (figures 2 and 7) --------------------------------------------------------------------------------
 
 
-class Fig2(Target):
+class StabilityFig2(Target):
     """Loss and sharpness beyond the edge. The sharpness climbs while the first mode leaves the saddle, passes 2/lr and
     then alternates around it; its mean is a little above. The sharpness is exact, from the blocks of the Hessian;
     crosses: the dense Hessian of matrices with random singular vectors.
@@ -112,7 +112,7 @@ class Fig2(Target):
         return found
 
 
-class Fig7(Experiment):
+class StabilityFig7(Experiment):
     """Sharpness in time at one learning rate, for targets of several sizes: it settles at S of the first mode and stays
     below 2/lr if S does. Only the largest target crosses the line and oscillates; its lower value belongs to the pair
     of both modes (dotted: the same with one mode alone).

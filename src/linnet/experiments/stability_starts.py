@@ -34,7 +34,7 @@ from linnet.theory import stability
 # Singular vectors (figures 3 and 12) ---------------------------------------------------------------------------------
 
 
-class Fig3(Target):
+class StabilityFig3(Target):
     """Singular vectors of the network against those of the target, for small and large steps. From the first step on
     every singular vector of the target is one of the network, whatever the learning rate; only the modes move. Taken in
     the order of the singular values (dotted) vectors seem to jump as soon as modes cross: that is sorting.
@@ -109,7 +109,7 @@ class Fig3(Target):
         return found
 
 
-class Fig12(Rank5):
+class StabilityFig12(Rank5):
     """An orthogonal initialization is aligned from the first step on, and at initialization itself: in the bases
     Q_{l+1} = P_l Q_l all layers are diagonal, to rounding, at every step. Singular vectors computed by an SVD say so
     only once the modes have grown: those of multiples of a rotation are arbitrary.
@@ -267,7 +267,7 @@ class _Beyond(Experiment):
         return (self.spectrum, self.depth, self.lr) == ((10.0, 8.0, 6.0), 3, 0.0332)
 
 
-class Fig14(_Beyond):
+class StabilityFig14(_Beyond):
     """A step beyond the edge from a small and from a large initialization: the same orbit of mode 1, the others at
     rest. Sorted singular values (dotted) alternate in second place because mode 1 passes below mode 2: sorting suffices
     to produce an oscillation of "the second singular value". The layers of mode 1 become balanced from either; those of
@@ -318,7 +318,7 @@ class Fig14(_Beyond):
         return found
 
 
-class Fig15(_Beyond):
+class StabilityFig15(_Beyond):
     """The same from three initializations. Identity and orthogonal initializations give identical orbits; random ones
     come to the same orbit, while the singular subspaces of their layers stay a little apart: how far differs from draw
     to draw (faint). Jumps to 2 are a matter of order: mode 1, when low, passes below mode 2 in some layers only.

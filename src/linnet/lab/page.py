@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from linnet.lab.control import Control, Values, check, defaults, read
-from linnet.lab.panel import Panel, Sources
+from linnet.lab.panel import BokehPanel, Sources
 from linnet.prediction import Prediction, Quantity, render
 from linnet.trajectory import Trajectory
 
@@ -51,7 +51,7 @@ class Page(ABC):
     imports: ClassVar[tuple[str, ...]] = ("import linnet as ln",)  # of the functions and the script
 
     @abstractmethod
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         """The panels, made once for each visitor, on empty sources."""
 
     @abstractmethod

@@ -36,7 +36,7 @@ class Sources(dict[str, "ColumnDataSource"]):
         return self[name]
 
 
-class Panel:
+class BokehPanel:
     """A Bokeh figure with its title, and a caption that screen readers read too.
 
     - `clickable`, `zoomable`: whether clicks and new ranges of the axes change the page's values.

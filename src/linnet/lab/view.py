@@ -22,7 +22,7 @@ from linnet._check import InputError
 from linnet._files import placed
 from linnet.lab.control import Values
 from linnet.lab.page import Page, Update
-from linnet.lab.panel import Panel, Sources
+from linnet.lab.panel import BokehPanel, Sources
 from linnet.lab.programs import programs
 from linnet.prediction import render
 
@@ -153,7 +153,7 @@ class PageView(pn.viewable.Viewer):
         results = pn.Column(self.summary, pn.FlexBox(*panels), self.export, sizing_mode="stretch_width")
         return pn.Row(pn.Column(self.controls, width=300), results, sizing_mode="stretch_width")
 
-    def _pane(self, panel: Panel) -> pn.pane.Bokeh:
+    def _pane(self, panel: BokehPanel) -> pn.pane.Bokeh:
         figure = panel.figure
         if panel.clickable:
             figure.on_event(Tap, lambda event: self._set(self.page.on_click(panel.name, event.x, event.y, self.values)))

@@ -8,9 +8,9 @@ Records are read without PyTorch.
 from typing import TYPE_CHECKING, Any
 
 from linnet.probe.alarm import Cause
-from linnet.probe.health import Health, Status, assess
+from linnet.probe.health import Health, HealthStatus, assess
 from linnet.probe.loggers import CsvLog
-from linnet.probe.record import Record, dataset, read
+from linnet.probe.record import ProbeRecord, dataset, read
 from linnet.probe.summary import format_interval, pair_assumptions, verdict
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ __all__ = [
     "FineTuning",
     "FineTuningSetting",
     "Health",
+    "HealthStatus",
     "Probe",
     "ProbeCallback",
+    "ProbeRecord",
     "ProbeWarning",
-    "Record",
     "Rule",
-    "Status",
     "assess",
     "dataset",
     "format_interval",

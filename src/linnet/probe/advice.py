@@ -11,13 +11,13 @@ import itertools
 from typing import Any
 
 from linnet.probe.health import MANY_PARTS, OWN_BELOW, RECENT
-from linnet.probe.record import Record
+from linnet.probe.record import ProbeRecord
 
 OLD = 100  # steps of an optimizer, before which a larger lr is not suggested
 TWICE = 2.0  # the interval must be above, and no larger factor is ever named
 
 
-def advice(record: Record) -> list[str]:
+def advice(record: ProbeRecord) -> list[str]:
     """At most one sentence; none while it is too early, after an alarm, without a preconditioner, or on fewer than
     eight parts of a batch.
     """
@@ -45,12 +45,12 @@ def ago(steps: int) -> str:
     return f"{steps} step{'' if steps == 1 else 's'} ago"
 
 
-def _now(record: Record) -> int:
+def _now(record: ProbeRecord) -> int:
     """The last step."""
     return max([line["step"] for line in record.lines[-1:]] + [record.steps[-1]["step"] if record.steps else 0])
 
 
-def _quiet(record: Record, now: int, forward: dict[str, Any]) -> bool:
+def _quiet(record: ProbeRecord, now: int, forward: dict[str, Any]) -> bool:
     """Whether the optimizer is old enough, the lr has not grown, and there was no alarm."""
     if forward.get("age", 0.0) < OLD or any(alarm["step"] > now - RECENT for alarm in record.alarms):
         return False

@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from linnet.probe.record import Record
+from linnet.probe.record import ProbeRecord
 
 _FROM = 100  # losses before the first alarm that compares them
 _WINDOW = 50  # losses that one is compared with, and steps for which an alarm counts
@@ -129,7 +129,7 @@ class Watch:
             self._since = 0
             self._limit, self._pair = self._limits()
 
-    def resume(self, record: Record) -> None:
+    def resume(self, record: ProbeRecord) -> None:
         """Takes the last losses and anchors of a record."""
         self.passed([line["loss"] for line in record.steps[-_FROM:] if line.get("loss") is not None])
         for line in record.anchors[-12:]:

@@ -10,9 +10,9 @@ from linnet.probe.health import MANY_PARTS
 from linnet.probe.lanczos import Ends, ends, inner, norm
 from linnet.probe.layers import Layer, tokens
 from linnet.probe.products import Differences, Largest, largest
-from linnet.probe.rule import Rule, Stepper
+from linnet.probe.rule import Rule, TorchOptimizers
 from linnet.probe.saddle import adapters
-from linnet.probe.surface import Point, Surface
+from linnet.probe.surface import LossPoint, Surface
 
 PRODUCTS = ("exact", "differences")
 _RECORDED = 5  # eigenvalues that are recorded at least
@@ -32,10 +32,10 @@ class Search(NamedTuple):
         self,
         surface: Surface,
         rule: Rule,
-        stepper: Stepper | None,
+        stepper: TorchOptimizers | None,
         layers: Sequence[Layer],
         update: torch.Tensor | None = None,
-    ) -> tuple[dict[str, Any], Point | None] | None:
+    ) -> tuple[dict[str, Any], LossPoint | None] | None:
         """The line of a measurement and the point of exact products; None where the loss or gradient is not finite.
 
         With the optimizer's preconditioner embeddings are held constant: their rows of rare tokens have so small a P
@@ -68,7 +68,7 @@ class Search(NamedTuple):
         line |= adapters(surface, layers, top, loss, rule.lr)
         return line, point
 
-    def _exact(self, surface: Surface, scaled: Any) -> tuple[dict[str, Any], Ends, float, Point] | None:
+    def _exact(self, surface: Surface, scaled: Any) -> tuple[dict[str, Any], Ends, float, LossPoint] | None:
         point = surface.here()
         if not math.isfinite(point.loss) or not bool(torch.isfinite(point.gradient).all()):
             return None
@@ -88,7 +88,7 @@ class Search(NamedTuple):
         parts = surface.split(1 - _FRESH / MANY_PARTS)
         if parts is None:
             return 0
-        own, other = (Point(surface, part) for part in parts)
+        own, other = (LossPoint(surface, part) for part in parts)
         top = ends(
             lambda v: root * own.product(root * v) + decay * v,
             _generic(root * own.gradient),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linnet.probe.record import Record
+from linnet.probe.record import ProbeRecord
 
 RECENT = 50  # steps for which an alarm counts
 DEAD = 0.9  # share of a layer's units without a gradient, from which on it is dead
@@ -37,7 +37,7 @@ _BLOCK = 10  # losses whose median is one value
 _DIVERGED, _BACK = 3.0, 1.5  # times its least median, and times that before an alarm
 
 
-class Status(enum.StrEnum):
+class HealthStatus(enum.StrEnum):
     """What a training does, the worst first."""
 
     NON_FINITE = "non_finite"
@@ -55,7 +55,7 @@ class Status(enum.StrEnum):
 class Health(NamedTuple):
     """A status, and the sentence with its numbers."""
 
-    status: Status
+    status: HealthStatus
     sentence: str
 
 
@@ -102,7 +102,7 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
-def assess(record: Record) -> Health:
+def assess(record: ProbeRecord) -> Health:
     """The status of the training at the end of its record: the first that applies."""
     steps = record.steps
     known = [line["loss"] for line in steps if line.get("loss") is not None]
@@ -111,7 +111,7 @@ def assess(record: Record) -> Health:
     recent = steps[-RECENT:]
     found = _non_finite(recent) or _no_progress(recent) or _idle(record) or _diverging(record, losses) or _dead(record)
     found = found or _not_learning(losses) or _memorizing(record, losses) or _edge(record, recent) or _floor(record)
-    return found or _healthy(losses) or Health(Status.UNKNOWN, _too_little(record, losses))
+    return found or _healthy(losses) or Health(HealthStatus.UNKNOWN, _too_little(record, losses))
 
 
 def oscillating_share(steps: Sequence[dict[str, Any]]) -> float:
@@ -140,7 +140,7 @@ def _non_finite(steps: list[dict[str, Any]]) -> Health | None:
             if line["loss"] is not None:
                 return None
             text = f"Not finite: the loss at step {line['step']} is NaN or infinite. Go back to a checkpoint before it."
-            return Health(Status.NON_FINITE, text)
+            return Health(HealthStatus.NON_FINITE, text)
     return None
 
 
@@ -149,25 +149,25 @@ def _no_progress(steps: list[dict[str, Any]]) -> Health | None:
     if len(known) >= _FEW and not any(known):
         first = steps[0]["step"]
         text = f"No progress: the optimizer has made no step since step {first}, so the weights do not change."
-        return Health(Status.NO_PROGRESS, text)
+        return Health(HealthStatus.NO_PROGRESS, text)
     moved = [(line["step"], line["moved"]) for line in steps if line.get("moved") is not None]
     if len(moved) >= 2 and not any(size for _, size in moved):
         text = f"No progress: the weights have not moved since step {moved[0][0]}."
-        return Health(Status.NO_PROGRESS, f"{text} Is the learning rate 0, or do gradients not reach them?")
+        return Health(HealthStatus.NO_PROGRESS, f"{text} Is the learning rate 0, or do gradients not reach them?")
     return None
 
 
-def _idle(record: Record) -> Health | None:
+def _idle(record: ProbeRecord) -> Health | None:
     """One of several optimizers makes no step."""
     known = [line for line in record.checks if "idle" in line]
     if not known or not known[-1]["idle"]:
         return None
     name, now = known[-1]["idle_name"], record.steps[-1]["step"] if record.steps else known[-1]["step"]
     text = f"No progress: {name}, number {known[-1]['idle']} of the optimizers, has made no step until step {now}."
-    return Health(Status.NO_PROGRESS, text)
+    return Health(HealthStatus.NO_PROGRESS, text)
 
 
-def _diverging(record: Record, losses: Losses | None) -> Health | None:
+def _diverging(record: ProbeRecord, losses: Losses | None) -> Health | None:
     if losses is None or losses.falling:
         return None
     alarm = record.alarms[-1] if record.alarms else {}
@@ -178,14 +178,14 @@ def _diverging(record: Record, losses: Losses | None) -> Health | None:
         ]
         if not since or now > math.sqrt(usual * max(since)):  # not even half of the way back
             factor = f"{now / usual:.2g} times what it was before the alarm at step {alarm['step']}"
-            return Health(Status.DIVERGING, f"Diverging: the loss is {now:.3g}, {factor}, and it is not falling.")
+            return Health(HealthStatus.DIVERGING, f"Diverging: the loss is {now:.3g}, {factor}, and it is not falling.")
     if losses.least > 0 and now > _DIVERGED * losses.least and now > losses.first:
         text = f"Diverging: the loss is {now:.3g}, {now / losses.least:.2g} times its least"
-        return Health(Status.DIVERGING, f"{text}, and above the {losses.first:.3g} with which it began.")
+        return Health(HealthStatus.DIVERGING, f"{text}, and above the {losses.first:.3g} with which it began.")
     return None
 
 
-def _dead(record: Record) -> Health | None:
+def _dead(record: ProbeRecord) -> Health | None:
     dead = next((line for line in reversed(record.checks) if line.get("dead") is not None), None)
     if dead is None or dead["dead"] < DEAD:
         return None
@@ -193,7 +193,7 @@ def _dead(record: Record) -> Health | None:
         f"Dead units: {dead['dead']:.0%} of the units of {dead['dead_layer']} got a gradient of exactly 0 at step "
         f"{dead['step']}: they no longer learn. Initialize again, with a smaller lr."
     )
-    return Health(Status.DEAD_UNITS, text)
+    return Health(HealthStatus.DEAD_UNITS, text)
 
 
 def _not_learning(losses: Losses | None) -> Health | None:
@@ -206,10 +206,10 @@ def _not_learning(losses: Losses | None) -> Health | None:
         f"Not learning: the loss began at {losses.first:.3g}; in the last quarter of the steps it is {last:.4g} ± "
         f"{last_error:.1g}, not below the {second:.4g} ± {error:.1g} of the second quarter."
     )
-    return Health(Status.NOT_LEARNING, text)
+    return Health(HealthStatus.NOT_LEARNING, text)
 
 
-def _memorizing(record: Record, losses: Losses | None) -> Health | None:
+def _memorizing(record: ProbeRecord, losses: Losses | None) -> Health | None:
     """The loss falls, and on the probe's batch it never has, since the first steps on."""
     held = [(line["step"], line["anchor"]) for line in record.anchors if line.get("anchor") is not None]
     steps = [line["step"] for line in record.steps if line.get("loss") is not None]
@@ -227,24 +227,24 @@ def _memorizing(record: Record, losses: Losses | None) -> Health | None:
         f"Not learning what holds for other samples: the loss has fallen {_from_to(losses)}, but on the probe's batch "
         f"it was {first:.4g} at step {step} and is {last:.4g} at step {until}, and never was 2 % lower."
     )
-    return Health(Status.NOT_LEARNING, text)
+    return Health(HealthStatus.NOT_LEARNING, text)
 
 
-def _edge(record: Record, recent: list[dict[str, Any]]) -> Health | None:
+def _edge(record: ProbeRecord, recent: list[dict[str, Any]]) -> Health | None:
     forward = record.forwards[-1] if record.forwards else None
     if forward is not None and forward.get("own_high") is not None and forward["own_high"] < OWN_BELOW:
         text = (
             f"Above the edge: at step {forward['step']} the step did not lower the loss of its own batch; only "
             f"{forward['own_low']:.2g} to {forward['own_high']:.2g} of it would have. The lr is too large."
         )
-        return Health(Status.ABOVE_EDGE, text)
+        return Health(HealthStatus.ABOVE_EDGE, text)
     on_orbit = forward is not None and forward.get("own_low") is not None and forward["own_low"] <= 1.05
     if forward is not None and on_orbit and forward.get("flip") is not None and forward["flip"] < REVERSES:
         text = (
             f"At the edge: at step {forward['step']} the step reversed the one before it (cosine "
             f"{forward['flip']:.3f}), and a longer one would have raised the loss."
         )
-        return Health(Status.AT_EDGE, text)
+        return Health(HealthStatus.AT_EDGE, text)
     measured = [line for line in record.measurements if judged(line)]
     if not measured:
         return None
@@ -253,14 +253,14 @@ def _edge(record: Record, recent: list[dict[str, Any]]) -> Health | None:
     if ratio >= AT_EDGE and oscillating_share(recent) > _OSCILLATES:
         since = list(itertools.takewhile(lambda line: line["ratio"] >= AT_EDGE, reversed(measured)))[-1]["step"]
         after = "and steps reverse the ones before them. The loss falls over many steps."
-        return Health(Status.AT_EDGE, f"At the edge since step {since}: {text}, {after}")
+        return Health(HealthStatus.AT_EDGE, f"At the edge since step {since}: {text}, {after}")
     if ratio >= 1:
         after = "Steps will grow along the sharpest direction until it flattens."
-        return Health(Status.ABOVE_EDGE, f"Above the edge: {text}. {after}")
+        return Health(HealthStatus.ABOVE_EDGE, f"Above the edge: {text}. {after}")
     return None
 
 
-def _floor(record: Record) -> Health | None:
+def _floor(record: ProbeRecord) -> Health | None:
     forward = next((line for line in reversed(record.forwards) if line.get("c_other_low") is not None), None)
     if forward is None or forward["parts"] < MANY_PARTS:
         return None
@@ -272,13 +272,13 @@ def _floor(record: Record) -> Health | None:
         f"{forward['step']} was the longest that lowers the loss. A larger lr will not help now; decay or a larger "
         "batch will."
     )
-    return Health(Status.NOISE_FLOOR, text)
+    return Health(HealthStatus.NOISE_FLOOR, text)
 
 
 def _healthy(losses: Losses | None) -> Health | None:
     if losses is None or losses.steps < 4 * _BLOCK or not losses.fallen:
         return None
-    return Health(Status.HEALTHY, f"Healthy: the loss has fallen {_from_to(losses)}.")
+    return Health(HealthStatus.HEALTHY, f"Healthy: the loss has fallen {_from_to(losses)}.")
 
 
 def _from_to(losses: Losses) -> str:
@@ -288,7 +288,7 @@ def _from_to(losses: Losses) -> str:
     return f"from {losses.first:.{digits}g} to {now:.{digits}g}"
 
 
-def _too_little(record: Record, losses: Losses | None) -> str:
+def _too_little(record: ProbeRecord, losses: Losses | None) -> str:
     if losses is not None:
         return f"Unknown: the loss was {losses.first:.3g} and is {losses.now:.3g} after {losses.steps} steps."
     if not record.steps and not record.measurements:

@@ -22,7 +22,7 @@ import torch
 
 from linnet.probe.lanczos import ends
 from linnet.probe.layers import Factor, Layer
-from linnet.probe.surface import Point, Surface
+from linnet.probe.surface import LossPoint, Surface
 from linnet.theory.regime import Regime
 
 _PRODUCTS, _TOL = 6, 0.02  # of the search for a pair's own sharpness
@@ -52,7 +52,7 @@ class Mode(NamedTuple):
 
 def predicted(
     surface: Surface,
-    point: Point,
+    point: LossPoint,
     layers: Sequence[Layer],
     matvecs: int,
     threshold: float | None,
@@ -110,7 +110,7 @@ class _Pair:
         """Whether its gradient is not zero."""
         return bool(self._squares[0] > 0) and self.mode.kernel > 0
 
-    def prediction(self, point: Point, threshold: float | None, weight_decay: float) -> tuple[dict[str, Any], int]:
+    def prediction(self, point: LossPoint, threshold: float | None, weight_decay: float) -> tuple[dict[str, Any], int]:
         """What is predicted, with its assumptions as relative errors; the number of products that it took."""
         s, (d, length), curvatures = self._layer.scale, self._direction(), list[float]()
 
@@ -168,7 +168,7 @@ class _Pair:
         pieces = torch.split(vector, [shape.numel() for shape in shapes])
         return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
-    def _product(self, point: Point, vector: torch.Tensor) -> torch.Tensor:
+    def _product(self, point: LossPoint, vector: torch.Tensor) -> torch.Tensor:
         """The Hessian's block of the pair's entries, times a vector."""
         factors = self._layer.factors
         owned = {id(part) for factor in factors for part in (factor.weight, factor.bias)}

@@ -18,18 +18,18 @@ from linnet._input import InputError
 from linnet.probe import forward, reversal, summary
 from linnet.probe.alarm import Alarm, Watch
 from linnet.probe.curvature import PRODUCTS, Search
-from linnet.probe.health import Status, assess
+from linnet.probe.health import HealthStatus, assess
 from linnet.probe.lanczos import inner, norm
 from linnet.probe.layers import Layer, layers_of
 from linnet.probe.loggers import Fresh, logger
 from linnet.probe.outlets import LiveLine, Transfer, board, first_rank, leading
 from linnet.probe.pairs import Mode, predicted
-from linnet.probe.record import Record, dataset
-from linnet.probe.rule import Rule, Stepper
+from linnet.probe.record import ProbeRecord, dataset
+from linnet.probe.rule import Rule, TorchOptimizers
 from linnet.probe.saddle import spreads
 from linnet.probe.schedule import Schedule
 from linnet.probe.steps import Steps
-from linnet.probe.surface import SAMPLE, Loss, Point, Surface
+from linnet.probe.surface import SAMPLE, Loss, LossPoint, Surface
 
 if TYPE_CHECKING:
     import xarray
@@ -86,7 +86,7 @@ class Probe:
     generators, and modes as they were. What cannot be measured later is one `ProbeWarning`, and the training goes on.
     """
 
-    _stepper: Stepper | None = None
+    _stepper: TorchOptimizers | None = None
     _steps: Steps | None = None
     # on the host the time of the processor, since other processes are no cost
     _clocks: tuple[Callable[[], float], Callable[[], float]] = time.thread_time, time.perf_counter
@@ -155,7 +155,7 @@ class Probe:
         self._log, self._fresh = None if log is None else logger(log), Fresh()
         self._board = None if tensorboard is None else board(tensorboard)
         self._line = LiveLine() if _input.flag("live", live) else None
-        self._record = Record(about, None if self._blind else folder)
+        self._record = ProbeRecord(about, None if self._blind else folder)
         self._begin()
         if trouble and not self._blind:
             self._give_up(trouble)
@@ -170,12 +170,12 @@ class Probe:
         self._safe, self._passing = 0.0, 0.0
         self._written, self._now = time.monotonic(), -1
         self._watch, self._regular, self._flat = Watch(), 0, False
-        self._status: Status | None = None
+        self._status: HealthStatus | None = None
         self._resumes = bool(self._record.lines)
         if self._resumes:
             self._watch.resume(self._record)
             statuses, steps = self._record.statuses, self._record.steps
-            self._status = Status(statuses[-1]["status"]) if statuses else None
+            self._status = HealthStatus(statuses[-1]["status"]) if statuses else None
             self._steps_made = steps[-1]["step"] + 1 if steps else 0
         # 1: the next step is only compared; 2: the parameters before the next step are copied
         self._stage, self._waited = 0, 0
@@ -192,9 +192,9 @@ class Probe:
     def _on_host(self) -> bool:
         return self.surface.device.type == "cpu"
 
-    def follow(self, optimizer: Any) -> Stepper:
+    def follow(self, optimizer: Any) -> TorchOptimizers:
         """Takes learning rates from this optimizer from now on."""
-        self._stepper = Stepper(optimizer, self.surface.weights)
+        self._stepper = TorchOptimizers(optimizer, self.surface.weights)
         if self._steps is not None:
             self._steps.close()
         self._quiet, self._counted = 0, 0
@@ -580,7 +580,7 @@ class Probe:
         found = reversal.before(self._stepper.optimizers, self.surface.weights, self._steps.lrs, self._made)
         return None if found is None else self.surface.change(found)
 
-    def _predict(self, step: int, point: Point, rule: Rule) -> list[dict[str, Any]]:
+    def _predict(self, step: int, point: LossPoint, rule: Rule) -> list[dict[str, Any]]:
         """What two-layer theory predicts of pairs of factors from here."""
         even = self._stepper is None or self._stepper.root(rule, self.surface.dtype) is None
         edge = 2 / rule.gain if rule.lr is not None and even else None
@@ -602,7 +602,7 @@ class Probe:
         return self._given if self._stepper is None else self._stepper.rule()
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ProbeRecord:
         """All that was recorded, line by line."""
         self.flush()
         return self._record

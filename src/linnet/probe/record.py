@@ -72,7 +72,7 @@ _OF_PAIR = ("value", "imbalance", "sharpness", "reach", "end", "growth", "regime
 _LARGEST = 2**63  # of a whole number
 
 
-class Record:
+class ProbeRecord:
     """The lines of one probe, in memory and in a folder if there is one."""
 
     def __init__(self, about: Mapping[str, Any], folder: str | os.PathLike[str] | None = None):
@@ -208,7 +208,7 @@ def _plain(line: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read(folder: str | os.PathLike[str]) -> Record:
+def read(folder: str | os.PathLike[str]) -> ProbeRecord:
     """The record that a probe has written, also of a training that is still running."""
     place = Path(folder)
     try:
@@ -224,7 +224,7 @@ def read(folder: str | os.PathLike[str]) -> Record:
     size = about.get("parameters")
     if not _is_count(size) or not all(isinstance(about.get(name), str) for name in ("precision", "device")):
         raise InputError(f"{str(place / ABOUT)!r} is damaged: a number of parameters and two texts are not there.")
-    found = Record(about)
+    found = ProbeRecord(about)
     lines = list[dict[str, Any]]()
     *whole, last = text.split("\n")
     widths: dict[str, int] = {}
@@ -351,7 +351,7 @@ def _are_numbers(value: Any) -> bool:
     return all(map(_is_number, value)) if isinstance(value, list) else _is_number(value)
 
 
-def dataset(record: Record) -> "xarray.Dataset":
+def dataset(record: ProbeRecord) -> "xarray.Dataset":
     """An `xarray.Dataset`: values of steps along `step`, of measurements of curvature along `measurement`, of those by
     forward passes along `forward`, and of losses on the probe's batch along `anchor_step`; NaN is unknown. A name that
     two of them have begins with its axis the second time: `forward_lr`.

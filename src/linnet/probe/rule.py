@@ -67,7 +67,7 @@ class _Part(NamedTuple):
         return age(self.group, self.state) if self.state else 0.0
 
 
-class Stepper:
+class TorchOptimizers:
     """One or several optimizers of PyTorch and the parameters that they move."""
 
     def __init__(

@@ -3,8 +3,8 @@
 from typing import Any
 
 from linnet.probe.advice import advice, ago
-from linnet.probe.health import AT_EDGE, FRESH, RECENT, Status, assess, judged
-from linnet.probe.record import Record
+from linnet.probe.health import AT_EDGE, FRESH, RECENT, HealthStatus, assess, judged
+from linnet.probe.record import ProbeRecord
 from linnet.theory.regime import Regime
 
 SADDLE_TOLERANCE = 0.05  # relative difference of the measured sharpness up to which adapters are at their saddle
@@ -15,12 +15,12 @@ _ROUGH = 0.5  # from which on it does not hold
 _SCALED = 1e-3  # of a gradient: smaller factors are those of a scaler
 _SAMPLES = 16  # measurements of the stochastic edge that are averaged
 _SINCE = 20  # steps between two comparisons of what trains, at least
-_WORST = (Status.NON_FINITE, Status.NO_PROGRESS)
+_WORST = (HealthStatus.NON_FINITE, HealthStatus.NO_PROGRESS)
 _FORWARD = ("c_own", "c_other", "c_other_low", "c_other_high", "stochastic_edge")
 _NOT_A_PRODUCT = 0.05  # of the gradients, by which the loss depends on more than a product
 
 
-def verdict(record: Record) -> list[str]:
+def verdict(record: ProbeRecord) -> list[str]:
     """Sentences on the training: an alarm of the last fifty steps, its status, how its loop steps, the learning rate,
     curvature against its threshold, and the state of its layers.
     """
@@ -32,7 +32,7 @@ def verdict(record: Record) -> list[str]:
     first = [alarms.pop()] if recent and state.status not in _WORST else []
     cause = [loop.pop(0)] if _unzeroed(record) else []
     sentences = [*cause, *first, state.sentence, *loop, *reversed(alarms)]
-    if state.status in (Status.HEALTHY, Status.NOISE_FLOOR, Status.AT_EDGE):
+    if state.status in (HealthStatus.HEALTHY, HealthStatus.NOISE_FLOOR, HealthStatus.AT_EDGE):
         sentences += advice(record)
     sentences += _orbit(record)
     if not measurements:
@@ -43,7 +43,7 @@ def verdict(record: Record) -> list[str]:
     return [*sentences, _curvature(measurements, now), *saddle, *layers, *_collapse(last)]
 
 
-def status_line(record: Record) -> str:
+def status_line(record: ProbeRecord) -> str:
     """The last step and the last measurements in one line."""
     steps = record.steps[-RECENT:]
     parts = [f"step {steps[-1]['step']}"] if steps else ["no step yet"]
@@ -61,7 +61,7 @@ def status_line(record: Record) -> str:
     return " · ".join(parts)
 
 
-def values(record: Record) -> dict[str, float]:
+def values(record: ProbeRecord) -> dict[str, float]:
     """The last numbers for loggers, by `linnet/...`."""
     found: dict[str, float] = {}
     kinds = record.anchors[-1:], record.forwards[-1:], record.measurements[-1:], record.steps[-1:]
@@ -100,13 +100,13 @@ def format_interval(low: float, high: float | None) -> str:
     return f"above {low:.2g}" if high is None else f"{low:.2g} to {high:.2g}"
 
 
-def _unzeroed(record: Record) -> bool:
+def _unzeroed(record: ProbeRecord) -> bool:
     """Whether the last comparison found gradients that had never been set to zero."""
     known = [line["kept"] for line in record.checks if "kept" in line]
     return bool(known) and known[-1]
 
 
-def _loop(record: Record) -> list[str]:
+def _loop(record: ProbeRecord) -> list[str]:
     """What the training loop does beside plain steps: gradients that add up first."""
     sentences = []
     if _unzeroed(record):
@@ -137,7 +137,7 @@ def _loop(record: Record) -> list[str]:
     return sentences
 
 
-def _orbit(record: Record) -> list[str]:
+def _orbit(record: ProbeRecord) -> list[str]:
     """The critical step on the step's own batch, as a distance."""
     forward = record.forwards[-1] if record.forwards else None
     if forward is None or forward.get("own_low") is None:
@@ -233,7 +233,7 @@ def pair_assumptions(pair: dict[str, Any]) -> list[tuple[str, float]]:
     return found
 
 
-def _pairs(record: Record) -> list[str]:
+def _pairs(record: ProbeRecord) -> list[str]:
     """What two-layer theory predicts of pairs of factors from their initialization, and what was measured since."""
     last = record.measurements[-1]
     failures = [failure for pair in record.pairs if (failure := _fails(pair)) is not None]

@@ -116,9 +116,9 @@ class Surface:
         pieces = torch.split(vector, [weight.numel() for weight in self.weights])
         return {id(w): piece.reshape(w.shape) for w, piece in zip(self.weights, pieces, strict=True)}
 
-    def here(self) -> "Point":
+    def here(self) -> "LossPoint":
         """The loss at the model's current parameters, with its gradient and Hessian-vector products."""
-        return Point(self)
+        return LossPoint(self)
 
     def again(self) -> "Surface":
         """The same with the parameters that train now."""
@@ -290,7 +290,7 @@ class Segment:
         return sum(float((b.to(a) - a).double().square().sum()) for a, b in both)
 
 
-class Point:
+class LossPoint:
     """The loss at one point: its value, its gradient, and products with its Hessian.
 
     A gradient takes as long as a training step; each product about two.

@@ -46,7 +46,7 @@ class Run(NamedTuple):
     measurements: list[dict[str, Any]]
 
 
-class Regression(NamedTuple):
+class AdapterRegression(NamedTuple):
     """A model with adapters below a linear head."""
 
     module: Any
@@ -122,7 +122,7 @@ class FineTuning:
                 scale = float("lora_A" in name) if self.setting.last_zero else self.setting.alpha
                 weight.data = (scale * torch.randn(weight.shape, generator=draw)).to(self.device)
         parts = (part.to(self.device).requires_grad_(train_head) for part in (head, torch.tensor(bias)))
-        return Regression(tuned, *parts)
+        return AdapterRegression(tuned, *parts)
 
     def fine_tune(
         self,
@@ -167,7 +167,7 @@ class FineTuning:
         lines = [] if probe is None else probe.record.measurements
         return Run(np.array(losses), np.array(labels), np.array(scores), lines)
 
-    def _evaluated(self, tuned: "Regression") -> list[float]:
+    def _evaluated(self, tuned: "AdapterRegression") -> list[float]:
         """Pearson's correlation on the development set, mean and spread of the outputs, and the loss there."""
         tuned.module.eval()
         labels = np.array([score for _, score in self.development])

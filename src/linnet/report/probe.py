@@ -7,13 +7,13 @@ from pathlib import Path
 from linnet._files import put, writing
 from linnet._version import __version__
 from linnet.plot.probe import probe
-from linnet.probe import Record, dataset, format_interval, pair_assumptions, verdict
+from linnet.probe import ProbeRecord, dataset, format_interval, pair_assumptions, verdict
 from linnet.report.page import environment
 
 _ROWS = 60  # of the table of measurements
 
 
-def write_probe(record: Record, out: Path) -> Path:
+def write_probe(record: ProbeRecord, out: Path) -> Path:
     """Writes `index.html` into the folder `out`: one file that contains its figure."""
     picture = io.BytesIO()
     probe(dataset(record)).savefig(picture, format="png")

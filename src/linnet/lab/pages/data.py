@@ -28,7 +28,7 @@ from linnet.lab.pages.network import (
     tables_as_arguments,
     until,
 )
-from linnet.lab.panel import COLORS, Panel, Sources
+from linnet.lab.panel import COLORS, BokehPanel, Sources
 from linnet.lab.upload_cache import UploadCache, called
 from linnet.lab.work import affordable
 from linnet.prediction import Quantity, mode_curve
@@ -201,16 +201,16 @@ class DataPage(Page):
         others = {key: value for key, value in values.items() if key != "outputs"}
         return self.checked(others | {"file": f"{digest}/{name}"})
 
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         from bokeh.models import BasicTicker
 
         caption = "The learned share of each direction of the best fit, step by step."
         modes = mode_panel(sources, caption, "learned share of a mode", log="x")
         caption = "Half the mean squared error above that of the best fit, exactly trained."
-        loss = Panel(sources, "loss", "Loss", caption, "step", "loss", log="xy")
+        loss = BokehPanel(sources, "loss", "Loss", caption, "step", "loss", log="xy")
         loss.line("loss", "step", "loss", color=COLORS[1])
         caption = "Growth of each mode's kernel: below both lines features stay, above they are learned."
-        kernel = Panel(sources, "kernel", "Lazy or rich", caption, "mode", "growth of its kernel", log="y")
+        kernel = BokehPanel(sources, "kernel", "Lazy or rich", caption, "mode", "growth of its kernel", log="y")
         kernel.figure.xaxis[0].ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
         kernel.line("levels", "mode", "lazy below", "dotted", label="lazy below")
         kernel.line("levels", "mode", "rich above", "dashed", label="rich above")

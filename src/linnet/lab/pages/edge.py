@@ -14,7 +14,7 @@ from linnet import maps
 from linnet._check import InputError
 from linnet.lab.control import Choice, Slider, Values
 from linnet.lab.page import Page, Update, arguments, as_toml, call
-from linnet.lab.panel import COLORS, Panel, Sources, image_columns
+from linnet.lab.panel import COLORS, BokehPanel, Sources, image_columns
 from linnet.linalg import blocks_of_values
 from linnet.prediction import Quantity
 from linnet.theory import stability
@@ -154,7 +154,7 @@ class EdgePage(Page):
         "from matplotlib.figure import Figure",
     )
 
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         return [*_diagram_panels(sources), *_orbit_panels(sources)]
 
     def updates(self, values: Values) -> Iterator[Update]:
@@ -241,12 +241,12 @@ axes.set_ylim(window["bottom"] * target, window["top"] * target)
 # Panels --------------------------------------------------------------------------------------------------------------
 
 
-def _diagram_panels(sources: Sources) -> list[Panel]:
+def _diagram_panels(sources: Sources) -> list[BokehPanel]:
     """What happens at all learning rates."""
     from bokeh.models import Range1d
 
     xlabel = "learning rate × curvature, κ = ηS"
-    diagram = Panel(
+    diagram = BokehPanel(
         sources,
         "diagram",
         "Bifurcation diagram",
@@ -271,7 +271,7 @@ def _diagram_panels(sources: Sources) -> list[Panel]:
     diagram.text("marks", "kappa", "top", "text", angle=math.pi / 2, text_font_size="11px")
     diagram.line("here", "kappa", "value", color=COLORS[1])
     diagram.points("points", "kappa", "value", color=COLORS[1], size=6)
-    exponents = Panel(
+    exponents = BokehPanel(
         sources,
         "exponents",
         "Order and chaos",
@@ -291,9 +291,9 @@ def _diagram_panels(sources: Sources) -> list[Panel]:
     return [diagram, exponents]
 
 
-def _orbit_panels(sources: Sources) -> list[Panel]:
+def _orbit_panels(sources: Sources) -> list[BokehPanel]:
     """What happens at one learning rate."""
-    time = Panel(
+    time = BokehPanel(
         sources,
         "orbit",
         "The orbit in time",
@@ -305,7 +305,7 @@ def _orbit_panels(sources: Sources) -> list[Panel]:
     time.line("orbit", "step", "value", "thin", color=COLORS[1], label="exact training")
     time.points("orbit", "step", "value", color=COLORS[1], size=3)
     time.legend("above")
-    cobweb = Panel(
+    cobweb = BokehPanel(
         sources,
         "cobweb",
         "The cobweb",
@@ -318,7 +318,7 @@ def _orbit_panels(sources: Sources) -> list[Panel]:
     cobweb.line("curve", "now", "next", color=COLORS[4])
     cobweb.line("web", "now", "next", "thin", color=COLORS[1])
     cobweb.line("last", "now", "next", color=COLORS[0])
-    sharpness = Panel(
+    sharpness = BokehPanel(
         sources,
         "sharpness",
         "Sharpness against 2/η",

@@ -9,7 +9,7 @@ import numpy as np
 import linnet as ln
 from linnet.lab.control import Choice, Slider, Values
 from linnet.lab.page import Page, Update, arguments, call
-from linnet.lab.panel import COLORS, Panel, Sources
+from linnet.lab.panel import COLORS, BokehPanel, Sources
 from linnet.prediction import Quantity
 
 _STEPS = 240
@@ -85,8 +85,8 @@ class FlowsPage(Page):
         "from matplotlib.figure import Figure",
     )
 
-    def panels(self, sources: Sources) -> list[Panel]:
-        loss = Panel(
+    def panels(self, sources: Sources) -> list[BokehPanel]:
+        loss = BokehPanel(
             sources,
             "loss",
             "Loss",
@@ -97,7 +97,7 @@ class FlowsPage(Page):
             height=320,
             wide=True,
         )
-        sharpness = Panel(
+        sharpness = BokehPanel(
             sources,
             "sharpness",
             "Sharpness against 2/η",

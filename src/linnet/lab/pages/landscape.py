@@ -11,7 +11,7 @@ import linnet as ln
 from linnet._check import InputError
 from linnet.lab.control import Bars, Choice, Slider, Values
 from linnet.lab.page import Page, Update, arguments, call
-from linnet.lab.panel import COLORS, Panel, Sources
+from linnet.lab.panel import COLORS, BokehPanel, Sources
 from linnet.observe import Kind
 from linnet.prediction import Quantity
 from linnet.theory import landscape as theory
@@ -94,7 +94,7 @@ class LandscapePage(Page):
     functions = (descend,)
     imports = ("import linnet as ln", "import numpy as np")
 
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         return [*_graph(sources), *_descent(sources)]
 
     def updates(self, values: Values) -> Iterator[Update]:
@@ -155,10 +155,10 @@ figure = prediction.plot()
 # Panels --------------------------------------------------------------------------------------------------------------
 
 
-def _graph(sources: Sources) -> list[Panel]:
+def _graph(sources: Sources) -> list[BokehPanel]:
     from bokeh.models import DataRange1d
 
-    graph = Panel(
+    graph = BokehPanel(
         sources,
         "graph",
         "Critical points",
@@ -177,7 +177,7 @@ def _graph(sources: Sources) -> list[Panel]:
     graph.points("points", "negative", "loss", color="color", size=11, legend_field="kind")
     graph.text("points", "negative", "loss", "name", x_offset=-8, y_offset=-4)
     graph.legend("bottom_right")
-    losses = Panel(
+    losses = BokehPanel(
         sources,
         "loss",
         "Loss of the descent",
@@ -192,13 +192,13 @@ def _graph(sources: Sources) -> list[Panel]:
     return [graph, losses]
 
 
-def _descent(sources: Sources) -> list[Panel]:
-    learned = Panel(
+def _descent(sources: Sources) -> list[BokehPanel]:
+    learned = BokehPanel(
         sources, "modes", "Modes of the descent", "Dotted: the target's singular values.", "step", "mode of W_L … W_1"
     )
     learned.line("targets", "step", "value", "dotted", color="color")
     learned.line("modes", "step", "value", color="color")
-    curved = Panel(
+    curved = BokehPanel(
         sources,
         "hessian",
         "Curvature at the critical point",

@@ -11,7 +11,7 @@ from jax import Array
 import linnet as ln
 from linnet.lab.control import Bars, Choice, Control, Slider, Values
 from linnet.lab.page import Page, Update, as_toml, headline
-from linnet.lab.panel import COLORS, Panel, Sources
+from linnet.lab.panel import COLORS, BokehPanel, Sources
 from linnet.lab.work import affordable
 from linnet.optim import SGD
 from linnet.prediction import Prediction, Quantity, mode_curve
@@ -131,22 +131,24 @@ class NetworkPage(Page):
         "from linnet.optim import SGD",
     )
 
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         caption = "Each singular direction of the target, against the step."
         modes = mode_panel(sources, caption, "mode of W_L … W_1")
-        loss = Panel(sources, "loss", "Loss", "Half the squared distance from the target.", "step", "loss", log="y")
+        loss = BokehPanel(
+            sources, "loss", "Loss", "Half the squared distance from the target.", "step", "loss", log="y"
+        )
         loss.line("loss", "step", "loss", color=COLORS[1])
         caption = "Where the sharpness is above the dashed line a step increases this direction."
-        sharpness = Panel(sources, "sharpness", "Sharpness against the edge", caption, "step", "sharpness")
+        sharpness = BokehPanel(sources, "sharpness", "Sharpness against the edge", caption, "step", "sharpness")
         sharpness.line("edge", "step", "edge", "dashed", color=COLORS[0], label="stable up to here")
         label = "largest eigenvalue of the Hessian"
         sharpness.line("sharp", "step", "sharpness", color=COLORS[2], label=label)
         caption = "The largest singular values of the first and of the last layer."
-        layers = Panel(sources, "layers", "Layers", caption, "step", "singular values")
+        layers = BokehPanel(sources, "layers", "Layers", caption, "step", "singular values")
         layers.line("layers", "step", "first", "measured", color="color", label="first layer")
         layers.line("layers", "step", "last", "dotted", color="color", label="last layer")
         caption = "Distance of the kernel from the initial one, relative to it: lazy networks keep theirs."
-        kernel = Panel(sources, "kernel", "Tangent kernel", caption, "step", "|Θ − Θ₀| / |Θ₀|", log="y")
+        kernel = BokehPanel(sources, "kernel", "Tangent kernel", caption, "step", "|Θ − Θ₀| / |Θ₀|", log="y")
         kernel.line("kernel", "step", "drift")
         for panel in (sharpness, layers):
             panel.legend("bottom_right")
@@ -217,9 +219,9 @@ figure = run.plot()
         }
 
 
-def mode_panel(sources: Sources, caption: str, ylabel: str, **options: Any) -> Panel:
+def mode_panel(sources: Sources, caption: str, ylabel: str, **options: Any) -> BokehPanel:
     """The sources `predicted` and `measured`: a thick line for each mode, predicted, and a thin one, exact."""
-    modes = Panel(sources, "modes", "Modes", caption, "step", ylabel, height=320, wide=True, **options)
+    modes = BokehPanel(sources, "modes", "Modes", caption, "step", ylabel, height=320, wide=True, **options)
     modes.line("predicted", "step", "value", "predicted", color="color", label="prediction")
     modes.line("measured", "step", "value", "measured", color="color", label="exact training")
     modes.legend("bottom_right")

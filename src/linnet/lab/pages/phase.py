@@ -12,7 +12,7 @@ import numpy as np
 import linnet as ln
 from linnet.lab.control import Slider, Values
 from linnet.lab.page import Page, Update, headline
-from linnet.lab.panel import COLORS, Panel, Sources, image_columns
+from linnet.lab.panel import COLORS, BokehPanel, Sources, image_columns
 from linnet.prediction import Quantity, phase_plane
 from linnet.theory import mixed
 
@@ -123,7 +123,7 @@ class PhasePage(Page):
     functions = (initialize, setup, train)
     imports = ("import jax", "import linnet as ln")
 
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         return [_plane_panel(sources), _error_panel(sources), _value_panel(sources)]
 
     def on_click(self, panel: str, x: float, y: float, values: Values) -> Values:
@@ -243,11 +243,11 @@ def _measured(run: ln.Trajectory, best: int) -> tuple[Quantity, ...]:
 # Panels --------------------------------------------------------------------------------------------------------------
 
 
-def _plane_panel(sources: Sources) -> Panel:
+def _plane_panel(sources: Sources) -> BokehPanel:
     from bokeh.palettes import Viridis256
 
     ends = np.array([_VARIANCES[0] - _BORDER, _VARIANCES[1] + _BORDER])
-    panel = Panel(
+    panel = BokehPanel(
         sources,
         "plane",
         "The plane of widths and variances",
@@ -272,9 +272,9 @@ def _plane_panel(sources: Sources) -> Panel:
     return panel
 
 
-def _error_panel(sources: Sources) -> Panel:
+def _error_panel(sources: Sources) -> BokehPanel:
     caption = "Thick: predicted test error. Thin: exact training. The dot is the best step to stop at."
-    panel = Panel(sources, "errors", "When to stop", caption, "step", "mean squared error", height=400)
+    panel = BokehPanel(sources, "errors", "When to stop", caption, "step", "mean squared error", height=400)
     panel.line("predicted", "step", "test", "predicted", color=_TEST, label="test, predicted")
     panel.line("run", "step", "test", "measured", color=_TEST, label="test, exact")
     panel.line("run", "step", "train", "dashed", color=_TRAIN, label="train, exact")
@@ -285,9 +285,11 @@ def _error_panel(sources: Sources) -> Panel:
     return panel
 
 
-def _value_panel(sources: Sources) -> Panel:
+def _value_panel(sources: Sources) -> BokehPanel:
     caption = "Singular values of what is learned. Thick: the mixed flow in closed form. Thin: exact training."
-    panel = Panel(sources, "values", "Signal and noise", caption, "step", "singular values of A", log="y", wide=True)
+    panel = BokehPanel(
+        sources, "values", "Signal and noise", caption, "step", "singular values of A", log="y", wide=True
+    )
     panel.line("flow", "step", "value", "predicted", color="color")
     sources.columns("values", "name")
     panel.line("values", "step", "value", "measured", color="color", legend_field="name")

@@ -13,7 +13,7 @@ import linnet as ln
 from linnet.curves import crossing
 from linnet.lab.control import Choice, Player, Slider, Values
 from linnet.lab.page import Page, Update, arguments, call
-from linnet.lab.panel import COLORS, Panel, Sources, image_columns
+from linnet.lab.panel import COLORS, BokehPanel, Sources, image_columns
 from linnet.prediction import Quantity
 from linnet.theory import feature
 from linnet.theory.regime import Regime
@@ -163,7 +163,7 @@ class RichPage(Page):
         "from linnet.theory import feature",
     )
 
-    def panels(self, sources: Sources) -> list[Panel]:
+    def panels(self, sources: Sources) -> list[BokehPanel]:
         return [*_network_panels(sources), *_training_panels(sources)]
 
     def updates(self, values: Values) -> Iterator[Update]:
@@ -315,23 +315,23 @@ def _vertical(step: float) -> dict[str, Any]:
     )
 
 
-def _network_panels(sources: Sources) -> list[Panel]:
+def _network_panels(sources: Sources) -> list[BokehPanel]:
     from bokeh.palettes import RdBu11
 
     caption = "Each dot is a neuron: its weight along Xᵀy, and its readout. Aligned ones lie on the dotted line."
-    neurons = Panel(sources, "neurons", "Neurons", caption, "weight along Xᵀy", "readout v", height=360)
+    neurons = BokehPanel(sources, "neurons", "Neurons", caption, "weight along Xᵀy", "readout v", height=360)
     neurons.line("diagonal", "w", "v", "dotted")
     neurons.points("neurons", "w", "v", color="color", size=7, alpha=0.6)
     caption = "Between the samples, ordered by label, over its largest entry off the diagonal. Features add yyᵀ."
-    kernel = Panel(sources, "kernel", "Tangent kernel", caption, "sample", "sample", height=360)
+    kernel = BokehPanel(sources, "kernel", "Tangent kernel", caption, "sample", "sample", height=360)
     kernel.image("kernel", RdBu11[::-1], -1.0, 1.0, title="")
     kernel.figure.x_range.range_padding = kernel.figure.y_range.range_padding = 0
     return [neurons, kernel]
 
 
-def _training_panels(sources: Sources) -> list[Panel]:
+def _training_panels(sources: Sources) -> list[BokehPanel]:
     caption = "Thick: theory in two numbers. Thin: exact training. The vertical line is the step that is shown."
-    curves = Panel(
+    curves = BokehPanel(
         sources,
         "curves",
         "Two stages",
@@ -355,7 +355,7 @@ def _training_panels(sources: Sources) -> list[Panel]:
     curves.line("now", "step", "level", color=COLORS[3], label="shown")
     curves.legend("center_right")
     caption = "Growth of the kernel along the labels, over R. Line: theory. Dot: the training of this network."
-    growth = Panel(
+    growth = BokehPanel(
         sources, "growth", "Lazy or rich, in one number", caption, "richness R", "growth of yᵀΘy", log="xy", wide=True
     )
     growth.line("law", "richness", "growth", "predicted", color=COLORS[4], label="√(1 + R²)")

@@ -18,13 +18,13 @@ from linnet.prediction.theories.network.following import (
     follow_optimizer,
 )
 from linnet.prediction.theories.network.initialization import Initialization
-from linnet.prediction.theories.network.modes import Layers, Modes, layer_grams
+from linnet.prediction.theories.network.modes import Layers, NetworkModes, layer_grams
 from linnet.prediction.theories.network.objective import Flat, Objective, prefixes
 from linnet.prediction.theories.network.thresholds import is_plain, largest_lr
 from linnet.prediction.theories.network.verdict import (
     NetworkOutcome,
+    NetworkVerdict,
     Sharpness,
-    Verdict,
     descent_verdict,
     flattest,
     followed_verdict,
@@ -38,7 +38,7 @@ class Analysis(NamedTuple):
 
     lr: float
     sharpness: Sharpness
-    verdict: Verdict
+    verdict: NetworkVerdict
     times: ClosedFormTimes | FollowedTimes
     end: End
 
@@ -52,7 +52,7 @@ def analyze(
     reduction: ReducedRegression,
     objective: Objective,
     layers: Layers,
-    modes: Modes,
+    modes: NetworkModes,
     initialization: Initialization,
     lr: float | None,
     optimizer: SGD,
@@ -113,7 +113,7 @@ def analyze(
 
 def _followed(
     objective: Objective,
-    modes: Modes,
+    modes: NetworkModes,
     sharpness: Sharpness,
     end: End,
     lr: float | None,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from linnet.prediction.prediction import Time
 from linnet.prediction.reduced import ReducedRegression
 from linnet.prediction.theories.network.initialization import Initialization
-from linnet.prediction.theories.network.modes import HALF, Modes, Samples
+from linnet.prediction.theories.network.modes import HALF, NetworkModes, Samples
 from linnet.theory import mixed, spectral
 from linnet.theory import stability as edge
 from linnet.theory.regime import RICH_ABOVE
@@ -27,7 +27,7 @@ class ClosedFormTimes:
     `growth` is the factor by which each mode's kernel grows until the mode is learned, `kernel` its largest value.
     """
 
-    modes: Modes
+    modes: NetworkModes
     initialization: Initialization
     growth: Float[np.ndarray, " modes"]
     kernel: Float[np.ndarray, " modes"]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from linnet._update import initial_buffer, sgd_step
 from linnet.optim import SGD
-from linnet.prediction.theories.network.modes import HALF, Modes
+from linnet.prediction.theories.network.modes import HALF, NetworkModes
 from linnet.prediction.theories.network.objective import Objective
 
 COPIES = 8
@@ -60,7 +60,7 @@ class Copies(NamedTuple):
         return int(np.sum(self.diverged >= 0))
 
 
-def follow_copies(objective: Objective, modes: Modes, lr: float) -> Copies | None:
+def follow_copies(objective: Objective, modes: NetworkModes, lr: float) -> Copies | None:
     """Eight copies of the network under descent; None where that would take more than seconds."""
     most = int(_OPERATIONS / (COPIES * objective.operations))
     if most < _FEWEST:
@@ -71,7 +71,9 @@ def follow_copies(objective: Objective, modes: Modes, lr: float) -> Copies | Non
     return found
 
 
-def copies_lost(objective: Objective, modes: Modes, lr: float, optimizer: SGD, steps: int) -> tuple[int, float] | None:
+def copies_lost(
+    objective: Objective, modes: NetworkModes, lr: float, optimizer: SGD, steps: int
+) -> tuple[int, float] | None:
     """How many of eight copies diverge under SGD within so many steps, and the step from which copies have separated.
 
     None where that would take more than seconds.
@@ -99,7 +101,7 @@ def _copies(objective: Objective) -> Float[np.ndarray, "copies weights"]:
     return objective.start + _APART * min(sizes) * noise
 
 
-def _followed(objective: Objective, modes: Modes, lr: float, steps: int) -> Copies:
+def _followed(objective: Objective, modes: NetworkModes, lr: float, steps: int) -> Copies:
     weights = _copies(objective)
     most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
     diverged, left, late, separated = np.full(COPIES, -1), np.zeros(COPIES, bool), [], np.inf

@@ -12,7 +12,7 @@ from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.modes import (
     Grams,
     Layers,
-    Modes,
+    NetworkModes,
     final_grams,
     final_values,
     kernel_sharpness,
@@ -40,13 +40,13 @@ class End(NamedTuple):
     sharpness: float
     weights: Flat | None = None
 
-    def growth(self, modes: Modes) -> Float[np.ndarray, " modes"]:
+    def growth(self, modes: NetworkModes) -> Float[np.ndarray, " modes"]:
         """Each mode's kernel over that at initialization."""
         begin = modes.kernel
         return np.divide(self.kernel, begin, out=np.full(begin.size, np.inf), where=begin > 0)
 
 
-def reached(objective: Objective, modes: Modes, weights: Flat) -> End:
+def reached(objective: Objective, modes: NetworkModes, weights: Flat) -> End:
     """The end with these weights."""
     layers, (u, v) = objective.layers(weights), (modes.left, modes.right)
     kernel = np.sum(mode_grams(layers, u, v), axis=0)
@@ -54,7 +54,11 @@ def reached(objective: Objective, modes: Modes, weights: Flat) -> End:
 
 
 def expected(
-    reduction: ReducedRegression, objective: Objective, layers: Layers, modes: Modes, initialization: Initialization
+    reduction: ReducedRegression,
+    objective: Objective,
+    layers: Layers,
+    modes: NetworkModes,
+    initialization: Initialization,
 ) -> End:
     """The end by closed forms, with the Hessian there where it is cheap."""
     values = final_values(modes, initialization)
@@ -84,7 +88,7 @@ def sharpness_bound(
 
 
 def _aligned(
-    modes: Modes, initialization: Initialization, values: Float[np.ndarray, "layers modes"]
+    modes: NetworkModes, initialization: Initialization, values: Float[np.ndarray, "layers modes"]
 ) -> list[np.ndarray]:
     """Layers of these values along the modes; from one-zero, the directions beside the modes keep alpha."""
     u, v = modes.left, modes.right

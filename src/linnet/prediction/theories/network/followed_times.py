@@ -9,7 +9,7 @@ from jaxtyping import Float
 from linnet.curves import crossing, last_crossing
 from linnet.prediction.prediction import Time
 from linnet.prediction.theories.network.following import Solution
-from linnet.prediction.theories.network.modes import HALF, Modes, Samples
+from linnet.prediction.theories.network.modes import HALF, NetworkModes, Samples
 
 _READING, _BETWEEN = 1e-3, 0.1  # relative, and in steps: the error of what is read between two steps
 
@@ -17,7 +17,7 @@ _READING, _BETWEEN = 1e-3, 0.1  # relative, and in steps: the error of what is r
 class FollowedTimes(NamedTuple):
     """When each mode passes which value, read off a solution; NaN beyond its end. Times are lr times steps."""
 
-    modes: Modes
+    modes: NetworkModes
     solution: Solution
     lr: float
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from linnet._update import initial_buffer, sgd_step
 from linnet.optim import SGD
-from linnet.prediction.theories.network.modes import Modes, squares
+from linnet.prediction.theories.network.modes import NetworkModes, squares
 from linnet.prediction.theories.network.objective import Flat, Objective
 from linnet.prediction.theories.network.thresholds import flow_error, largest_lr
 from linnet.theory.optimizers import ModifiedEquation, modified_equation
@@ -72,7 +72,7 @@ def feasible(objective: Objective) -> bool:
     return len(objective.shapes) == 1 or _FEWEST * objective.operations <= _OPERATIONS
 
 
-def follow_flow(objective: Objective, modes: Modes) -> Solution:
+def follow_flow(objective: Objective, modes: NetworkModes) -> Solution:
     """Gradient flow until it arrives or has taken too long; a step is a unit of time."""
     if len(objective.shapes) == 1:
         start = _measure(objective, modes)(objective.start)
@@ -80,7 +80,7 @@ def follow_flow(objective: Objective, modes: Modes) -> Solution:
     return _integrated(objective, modes, ModifiedEquation(), objective.start, 0.0)
 
 
-def follow_descent(objective: Objective, modes: Modes, lr: float, converges: bool) -> Solution:
+def follow_descent(objective: Objective, modes: NetworkModes, lr: float, converges: bool) -> Solution:
     """Gradient descent: exact steps, and if it converges, from there on the modified equation to second order in lr,
     dtheta/dt = -(g + lr/2 H g).
     """
@@ -93,7 +93,7 @@ def follow_descent(objective: Objective, modes: Modes, lr: float, converges: boo
 
 
 def follow_optimizer(
-    objective: Objective, modes: Modes, lr: float, optimizer: SGD, converges: bool = False, count: int = EXACT
+    objective: Objective, modes: NetworkModes, lr: float, optimizer: SGD, converges: bool = False, count: int = EXACT
 ) -> Solution:
     """SGD with momentum: exact steps, and if they converge, from there on the flow that they follow.
 
@@ -105,7 +105,7 @@ def follow_optimizer(
     return solution._replace(returns=True)
 
 
-def _continued(objective: Objective, modes: Modes, lr: float, optimizer: SGD, solution: Solution) -> Solution:
+def _continued(objective: Objective, modes: NetworkModes, lr: float, optimizer: SGD, solution: Solution) -> Solution:
     """Steps with momentum and the flow after them; the steps alone where the flow does not stand for what follows.
 
     It does if the last step was one along it, if all of it is stable, and if it moves only in curvatures in which steps
@@ -141,7 +141,7 @@ def _joined(first: Solution, then: Solution) -> Solution:
     return then._replace(steps=steps, values=values, exact=first.exact, left=first.left)
 
 
-def _measure(objective: Objective, modes: Modes) -> Measure:
+def _measure(objective: Objective, modes: NetworkModes) -> Measure:
     """The function of the weights that makes the rows of `Solution.values`."""
     goal, depth = modes.matrix, len(objective.shapes)
     cotangent = objective.matrix_gradient(goal)  # not zero where the widths allow no better fit
@@ -159,7 +159,7 @@ def _measure(objective: Objective, modes: Modes) -> Measure:
     return measure
 
 
-def _one_layer(objective: Objective, modes: Modes, lr: float) -> Solution:
+def _one_layer(objective: Objective, modes: NetworkModes, lr: float) -> Solution:
     """A_n = A_end + (A_0 - A_end) (1 - lr K)^n with K = X^T X + decay, at selected steps."""
     goal, gram = objective.one_layer
     begin, factor = objective.matrix(objective.start) - goal, 1 - lr * gram
@@ -175,7 +175,7 @@ def _one_layer(objective: Objective, modes: Modes, lr: float) -> Solution:
 
 
 def _stepped(
-    objective: Objective, modes: Modes, lr: float, optimizer: SGD | None = None, count: int = EXACT
+    objective: Objective, modes: NetworkModes, lr: float, optimizer: SGD | None = None, count: int = EXACT
 ) -> Solution:
     """Exact steps, at most `count` of them."""
     measure = _measure(objective, modes)
@@ -210,7 +210,7 @@ def _stepped(
 
 def _integrated(
     objective: Objective,
-    modes: Modes,
+    modes: NetworkModes,
     equation: ModifiedEquation,
     weights: Flat,
     begin: float,
@@ -225,7 +225,12 @@ def _integrated(
 
 
 def _solved(
-    objective: Objective, modes: Modes, equation: ModifiedEquation, weights: Flat, begin: float, valid: Valid | None
+    objective: Objective,
+    modes: NetworkModes,
+    equation: ModifiedEquation,
+    weights: Flat,
+    begin: float,
+    valid: Valid | None,
 ) -> Solution:
     """The solver's steps. Where the second-order term outweighs the gradient the flow would rest, and no step does."""
     measure = _measure(objective, modes)

@@ -23,7 +23,7 @@ Grams = list[tuple[np.ndarray, np.ndarray]]
 Samples = tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]  # values, times
 
 
-class Modes(NamedTuple):
+class NetworkModes(NamedTuple):
     """The modes s_i u_i v_i^T of the final predictor, in the coordinates of the samples, and what they start from.
 
     - `curvature`: k_i = v_i^T X^T X v_i; `alone`: whether v_i is a principal axis of the inputs.
@@ -53,7 +53,7 @@ class Modes(NamedTuple):
         return np.sum(self.grams, axis=0)
 
 
-def modes_of(reduction: ReducedRegression, layers: Layers, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Modes:
+def modes_of(reduction: ReducedRegression, layers: Layers, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> NetworkModes:
     """The modes s_i u_i v_i^T of a network with these layers."""
     pairs = layer_grams(layers)
     crosstalk = np.empty(s.size)
@@ -68,7 +68,7 @@ def modes_of(reduction: ReducedRegression, layers: Layers, u: np.ndarray, s: np.
     matrix = prefixes(layers)[-1]
     begin = np.einsum("oi,oj,ji->i", u, matrix, v)
     rest = float(np.sum(((matrix - (u * begin) @ v.T) * reduction.scales) ** 2))
-    return Modes(s, u, v, curvature, alone, begin, mode_grams(layers, u, v), rest, crosstalk)
+    return NetworkModes(s, u, v, curvature, alone, begin, mode_grams(layers, u, v), rest, crosstalk)
 
 
 def mode_grams(layers: Layers, u: np.ndarray, v: np.ndarray) -> Float[np.ndarray, "layers modes"]:
@@ -92,7 +92,7 @@ def layer_grams(layers: Layers) -> Grams:
     return [(p.T @ p, q @ q.T) for p, q in zip(below, above, strict=True)]
 
 
-def final_values(modes: Modes, initialization: Initialization) -> Float[np.ndarray, "layers modes"]:
+def final_values(modes: NetworkModes, initialization: Initialization) -> Float[np.ndarray, "layers modes"]:
     """Layer values of each mode where gradient flow ends; those of balanced layers where no theory has better ones."""
     s, depth = modes.value, initialization.depth
     if depth == 1:
@@ -126,7 +126,11 @@ def squares(values: Float[np.ndarray, " modes"], depth: int) -> float:
 
 
 def final_grams(
-    reduction: ReducedRegression, layers: Layers, modes: Modes, values: np.ndarray, initialization: Initialization
+    reduction: ReducedRegression,
+    layers: Layers,
+    modes: NetworkModes,
+    values: np.ndarray,
+    initialization: Initialization,
 ) -> Grams:
     """As `layer_grams`, where gradient flow ends."""
     u, v, depth = modes.left, modes.right, initialization.depth

@@ -13,7 +13,7 @@ from linnet.prediction.prediction import Progress, Quantity, Row, Time
 from linnet.prediction.theories.network.analysis import Analysis
 from linnet.prediction.theories.network.batches import MOMENTS
 from linnet.prediction.theories.network.followed_times import FollowedTimes
-from linnet.prediction.theories.network.modes import FIT, HALF, LEARNED, Modes, layer_values, squares
+from linnet.prediction.theories.network.modes import FIT, HALF, LEARNED, NetworkModes, layer_values, squares
 from linnet.prediction.theories.network.objective import Objective
 from linnet.prediction.theories.network.thresholds import with_lr
 from linnet.prediction.theories.network.verdict import Between
@@ -226,7 +226,9 @@ class TrainingRun:
         return float(np.max(np.abs(found / np.array(predicted).T - 1)))
 
 
-def _along(modes: Modes, matrices: Float[np.ndarray, "records d_out rank"]) -> Float[np.ndarray, "records modes"]:
+def _along(
+    modes: NetworkModes, matrices: Float[np.ndarray, "records d_out rank"]
+) -> Float[np.ndarray, "records modes"]:
     return np.einsum("oi,toj,ji->ti", modes.left, matrices, modes.right, optimize=True)
 
 

@@ -12,7 +12,7 @@ from linnet.prediction.reduced import ReducedRegression
 from linnet.prediction.theories.network.copies import COPIES, LONGEST, Copies
 from linnet.prediction.theories.network.following import Solution
 from linnet.prediction.theories.network.initialization import Initialization
-from linnet.prediction.theories.network.modes import ALONE, Modes
+from linnet.prediction.theories.network.modes import ALONE, NetworkModes
 from linnet.prediction.theories.network.thresholds import largest_lr, largest_monotone_lr
 from linnet.theory import mode_fate
 from linnet.theory import stability as edge
@@ -45,7 +45,7 @@ class Between(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NetworkVerdict:
     """The outcome, an explanation, and the outcome of each mode.
 
     `mix` is the step from which modes mix visibly, `alone` says that none does, and `followed` is the number of steps
@@ -61,7 +61,7 @@ class Verdict:
     followed: int | None = None
 
     @classmethod
-    def alike(cls, outcome: NetworkOutcome, explanation: str, mode: Outcome, count: int) -> "Verdict":
+    def alike(cls, outcome: NetworkOutcome, explanation: str, mode: Outcome, count: int) -> "NetworkVerdict":
         """The same outcome for all modes."""
         return cls(outcome, explanation, [mode] * count, [None] * count)
 
@@ -80,7 +80,7 @@ class Sharpness(NamedTuple):
         return _CHOSEN * largest_lr(optimizer, max(self.start, self.end))
 
 
-def flattest(modes: Modes, depth: int, end: float) -> float:
+def flattest(modes: NetworkModes, depth: int, end: float) -> float:
     """A lower bound of the sharpness of all minima, attained on white data; with one layer all are alike."""
     return float(np.max(modes.curvature * edge.curvature(modes.value, depth))) if depth > 1 else end
 
@@ -89,20 +89,20 @@ _CONVERGES, _UNKNOWN, _DIVERGES = Outcome(Fate.CONVERGES, 1), Outcome(Fate.UNKNO
 
 
 def descent_verdict(
-    reduction: ReducedRegression, modes: Modes, initialization: Initialization, sharpness: Sharpness, lr: float
-) -> Verdict:
+    reduction: ReducedRegression, modes: NetworkModes, initialization: Initialization, sharpness: Sharpness, lr: float
+) -> NetworkVerdict:
     """Gradient descent with this learning rate, by its sharpness and by the maps of single modes."""
     at_start, at_end, at_best = (lr * curvature for curvature in sharpness)
     count, depth = modes.value.size, initialization.depth
     if at_end < 2 and (at_start < 2 or depth == 1):
         text = f"lr times the sharpness is {at_start:.3g} at the start and {at_end:.3g} in the end, both below 2"
-        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+        return NetworkVerdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
     if at_end < 2:
         text = f"the start is too sharp for it (lr times sharpness {at_start:.3g}, above 2): it jumps first"
-        return Verdict.alike(NetworkOutcome.SURVIVES, text, _CONVERGES, count)
+        return NetworkVerdict.alike(NetworkOutcome.SURVIVES, text, _CONVERGES, count)
     if depth == 1:
         text = f"lr times the curvature is {at_end:.3g}, above 2"
-        return replace(Verdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count), alone=True)
+        return replace(NetworkVerdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count), alone=True)
     text = f"lr times the sharpness is {at_end:.3g} where the flow ends and {at_best:.3g} or more at the flattest end"
     kappas = lr * modes.curvature * edge.curvature(modes.value, depth)
     white = bool(np.all(reduction.scales >= (1 - ALONE) * reduction.scales[0]))
@@ -110,20 +110,20 @@ def descent_verdict(
         return _single_modes(reduction, modes, initialization, kappas, lr, text)
     if at_best < 2:
         text += ": descent has to find a flatter one"
-        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+        return NetworkVerdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     outcomes = edge.outcome(kappas, depth)
     worst = NetworkOutcome(mode_fate.worst(outcomes).fate)
-    return Verdict(worst, _BALANCED + text, outcomes, [None] * count)
+    return NetworkVerdict(worst, _BALANCED + text, outcomes, [None] * count)
 
 
 def _single_modes(
     reduction: ReducedRegression,
-    modes: Modes,
+    modes: NetworkModes,
     initialization: Initialization,
     kappas: Float[np.ndarray, " modes"],
     lr: float,
     text: str,
-) -> Verdict:
+) -> NetworkVerdict:
     """Aligned layers on white data: each mode is a map of its layers' singular values."""
     s, depth, alpha, kind = modes.value, initialization.depth, initialization.scale[0], initialization.kind
     step = lr * float(reduction.scales[0] ** 2)
@@ -139,10 +139,12 @@ def _single_modes(
     settled = all(one.fate is Fate.DIVERGES or one.period is not None for one in outcomes)
     lost = any(one.fate is Fate.DIVERGES for one in outcomes)
     alone = mix is None and (settled or lost)
-    return Verdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix, alone)
+    return NetworkVerdict(NetworkOutcome(mode_fate.worst(outcomes).fate), text, outcomes, between, mix, alone)
 
 
-def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, diverged: bool = False) -> Verdict:
+def followed_verdict(
+    verdict: NetworkVerdict, copies: Copies | None, modes: NetworkModes, *, diverged: bool = False
+) -> NetworkVerdict:
     """The verdict beyond the edge after copies of the network were followed; None: that would take too long.
 
     `diverged` says whether the network itself did, in the steps that were made before. What single modes or balanced
@@ -158,7 +160,7 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
     if copies is None:
         if verdict.outcome is NetworkOutcome.ELSEWHERE:
             return verdict
-        return replace(Verdict.alike(NetworkOutcome.MIXED, text, _UNKNOWN, count), mix=verdict.mix)
+        return replace(NetworkVerdict.alike(NetworkOutcome.MIXED, text, _UNKNOWN, count), mix=verdict.mix)
     seen = f"of {len(copies.diverged)} copies whose weights differ by 1e-9"
     if diverged and copies.lost == len(copies.diverged):
         return verdict
@@ -190,11 +192,11 @@ def followed_verdict(verdict: Verdict, copies: Copies | None, modes: Modes, *, d
         text += f"; what moves after {copies.steps:,} steps has no period up to {LONGEST}"
     between = [Between(float(a), float(b)) for a, b in zip(copies.low, copies.high, strict=True)]
     if outcome is unknown:
-        return Verdict(outcome, text, fates, [None] * count, verdict.mix)
-    return Verdict(outcome, text, fates, [*between], verdict.mix, followed=copies.steps)
+        return NetworkVerdict(outcome, text, fates, [None] * count, verdict.mix)
+    return NetworkVerdict(outcome, text, fates, [*between], verdict.mix, followed=copies.steps)
 
 
-def _fates(copies: Copies, modes: Modes, moving: Fate) -> list[Outcome]:
+def _fates(copies: Copies, modes: NetworkModes, moving: Fate) -> list[Outcome]:
     """Of the modes of a network that cycles or moves chaotically; `moving` is that of a mode without a period."""
     found = []
     for period, low, high, value in zip(copies.modes, copies.low, copies.high, modes.value, strict=True):
@@ -205,8 +207,8 @@ def _fates(copies: Copies, modes: Modes, moving: Fate) -> list[Outcome]:
 
 
 def momentum_verdict(
-    modes: Modes, sharpness: Sharpness, lr: float, solution: Solution, optimizer: SGD, lost: int | None = None
-) -> Verdict:
+    modes: NetworkModes, sharpness: Sharpness, lr: float, solution: Solution, optimizer: SGD, lost: int | None = None
+) -> NetworkVerdict:
     """SGD with momentum or weight decay, by the steps that were made and the sharpness of initialization and end.
 
     Where the steps diverge, `lost` is how many copies of the network do; None: they were not followed.
@@ -214,29 +216,31 @@ def momentum_verdict(
     count = modes.value.size
     if solution.diverged and lost is not None and lost < COPIES:
         text = f"it diverges at step {solution.exact:,}, but {lost} of {COPIES} copies whose weights differ by 1e-9 do"
-        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+        return NetworkVerdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     if solution.diverged:
-        return Verdict.alike(NetworkOutcome.DIVERGES, f"it diverges at step {solution.exact:,}", _DIVERGES, count)
+        return NetworkVerdict.alike(
+            NetworkOutcome.DIVERGES, f"it diverges at step {solution.exact:,}", _DIVERGES, count
+        )
     if lr * solution.peak >= 2 and optimizer.momentum is None:
         text = f"lr times the sharpness comes to {lr * solution.peak:.3g} during training, above 2"
-        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+        return NetworkVerdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     if solution.arrived:
         text = f"it arrives after {solution.steps[-1]:,.0f} steps"
-        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+        return NetworkVerdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
     share = lr / largest_lr(optimizer, sharpness.end)
     if share >= 1:
         text = f"lr is {share:.3g} of the largest stable one where the flow ends"
-        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+        return NetworkVerdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     top = max(sharpness.start, sharpness.end, solution.peak)
     if lr < (largest_lr if optimizer.momentum is None else largest_monotone_lr)(optimizer, top):
         text = f"lr is {share:.3g} of the largest stable one where it ends, and too small to overshoot"
-        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+        return NetworkVerdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
     why = "the start is too sharp for it" if optimizer.momentum is None else "with momentum it may overshoot first"
     text = f"lr is {share:.3g} of the largest stable one where the flow ends, but {why}"
-    return Verdict.alike(NetworkOutcome.SURVIVES, text, _UNKNOWN, count)
+    return NetworkVerdict.alike(NetworkOutcome.SURVIVES, text, _UNKNOWN, count)
 
 
-def revised(verdict: Verdict, solution: Solution, lr: float, sharpness: float) -> Verdict:
+def revised(verdict: NetworkVerdict, solution: Solution, lr: float, sharpness: float) -> NetworkVerdict:
     """The verdict after descent was followed; `sharpness` is that of the predicted end."""
     count, converges = len(verdict.modes), verdict.outcome is NetworkOutcome.CONVERGES
     if solution.diverged:
@@ -245,11 +249,11 @@ def revised(verdict: Verdict, solution: Solution, lr: float, sharpness: float) -
             text += ", though start and end allow this learning rate"
         elif verdict.mix is not None:
             text += f", since modes mix, visibly after about step {verdict.mix:,.0f}"
-        return replace(Verdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count), mix=verdict.mix)
+        return replace(NetworkVerdict.alike(NetworkOutcome.DIVERGES, text, _DIVERGES, count), mix=verdict.mix)
     if solution.arrived and not converges:
         text = f"descent arrives after {solution.exact:,} steps, though {verdict.explanation}"
-        return Verdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
+        return NetworkVerdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
     if converges and lr * max(solution.peak, sharpness) >= 2:
         text = f"lr times the sharpness comes to {lr * max(solution.peak, sharpness):.3g} during training, above 2"
-        return Verdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
+        return NetworkVerdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
     return verdict
