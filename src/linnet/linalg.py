@@ -200,5 +200,5 @@ def top_of_products(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
         return np.asarray(sum(p @ e @ q for p, q in pairs)).ravel()
 
     operator = LinearOperator((n * m, n * m), matvec=apply, dtype=float)
-    start = np.random.default_rng(0).normal(size=n * m)  # fixed and generic: the answer must not depend on a seed
-    return float(eigsh(operator, 1, which="LA", v0=start, return_eigenvectors=False, tol=1e-10)[0])
+    vector = np.random.default_rng(0).normal(size=n * m)  # fixed and generic: the answer must not depend on a seed
+    return float(eigsh(operator, 1, which="LA", v0=vector, return_eigenvectors=False, tol=1e-10)[0])

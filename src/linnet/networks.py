@@ -49,7 +49,7 @@ def mlp(
     biased = _check.flag("bias", bias)
     layers = [_linear(below, above, biased) for below, above in pairwise(sizes)]
     deviations = [_deviation(scale, deviation, below) for below in sizes[:-1]]
-    first, *others = _started(key, "mlp", layers, deviations, x.dtype)
+    first, *others = _initialized(key, "mlp", layers, deviations, x.dtype)
     return Network.of(eqx.nn.Sequential([first, *(p for o in others for p in (between, o))]), x, chunk_size=chunk_size)
 
 
@@ -82,7 +82,7 @@ def conv(
     features = sizes[-1] * (height // 2 ** (len(sizes) - 1)) * (width // 2 ** (len(sizes) - 1))
     parts = [_linear(features, count, biased), *(_convolution(a, b, side, biased) for a, b in pairwise(sizes))]
     deviations = [_deviation(scale, None, fan_in) for fan_in in (features, *(a * side**2 for a in sizes[:-1]))]
-    last, *layers = _started(key, "conv", parts, deviations, x.dtype)
+    last, *layers = _initialized(key, "conv", parts, deviations, x.dtype)
     return Network.of(_Convolutional(layers, last, _activation(activation)), x, chunk_size=chunk_size)
 
 
@@ -112,7 +112,7 @@ def unet(
     sizes = [(x.shape[1], wide, 3), *[(wide, wide, 3)] * deep, *[(2 * wide, wide, 3)] * deep]
     sizes.append((wide, _check.integer("outputs", outputs, least=1), 1))
     deviations = [_deviation(scale, None, below * side**2) for below, _, side in sizes]
-    *layers, last = _started(key, "unet", [_convolution(*size, True) for size in sizes], deviations, x.dtype)
+    *layers, last = _initialized(key, "unet", [_convolution(*size, True) for size in sizes], deviations, x.dtype)
     shape = _UNet(layers[: deep + 1], layers[deep + 1 :], last, _check.real("slope", slope))
     return Network.of(shape, x, chunk_size=chunk_size)
 
@@ -219,7 +219,7 @@ def _convolution(below: int, above: int, side: int, bias: bool) -> Any:
     )
 
 
-def _started(key: Any, name: str, layers: list[Any], deviations: list[Array], dtype: Any) -> list[Any]:
+def _initialized(key: Any, name: str, layers: list[Any], deviations: list[Array], dtype: Any) -> list[Any]:
     """The layers with Gaussian weights of these deviations and biases of 0."""
     shapes = tuple(layer.weight.shape for layer in layers)
     weights = _weights(_check.key("key", key), deviations, name, shapes, jnp.dtype(dtype).name)

@@ -148,5 +148,5 @@ def linear(count: int) -> Record:
 
 def logarithmic(count: int, first: float | None = None) -> Record:
     """Record at `count` logarithmically spaced points, from `first` (default: step 1, or 1e-4 of the time) on."""
-    start = None if first is None else _check.real("first", first, above=0)
-    return Logarithmic(_check.integer("count", count, least=2), start)
+    first_point = None if first is None else _check.real("first", first, above=0)
+    return Logarithmic(_check.integer("count", count, least=2), first_point)

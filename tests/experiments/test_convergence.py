@@ -37,10 +37,10 @@ def test_rates_in_the_end(tmp_path):
 
 
 def test_modes_one_after_another(tmp_path):
-    figure, data, findings = run(NonlocalPeeling, tmp_path, draws=1, starts=(1e-4, 1.0))
+    figure, data, findings = run(NonlocalPeeling, tmp_path, draws=1, initializations=(1e-4, 1.0))
     all_hold(findings)
     assert len(figure.draw(data).axes) == 4
-    turned = data.isel(start=slice(None, None, -1)).assign_coords(start=data["start"].values)
+    turned = data.isel(initialization=slice(None, None, -1)).assign_coords(initialization=data["initialization"].values)
     assert len(broken(figure, turned)) >= 3
 
 
@@ -71,8 +71,8 @@ def test_lazy_and_non_local_starts(tmp_path):
 def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
     """|A_0 - Z| |D^2 A| / |DA|^2 by derivatives of the layers' product, its operator norms by search."""
     size, turn = 1.7, 0.4
-    start = ln.init.balanced(size * np.array([[np.cos(turn), np.sin(turn)]]), (1,) * (depth - 1), rank=1)
-    flat, rebuilt = jax.flatten_util.ravel_pytree(start.layers)
+    initial = ln.init.balanced(size * np.array([[np.cos(turn), np.sin(turn)]]), (1,) * (depth - 1), rank=1)
+    flat, rebuilt = jax.flatten_util.ravel_pytree(initial.layers)
 
     def product(flat):
         return ln.Weights(rebuilt(flat)).matrix[0]
@@ -82,7 +82,7 @@ def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
     angles = np.linspace(0, np.pi, 2001)
     along = np.cos(angles)[:, None, None] * second[0] + np.sin(angles)[:, None, None] * second[1]
     largest = np.max(np.abs(np.linalg.eigvalsh(along)))
-    kappa = np.linalg.norm(np.asarray(start.matrix[0]) - [1, 0]) * largest / np.linalg.norm(first, 2) ** 2
+    kappa = np.linalg.norm(np.asarray(initial.matrix[0]) - [1, 0]) * largest / np.linalg.norm(first, 2) ** 2
     figure = NonlocalLazy(depths=(2, 3, 4))
     place = xarray.Dataset(coords={"depth": depth, "angle": np.degrees(turn), "scale": size})
     assert float(figure.laziness(place)) == pytest.approx(kappa, rel=1e-5)
@@ -99,7 +99,7 @@ def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
         (NonlocalLazy, {"depth": 7}, "depth = 7 must be one of depths"),
         (NonlocalLazy, {"scales": 6}, "scales = 6 must be odd"),
         (NonlocalPeeling, {"rank": 5}, "rank = 5 must be below the number of modes, 5"),
-        (NonlocalPeeling, {"starts": (1.0, 0.1)}, "starts = (1.0, 0.1) must ascend"),
+        (NonlocalPeeling, {"initializations": (1.0, 0.1)}, "starts = (1.0, 0.1) must ascend"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):

@@ -312,9 +312,9 @@ def test_what_is_told_of_kernels():
 def test_slope_of_the_aligned_model_is_that_of_its_neurons():
     rng = np.random.default_rng(2)
     v, alpha, vstar2 = 0.3 * rng.choice([-1.0, 1.0], size=9), 0.2 * rng.normal(size=9), 1.7
-    start = feature.Amplitudes(np.mean((v + alpha) ** 2), np.mean((v - alpha) ** 2))
-    path = feature.aligned_descent(start, 0.2, vstar2, 12)
+    initial = feature.Amplitudes(np.mean((v + alpha) ** 2), np.mean((v - alpha) ** 2))
+    path = feature.aligned_descent(initial, 0.2, vstar2, 12)
     for k in (0, 3, 12):
         at = feature.Aligned(*(part[k] for part in path))
         rho, now = (np.asarray(part) for part in at.neurons(v, alpha, 4.0))
-        assert float(at.slope(start, 0.3)) == pytest.approx(rho @ now / 2 / (now @ now), rel=1e-10, abs=1e-14)
+        assert float(at.slope(initial, 0.3)) == pytest.approx(rho @ now / 2 / (now @ now), rel=1e-10, abs=1e-14)

@@ -21,22 +21,22 @@ def test_flows_from_small_and_large_starts(tmp_path):
     toy = {"n": 3, "d_in": 5, "d_out": 2, "problems": 1, "shown": 20.0}
     figure, data, findings = run(SpectralFig1a, tmp_path, **toy)
     all_hold(findings)
-    assert [axes.get_title().split(":")[0] for axes in figure.draw(data).axes] == list(data["start"].values)
-    swapped = data.assign_coords(start=data["start"].values[[1, 0, 3, 2]])
+    assert [axes.get_title().split(":")[0] for axes in figure.draw(data).axes] == list(data["initialization"].values)
+    swapped = data.assign_coords(initialization=data["initialization"].values[[1, 0, 3, 2]])
     assert len(broken(figure, swapped)) == 8
     # the same flows from two random layers, judged by the other figure
     other = SpectralFig4.of_size("quick", toy)
-    names = list(other.starts(jax.random.key(0), ln.regression(np.eye(5), np.eye(5)[:, :2])))
+    names = list(other.initializations(jax.random.key(0), ln.regression(np.eye(5), np.eye(5)[:, :2])))
     assert names == [
         "deviations 0.001, 0.01",
         "deviations 0.001, 0.001",
         "variances 0.001, 0.01",
         "variances 0.001, 0.001",
     ]
-    small, large = data["start"].values[1], data["start"].values[0]
-    renamed = data.sel(start=[small, small, large, large]).assign_coords(start=names)
+    small, large = data["initialization"].values[1], data["initialization"].values[0]
+    renamed = data.sel(initialization=[small, small, large, large]).assign_coords(initialization=names)
     assert not broken(other, renamed)
-    assert len(broken(other, renamed.assign_coords(start=names[::-1]))) >= 4
+    assert len(broken(other, renamed.assign_coords(initialization=names[::-1]))) >= 4
 
 
 def test_label_noise(tmp_path):

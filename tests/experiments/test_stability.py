@@ -8,9 +8,9 @@ import linnet as ln
 from linnet.experiments import experiments
 from linnet.experiments.stability_balance import StabilityFig4
 from linnet.experiments.stability_cross import StabilityFig5, StabilityFig18
+from linnet.experiments.stability_initialization import StabilityFig3
 from linnet.experiments.stability_orbits import StabilityFig1, StabilityFig6
 from linnet.experiments.stability_sharpness import StabilityFig2, StabilityFig7
-from linnet.experiments.stability_starts import StabilityFig3
 
 
 def test_they_are_listed_and_quick_is_not_paper():

@@ -115,8 +115,8 @@ def test_the_bands_of_cifar10_can_fail():
 def test_sharpness_is_that_of_the_dense_hessian(toy):
     figure, data = toy
     x, y = figure._samples(60, 0)
-    start = ln.networks.mlp(jax.random.key(0), x.astype(np.float32), (8, 3), scale=0.3)
-    first, second = (np.asarray(layer, np.float64) for layer in start.layers)
+    initial = ln.networks.mlp(jax.random.key(0), x.astype(np.float32), (8, 3), scale=0.3)
+    first, second = (np.asarray(layer, np.float64) for layer in initial.layers)
 
     def cost(flat):
         a, b = flat[:32].reshape(8, 4), flat[32:].reshape(3, 8)

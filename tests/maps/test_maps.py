@@ -31,8 +31,8 @@ def test_one_zero_from_equal_layers_is_balanced_and_descent_on_the_chain():
     pair = maps.orbits(maps.one_zero(4), np.array([[0.9, 0.9]]), kappas, skip=50, keep=3)
     one = maps.orbits(maps.balanced(4), 0.9, kappas, skip=50, keep=3)
     assert np.max(np.abs(np.asarray(pair.values) - np.asarray(one.values)[..., None])) < 1e-12
-    starts = np.array([[0.2, 0.7]])
-    pair = maps.orbits(maps.one_zero(4), starts, kappas, skip=6, keep=3)
+    initializations = np.array([[0.2, 0.7]])
+    pair = maps.orbits(maps.one_zero(4), initializations, kappas, skip=6, keep=3)
     chain = maps.descent(chain_of_four)
     full = maps.orbits(chain, np.array([[0.7, 0.7, 0.7, 0.2]]), kappas / 4, skip=6, keep=3)
     assert np.max(np.abs(np.asarray(full.values)[..., [3, 0]] - np.asarray(pair.values))) < 1e-13

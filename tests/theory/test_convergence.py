@@ -27,9 +27,9 @@ def brute(times, strength, left, right, target, depth, samples):
         inner = w ** (depth - 3) * (y @ pushed) if depth > 2 else 0.0
         return np.concatenate([w ** (depth - 2) * (y @ force), w ** (depth - 2) * pushed, [inner]])
 
-    start = root * np.concatenate([right, left, [1.0]])
+    initial = root * np.concatenate([right, left, [1.0]])
     run = solve_ivp(
-        velocity, (0, times[-1]), start, t_eval=times, method="DOP853", rtol=3e-14, atol=1e-17 * root,
+        velocity, (0, times[-1]), initial, t_eval=times, method="DOP853", rtol=3e-14, atol=1e-17 * root,
         first_step=1e-9 * times[-1],
     )  # fmt: skip
     return np.array([y[-1] ** (depth - 2) * np.outer(y[d_in:-1], y[:d_in]) for y in run.y.T])
@@ -71,8 +71,8 @@ def test_closed_form_is_the_flow(seed):
         u = -u  # a third is anti-correlated
     z1, n = np.linalg.norm(target, 2), rng.uniform(1, 20)
     s = z1 * (1e-7, 1e-4, 1e-2, 0.3, 1.0, 10.0, 30.0)[seed % 7]
-    start, _ = convergence.coordinates(s, u, v, target)
-    end = float(convergence.passage_time(0.9 * z1 if s < z1 else 1.1 * z1, start, depth, n))
+    initial, _ = convergence.coordinates(s, u, v, target)
+    end = float(convergence.passage_time(0.9 * z1 if s < z1 else 1.1 * z1, initial, depth, n))
     unit = 1 / (n * z1 ** (2 - 2 / depth))
     end = min(end, 2e4 * unit) if np.isfinite(end) else 3 * unit
     times = np.array([0.3 * end, 0.9 * end, 0.99 * end, end, end + 2 * unit])
@@ -81,9 +81,9 @@ def test_closed_form_is_the_flow(seed):
     assert np.allclose(np.linalg.norm(flow.u, axis=1), 1, atol=1e-13)
 
 
-def marched(thetas, start, depth):
+def marched(thetas, initial, depth):
     """1/s and t at ascending thetas: 1/s = nu^{-L} (1/s_0 + L int nu^L) as it stands, on panels below 1/(2 L)."""
-    s, a, b, z = start
+    s, a, b, z = initial
     weight, rate = np.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4, np.concatenate([z, -z])
     x, weights = np.polynomial.legendre.leggauss(16)
     nodes, weights = (x + 1) / 2, weights / 2
@@ -126,22 +126,22 @@ def test_deep_flow_is_the_formula(depth, kind, spectrum, scale, seed):
         b = b / np.linalg.norm(b)
     elif (pull @ b > 0) == (kind == "against"):
         b = -b
-    start = Coordinates(np.asarray(10**scale), a, b, z)
+    initial = Coordinates(np.asarray(10**scale), a, b, z)
     level = 0.9 if scale < 0 else 1.1
-    end = min(float(convergence.passage_time(level, start, depth)), 1e100)
+    end = min(float(convergence.passage_time(level, initial, depth)), 1e100)
     times = end * np.array([1e-3, 0.1, 0.9, 1.0, 1.0]) + np.array([0, 0, 0, 0, 1.0])
-    flow = convergence.modes(times, start, depth)
-    w, t = marched(np.asarray(flow.theta), start, depth)
+    flow = convergence.modes(times, initial, depth)
+    w, t = marched(np.asarray(flow.theta), initial, depth)
     assert np.allclose(np.asarray(flow.at.s) * w, 1, rtol=0, atol=1e-10)
     assert np.allclose(times / t, 1, rtol=0, atol=1e-10)
     if end < 1e4:  # a time has sixteen digits, and s moves in 1/L of its unit
         assert flow.at.s[3] == pytest.approx(level, rel=1e-9)
 
 
-def panels(start, depth):
+def panels(initial, depth):
     """How many panels the flow takes until it rests or is lost."""
-    plane = rank_one_flow._plane(np, *start[1:])
-    spot, count = rank_one_flow._beginning(np, plane, 1 / start.s, depth), 0
+    plane = rank_one_flow._plane(np, *initial[1:])
+    spot, count = rank_one_flow._beginning(np, plane, 1 / initial.s, depth), 0
 
     def rests(theta, w):
         return plane.settled(np, theta) and abs(1 - plane.f(np, theta) * w) < 1e-14
@@ -159,8 +159,8 @@ def test_price_does_not_grow_with_depth():
     a = np.array([0.5, 0.5, 0.5, 0.5])
     for b, most in ((a, 65), (a * [1, -1, -1, 1], 65), (a * [-0.9, -1, 1, -1], 270)):
         for s in (1e-8, 0.5, 1e3):
-            start = Coordinates(np.asarray(s), a, b / np.linalg.norm(b), z)
-            counts = [panels(start, depth) for depth in (1e2, 1e3, 1e6)]
+            initial = Coordinates(np.asarray(s), a, b / np.linalg.norm(b), z)
+            counts = [panels(initial, depth) for depth in (1e2, 1e3, 1e6)]
             assert max(counts) <= most
     # and the values are right: one aligned mode by quadrature, and s at the time of a passage
     for depth in (10**3, 10**6):
@@ -234,19 +234,19 @@ def test_limits(depth):
         ([1, 0, 0, 0], [-1, 0, 0, 0], 0.0),
     )
     for a, b, top in cases:
-        start = Coordinates(np.asarray(0.3), np.array(a, dtype=float), np.array(b, dtype=float), z)
-        end = convergence.limit(start)
+        initial = Coordinates(np.asarray(0.3), np.array(a, dtype=float), np.array(b, dtype=float), z)
+        end = convergence.limit(initial)
         assert end.s == top
-        late_at = convergence.modes(late, start, depth).at
+        late_at = convergence.modes(late, initial, depth).at
         matrix = np.asarray(late_at.s)[0] * np.outer(late_at.a[0], late_at.b[0])
         assert np.max(np.abs(matrix - end.s * np.outer(end.a, end.b))) < (1e-12 if top else 0.02)
-        for_ever = convergence.modes(np.array([0.0, 1.0, 1e3, 1e30, 1e200]), start, depth).at.s
+        for_ever = convergence.modes(np.array([0.0, 1.0, 1e3, 1e30, 1e200]), initial, depth).at.s
         assert for_ever[-1] == pytest.approx(top, abs=1e-60 if depth < 6 else 1e-20)
     # a positive level is not reached from below by a start that dies
-    assert convergence.passage_time(0.5, start, depth) == np.inf
-    assert np.isfinite(convergence.passage_time(0.1, start, depth))
-    assert convergence.transition_time(start, depth) == 0
-    assert convergence.transition_time(start._replace(z=0 * z), depth) == np.inf
+    assert convergence.passage_time(0.5, initial, depth) == np.inf
+    assert np.isfinite(convergence.passage_time(0.1, initial, depth))
+    assert convergence.transition_time(initial, depth) == 0
+    assert convergence.transition_time(initial._replace(z=0 * z), depth) == np.inf
 
 
 def test_two_balanced_layers_of_any_rank():
@@ -254,8 +254,8 @@ def test_two_balanced_layers_of_any_rank():
     times = np.array([0.05, 0.4, 1.5])
     for shape, rank in (((4, 5), 2), ((3, 3), 1), ((5, 3), 3), ((1, 4), 1)):
         target = rng.normal(size=shape)
-        start = 0.1 * rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1]))
-        u, s, vt = np.linalg.svd(start, full_matrices=False)
+        initial = 0.1 * rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1]))
+        u, s, vt = np.linalg.svd(initial, full_matrices=False)
         layers = [np.sqrt(s[:rank])[:, None] * vt[:rank], u[:, :rank] * np.sqrt(s[:rank])]
         size = layers[0].size
 
@@ -267,13 +267,13 @@ def test_two_balanced_layers_of_any_rank():
         flat = np.concatenate([w.ravel() for w in layers])
         run = solve_ivp(velocity, (0, 1.5), flat, t_eval=times, method="DOP853", rtol=1e-13, atol=1e-16)
         right = [y[size:].reshape(layers[1].shape) @ y[:size].reshape(layers[0].shape) for y in run.y.T]
-        closed = convergence.two_layers(times, start, target, 7.0)
+        closed = convergence.two_layers(times, initial, target, 7.0)
         assert relative(closed, right) < 1e-9
         p, z, qt = np.linalg.svd(target, full_matrices=False)
         best = (p[:, :rank] * z[:rank]) @ qt[:rank]
-        assert relative(convergence.two_layers(np.full(3, 1e3), start, target, 7.0), [best] * 3) < 1e-12
+        assert relative(convergence.two_layers(np.full(3, 1e3), initial, target, 7.0), [best] * 3) < 1e-12
         if rank == 3:  # full rank: the same as the mixed flow at c = 0, another way of solving it
-            one = mixed.matrix(0.4, jnp.asarray(start), jnp.asarray(target), 0.0, 7.0)
+            one = mixed.matrix(0.4, jnp.asarray(initial), jnp.asarray(target), 0.0, 7.0)
             assert relative(closed[1:2], [one]) < 1e-11
     zero = convergence.two_layers(0.7, np.eye(2), np.zeros((2, 2)))
     assert np.allclose(zero, np.eye(2) / (1 + 2 * 0.7), rtol=1e-14)  # ds/dt = -2 s^2
@@ -322,36 +322,36 @@ def test_bounds_hold_for_random_states():
 
 
 def test_envelopes_of_a_run():
-    start = Coordinates(
+    initial = Coordinates(
         np.asarray(8.0), np.array([0.95, 0.3, 0.1, 0]), np.array([0.9, -0.2, 0, 0.4]), np.array([2.0, 0.02, 0, 0])
     )
-    start = start._replace(a=start.a / np.linalg.norm(start.a), b=start.b / np.linalg.norm(start.b))
+    initial = initial._replace(a=initial.a / np.linalg.norm(initial.a), b=initial.b / np.linalg.norm(initial.b))
     times = np.linspace(0, 1.0, 60)
-    flow = convergence.modes(times, start, 3, 2.0)
+    flow = convergence.modes(times, initial, 3, 2.0)
     square = 2 * np.asarray(convergence.distance(flow.at))
     previous = None
     for form in convergence.FORMS:
-        rates = convergence.envelope(start, 0.8, 4.5, 3, 2.0, form=form)
+        rates = convergence.envelope(initial, 0.8, 4.5, 3, 2.0, form=form)
         assert rates.applies
-        switch = convergence.transition_time(start, 3, 2.0, rates.level)
+        switch = convergence.transition_time(initial, 3, 2.0, rates.level)
         assert switch > 0
         bound = np.asarray(convergence.envelope_bound(times, square[0], rates, switch))
         assert np.all(square <= bound * (1 + 1e-12))
         assert previous is None or np.all(bound <= previous * (1 + 1e-12))
         previous = bound
         for wrong in (
-            convergence.envelope(start, 0.9, 4.5, 3, form=form),  # not so well aligned
-            convergence.envelope(start, 0.005, 4.5, 3, form=form),  # alpha below gamma
+            convergence.envelope(initial, 0.9, 4.5, 3, form=form),  # not so well aligned
+            convergence.envelope(initial, 0.005, 4.5, 3, form=form),  # alpha below gamma
         ):
             assert not wrong.applies
-    assert not convergence.envelope(start, 0.8, 3.0, 3).applies  # beta below s
-    assert convergence.envelope(start, 0.8, 3.0, 3, form="sharpest").applies
+    assert not convergence.envelope(initial, 0.8, 3.0, 3).applies  # beta below s
+    assert convergence.envelope(initial, 0.8, 3.0, 3, form="sharpest").applies
     assert convergence.slow_level(0.2) == pytest.approx(1.5)
     assert convergence.slow_level(0.9) == pytest.approx(0.9 + np.sqrt(0.2))
     # the sets
-    assert convergence.in_set(start, 0.8)
-    assert convergence.in_set(start, 0.8, 4.5)
-    assert not convergence.in_set(start, 0.8, 3.9)
+    assert convergence.in_set(initial, 0.8)
+    assert convergence.in_set(initial, 0.8, 4.5)
+    assert not convergence.in_set(initial, 0.8, 3.9)
     assert np.all(convergence.in_set(flow.at, 0.8, 4.5))
     # alignment
     ab = np.asarray(flow.at.a[:, 0] * flow.at.b[:, 0])
@@ -383,10 +383,10 @@ def test_near_rates_are_the_nonzero_curvatures(shape, depth, rank):
 
 
 def test_flow_ends_at_the_near_rate():
-    start = Coordinates(np.asarray(0.5), np.array([0.8, 0.6]), np.array([0.6, 0.8]), np.array([0.7, 0.3]))
+    initial = Coordinates(np.asarray(0.5), np.array([0.8, 0.6]), np.array([0.6, 0.8]), np.array([0.7, 0.3]))
     for depth in (2, 3, 6):
         rate = convergence.near_rate([0.7, 0.3], (2, 2), depth, 5.0)
-        at = convergence.modes(np.array([12.0, 14.0]) / rate, start, depth, 5.0).at
+        at = convergence.modes(np.array([12.0, 14.0]) / rate, initial, depth, 5.0).at
         slope = -np.diff(np.log(np.asarray(convergence.distance(at)))) / 2 / (2 / rate)
         assert slope[0] == pytest.approx(rate, rel=1e-3)
 
@@ -394,33 +394,35 @@ def test_flow_ends_at_the_near_rate():
 def test_escape_times():
     for depth in (3, 4):
         for b in (-0.99, -0.3, 0.0, 0.6, 0.999):
-            start = Coordinates(
+            initial = Coordinates(
                 np.asarray(1e-5), np.array([1.0, 0]), np.array([b, np.sqrt(1 - b * b)]), np.array([2.0, 0])
             )
             closed = float(convergence.escape_time_one_output(1e-5, b, 2.0, depth, 3.0))
-            assert convergence.escape_time(start, depth, 3.0) == pytest.approx(closed, rel=1e-12)
+            assert convergence.escape_time(initial, depth, 3.0) == pytest.approx(closed, rel=1e-12)
     for depth in (3, 4, 9):
-        start = Coordinates(np.asarray(1e-5), np.ones(1), np.ones(1), np.array([2.0]))
+        initial = Coordinates(np.asarray(1e-5), np.ones(1), np.ones(1), np.array([2.0]))
         closed = float(convergence.escape_time_aligned(1e-5, 2.0, depth, 3.0))
-        assert convergence.escape_time(start, depth, 3.0) == pytest.approx(closed, rel=1e-12)
+        assert convergence.escape_time(initial, depth, 3.0) == pytest.approx(closed, rel=1e-12)
     assert convergence.escape_time_one_output(1e-5, 1.0, 2.0, 3) == pytest.approx(1e5 ** (1 / 3) / 2)
     # nearly exceptional: the way out begins late
-    start = Coordinates(np.asarray(1e-5), np.array([1.0, 0]), np.array([-1 + 5e-13, 1e-6]), np.array([2.0, 0]))
+    initial = Coordinates(np.asarray(1e-5), np.array([1.0, 0]), np.array([-1 + 5e-13, 1e-6]), np.array([2.0, 0]))
     closed = float(convergence.escape_time_one_output(1e-5, -1 + 5e-13, 2.0, 4))
-    assert convergence.escape_time(start, 4) == pytest.approx(closed, rel=1e-3)
+    assert convergence.escape_time(initial, 4) == pytest.approx(closed, rel=1e-3)
 
 
 @pytest.mark.parametrize("depth", [3, 4, 5, 8])
 def test_true_times_to_leave_approach_the_prediction(depth):
     """The rest is a time of order one beside s_0^{-(1-2/L)}; the figures are those of one output with b_0 = 1/2."""
     rng = np.random.default_rng(4)
-    starts = [directions(rng, (4, 4)) for _ in range(3)]
-    starts.append((np.eye(4)[0], np.array([0.5, np.sqrt(0.75), 0, 0])))
-    for u, v in starts:
+    initializations = [directions(rng, (4, 4)) for _ in range(3)]
+    initializations.append((np.eye(4)[0], np.array([0.5, np.sqrt(0.75), 0, 0])))
+    for u, v in initializations:
         gaps = []
         for size in (1e-3, 1e-5, 1e-7):
-            start = Coordinates(np.asarray(size), u, v, np.array([1.0, 0.4, 0.1, 0.0]))
-            gaps.append(float(convergence.passage_time(0.5, start, depth)) / convergence.escape_time(start, depth) - 1)
+            initial = Coordinates(np.asarray(size), u, v, np.array([1.0, 0.4, 0.1, 0.0]))
+            gaps.append(
+                float(convergence.passage_time(0.5, initial, depth)) / convergence.escape_time(initial, depth) - 1
+            )
         assert abs(gaps[2]) < 5 * 1e-4 ** (1 - 2 / depth) * abs(gaps[0])
     low, high = {3: (0.996, 0.998), 4: (0.9998, 1.0), 5: (0.99999, 1.00001), 8: (0.99999, 1.00001)}[depth]
     assert low < 1 + gaps[2] < high
@@ -429,13 +431,13 @@ def test_true_times_to_leave_approach_the_prediction(depth):
 def test_figures_of_the_specification():
     """The counterexample to the printed exponent, the far phase that slows with depth, the crossings of the figure."""
     b = np.array([0.9, np.sqrt(0.19), 0, 0])
-    start = Coordinates(np.asarray(1.0), np.eye(4)[0], b, np.array([0.1, 0, 0, 0]))
-    switch = float(convergence.transition_time(start, 2, 10.0))
-    square = 2 * float(convergence.distance(convergence.modes(switch, start, 2, 10.0).at))
+    initial = Coordinates(np.asarray(1.0), np.eye(4)[0], b, np.array([0.1, 0, 0, 0]))
+    switch = float(convergence.transition_time(initial, 2, 10.0))
+    square = 2 * float(convergence.distance(convergence.modes(switch, initial, 2, 10.0).at))
     assert switch == pytest.approx(0.2036, rel=1e-3)
     assert square == pytest.approx(2.4e-2, rel=2e-2)
-    rates = convergence.envelope(start, 0.8999, 10.001, 2, 10.0)
-    first = 2 * float(convergence.distance(start))
+    rates = convergence.envelope(initial, 0.8999, 10.001, 2, 10.0)
+    first = 2 * float(convergence.distance(initial))
     assert rates.applies
     assert convergence.envelope_bound(switch, first, rates, switch) == pytest.approx(0.575, rel=1e-2)
     printed = rates._replace(fast=rates.fast / 0.1**2)
@@ -444,13 +446,13 @@ def test_figures_of_the_specification():
     b = np.array([np.sqrt(0.75), 0.5, 0, 0])
 
     def crossings(s, z1, n, depths):
-        start = Coordinates(np.asarray(s), np.eye(4)[0], b, np.array([z1, 0, 0, 0]))
-        return np.array([float(convergence.transition_time(start, depth, n)) for depth in depths])
+        initial = Coordinates(np.asarray(s), np.eye(4)[0], b, np.array([z1, 0, 0, 0]))
+        return np.array([float(convergence.transition_time(initial, depth, n)) for depth in depths])
 
     assert np.allclose(crossings(0.1, 0.01, 50.0, depths), [0.403, 0.786, 1.013, 1.165, 1.084], atol=2e-3)
     assert np.allclose(crossings(1.0, 0.01, 50.0, depths), [0.50, 0.90, 1.12, 1.26, 1.16], atol=6e-3)
-    start = Coordinates(np.asarray(0.1), np.eye(4)[0], b, np.array([0.01, 0, 0, 0]))
-    assert np.allclose(convergence.far_rate(start, depths, 50.0), [9.98, 6.95, 6.31, 6.45, 7.90], atol=6e-3)
+    initial = Coordinates(np.asarray(0.1), np.eye(4)[0], b, np.array([0.01, 0, 0, 0]))
+    assert np.allclose(convergence.far_rate(initial, depths, 50.0), [9.98, 6.95, 6.31, 6.45, 7.90], atol=6e-3)
     times = crossings(2.8, 0.28, 50.0, (2, 3, 4, 5, 8, 10))
     assert np.allclose(times, [1.5e-2, 9.3e-3, 7.0e-3, 5.5e-3, 3.5e-3, 2.8e-3], rtol=0.045)  # z_1 has two digits
 
@@ -460,7 +462,7 @@ def test_batches_are_vmap():
     states = random_states(6, seed=5)
     depths = jnp.array([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
     times = np.linspace(0, 2, 5)
-    many = jax.vmap(lambda start, depth: convergence.modes(times, start, depth).at.s)(
+    many = jax.vmap(lambda initial, depth: convergence.modes(times, initial, depth).at.s)(
         jax.tree.map(jnp.asarray, states), depths
     )
     for i in range(6):
@@ -473,15 +475,15 @@ def test_batches_are_vmap():
 
 def test_a_level_that_is_only_grazed():
     """s dips below its start and comes back inside one panel."""
-    start = Coordinates(0.5, np.array([1.0, 0.0]), np.array([-0.5, 0.75**0.5]), np.array([1.0, 0.1]))
+    initial = Coordinates(0.5, np.array([1.0, 0.0]), np.array([-0.5, 0.75**0.5]), np.array([1.0, 0.1]))
     times = np.linspace(0, 5, 4001)
-    s = np.asarray(convergence.modes(times, start, 3).at.s)
+    s = np.asarray(convergence.modes(times, initial, 3).at.s)
     low = int(np.argmin(s))
     for share in (1.2, 1.001, 1.00001):
-        when = float(convergence.passage_time(share * s[low], start, 3))
+        when = float(convergence.passage_time(share * s[low], initial, 3))
         assert when < times[low]
-        assert float(convergence.modes(when, start, 3).at.s) == pytest.approx(share * s[low], rel=1e-9)
-    assert np.isinf(convergence.passage_time(0.999 * s[low], start, 3))
+        assert float(convergence.modes(when, initial, 3).at.s) == pytest.approx(share * s[low], rel=1e-9)
+    assert np.isinf(convergence.passage_time(0.999 * s[low], initial, 3))
 
 
 def test_mistakes_are_one_sentence():
@@ -493,16 +495,16 @@ def test_mistakes_are_one_sentence():
         "depth = 1 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 1),
         "depth = 2.5 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 2.5),
         "time = nan ": lambda: convergence.two_layers(np.nan, target, target),
-        "start = -1.0": lambda: convergence.aligned(1.0, -1.0, 1.0, 3),
+        "initial = -1.0": lambda: convergence.aligned(1.0, -1.0, 1.0, 3),
         "target of zero": lambda: convergence.escape_time(Coordinates(1.0, u, v, 0 * u), 3),
         "depth = 1 is not allowed: depth must be a finite number greater than 1": lambda: convergence.largest_lr(
             1.0, 1
         ),
-        "start has shapes .3,.,": lambda: convergence.passage_time(1.0, random_states(3), 3),
+        "initial has shapes .3,.,": lambda: convergence.passage_time(1.0, random_states(3), 3),
         "time = -1.0 ": lambda: convergence.rank_one(-1.0, 1.0, u, v, target, 2),
         "samples = -1.0 ": lambda: convergence.rank_one(1.0, 1.0, u, v, target, 2, -1.0),
-        "start has shapes": lambda: convergence.modes(1.0, random_states(3), 2),
-        r"start has shape \(2, 2\)": lambda: convergence.two_layers(1.0, target, np.ones((2, 3))),
+        "initial has shapes": lambda: convergence.modes(1.0, random_states(3), 2),
+        r"initial has shape \(2, 2\)": lambda: convergence.two_layers(1.0, target, np.ones((2, 3))),
         "rank = 3 ": lambda: convergence.two_layers(1.0, target, target, rank=3),
         "end = 3.0 ": lambda: convergence.aligned_time(0.1, 3.0, 2.0, 3),
         "form = 'best'": lambda: convergence.envelope(random_states(1), 0.5, 2.0, 2, form="best"),
@@ -516,7 +518,7 @@ def test_mistakes_are_one_sentence():
         "rank = 3": lambda: convergence.near_rates([2.0, 1.0], (2, 2), 3, rank=3),
         "level = 0 ": lambda: convergence.passage_time(0, Coordinates(1.0, u, v, u), 3),
         "logarithmic time": lambda: convergence.escape_time(Coordinates(1.0, u, u, u), 2),
-        "start tends to zero": lambda: convergence.escape_time(Coordinates(1.0, u, -u, u), 3),
+        "initial tends to zero": lambda: convergence.escape_time(Coordinates(1.0, u, -u, u), 3),
         "depth = 5": lambda: convergence.escape_time_one_output(1e-3, 0.5, 1.0, 5),
     }
     for message, call in wrong.items():

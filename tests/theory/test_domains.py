@@ -219,7 +219,7 @@ TABLE = {
     "balance.Grams.similarity": {"inputs": Tensor(MATRIX)},
     "balance.flow": {
         "time": LONG,
-        "start": BALANCED,
+        "initial": BALANCED,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE, large=10.0),
         "weight_decay": nonnegative(0.3, **ONE, large=10.0),
@@ -228,7 +228,7 @@ TABLE = {
     "balance.eigenvectors": {"target": Tensor(MATRIX), "lam": Num(0.3, **ONE)},
     "balance.neuron": {
         "time": LONG,
-        "start": NEURON,
+        "initial": NEURON,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE, large=10.0),
         "lr_multipliers": Other((2.0, 0.5), ((1.0,), (1.0, 0.0), (1.0, math.nan), (1.0, "abc"))),
@@ -236,20 +236,20 @@ TABLE = {
     "balance.grams": {"matrix": Tensor(MATRIX), "lam": Num(0.3, **ONE), "width": Count(2, 2, 2)},
     "balance.mode": {
         "time": TIME,
-        "start": Num(0.1),
+        "initial": Num(0.1),
         "target": Num(2.0),
         "lam": Num(0.3),
         "scale": positive(1.5),
     },
     "balance.lazy": {
         "time": TIME,
-        "start": LAZY,
+        "initial": LAZY,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE),
         "tol": ZERO,
     },
     "balance.end": {
-        "start": BALANCED,
+        "initial": BALANCED,
         "target": Tensor(MATRIX),
         "scale": positive(1.5, **ONE),
         "weight_decay": nonnegative(0.3, **ONE),
@@ -257,17 +257,17 @@ TABLE = {
     },
     # convergence
     "convergence.aligned_time": {
-        "start": positive(0.1, **ONE, most=0.5),
+        "initial": positive(0.1, **ONE, most=0.5),
         "end": positive(0.5, **ONE, below=1.0),
         "target": Num(1.0, **ONE, above=0.5),
         "depth": Count(3, 2),
         "samples": positive(1.0, **ONE),
     },
     "convergence.scaled_time": {"time": TIME, "z1": positive(2.0), "depth": DEPTH, "samples": SAMPLES},
-    "convergence.limit": {"start": START, "tol": nonnegative(1e-12, **ONE, below=1.0)},
+    "convergence.limit": {"initial": START, "tol": nonnegative(1e-12, **ONE, below=1.0)},
     "convergence.two_layers": {
         "time": TIME,
-        "start": Tensor(MATRIX),
+        "initial": Tensor(MATRIX),
         "target": Tensor(MATRIX),
         "samples": positive(1.0, **ONE, large=10.0),
         "rank": Count(2, 1, 2, none=True),
@@ -278,7 +278,7 @@ TABLE = {
     "convergence.distance_rate": {"at": AT, "depth": DEPTH, "samples": SAMPLES},
     "convergence.distance_rate_bound": {"at": AT, "depth": DEPTH, "samples": SAMPLES, "sharp": Other(True, (1,))},
     "convergence.envelope": {
-        "start": AT,
+        "initial": AT,
         "alpha": nonnegative(0.6, below=1.0),
         "beta": Num(2.0, above=1.0),
         "depth": DEPTH,
@@ -311,7 +311,7 @@ TABLE = {
         for name in ("near_rates", "near_rate")
     },
     "convergence.largest_lr": {"z1": positive(2.0), "depth": DEPTH, "samples": SAMPLES},
-    "convergence.escape_time": {"start": START, "depth": Count(3, 3), "samples": positive(1.0, **ONE)},
+    "convergence.escape_time": {"initial": START, "depth": Count(3, 3), "samples": positive(1.0, **ONE)},
     "convergence.escape_time_aligned": {
         "strength": positive(0.1),
         "z1": positive(2.0),
@@ -351,11 +351,16 @@ TABLE = {
     "feature.expected_amplitudes": {"v0": V0, "sigma0": SIGMA0},
     "feature.Aligned.neurons": {"v": Num(0.1), "alpha": Num(0.2), "gamma": positive(2.0)},
     "feature.Aligned.loss": {"task": A_TASK},
-    "feature.Aligned.kernel_growth": {"start": AMPLITUDES},
-    "feature.Aligned.slope": {"start": AMPLITUDES, "v0": V0},
-    "feature.aligned_descent": {"start": AMPLITUDES, "x": positive(0.3), "vstar2": positive(0.7), "steps": Count(3, 0)},
-    "feature.aligned_flow": {"theta": Num(0.7, time=True), "start": AMPLITUDES, "vstar2": positive(0.7)},
-    "feature.aligned_time": {"share": Num(0.7), "start": GROWING, "vstar2": positive(0.7)},
+    "feature.Aligned.kernel_growth": {"initial": AMPLITUDES},
+    "feature.Aligned.slope": {"initial": AMPLITUDES, "v0": V0},
+    "feature.aligned_descent": {
+        "initial": AMPLITUDES,
+        "x": positive(0.3),
+        "vstar2": positive(0.7),
+        "steps": Count(3, 0),
+    },
+    "feature.aligned_flow": {"theta": Num(0.7, time=True), "initial": AMPLITUDES, "vstar2": positive(0.7)},
+    "feature.aligned_time": {"share": Num(0.7), "initial": GROWING, "vstar2": positive(0.7)},
     "feature.loss_steps": {
         "share": share(0.5, **ONE),
         "x": positive(0.3),
@@ -366,7 +371,7 @@ TABLE = {
     "feature.richness": {"vstar2": positive(0.7), "v0": V0, "sigma0": SIGMA0},
     "feature.kernel_growth": {"richness": nonnegative(2.0)},
     "feature.total_rapidity": {"richness": nonnegative(2.0)},
-    "feature.end_growth": {"start": GROWING, "vstar2": positive(0.7)},
+    "feature.end_growth": {"initial": GROWING, "vstar2": positive(0.7)},
     "feature.total_growth": {"task": A_TASK, "v0": V0, "sigma0": SIGMA0},
     "feature.loss_left": {
         "level": share(0.5, **ONE),
@@ -397,7 +402,7 @@ TABLE = {
         "constants": Other((1.0, 2.0), ((1.0,), (1.0, math.nan), 2.0)),
     },
     "feature.failures": {"samples": Count(10), "width": Num(100.0, least=1.0, **ONE)},
-    "feature.start_bound": {
+    "feature.initialization_bound": {
         "gamma": positive(2.0, **ONE),
         "sigma0": SIGMA0,
         "width": Num(100.0, least=1.0, **ONE),
@@ -418,15 +423,21 @@ TABLE = {
     # mixed
     "mixed.lazy": {
         "time": TIME,
-        "start": Tensor(MATRIX),
+        "initial": Tensor(MATRIX),
         "observed": Tensor(MATRIX),
         "c": nonnegative(0.3, **ONE),
         "kappa": positive(2.0, **ONE),
     },
     "mixed.lazy_optimum": {"truth": Tensor(MATRIX), "noise": Tensor(MATRIX)},
-    "mixed.mode": {"time": TIME, "start": Num(0.1), "target": Num(2.0), "c": nonnegative(0.3), "kappa": positive(2.0)},
+    "mixed.mode": {
+        "time": TIME,
+        "initial": Num(0.1),
+        "target": Num(2.0),
+        "c": nonnegative(0.3),
+        "kappa": positive(2.0),
+    },
     "mixed.mode_time": {
-        "start": Num(0.1),
+        "initial": Num(0.1),
         "end": Num(1.0),
         "target": Num(2.0),
         "c": nonnegative(0.3),
@@ -435,12 +446,12 @@ TABLE = {
     "mixed.mode_scale": {
         "first": nonnegative(1.0),
         "second": nonnegative(0.5),
-        "start": Num(0.1, least=-0.75, most=0.75),
+        "initial": Num(0.1, least=-0.75, most=0.75),
     },
     "mixed.mode_sharpness": {"value": Num(0.1), "target": Num(2.0), "c": nonnegative(0.3), "kappa": positive(2.0)},
     "mixed.matrix": {
         "time": TIME,
-        "start": Tensor(MATRIX),
+        "initial": Tensor(MATRIX),
         "observed": Tensor(MATRIX),
         "c": nonnegative(0.3, **ONE),
         "kappa": positive(2.0, **ONE),
@@ -492,13 +503,13 @@ TABLE = {
         "c": nonnegative(0.3, **ONE),
         "nodes": Count(8, 1, 1_000_000),
         "spiked": Other(True, (1,)),
-        "start": nonnegative(0.1, **ONE),
+        "initial": nonnegative(0.1, **ONE),
     },
     "mixed.early_stopping": {
         "levels": LEVELS,
         "d": Num(50.0, **ONE, least=2.0),
         "c": positive(0.3, **ONE),
-        "start": nonnegative(0.1, **ONE),
+        "initial": nonnegative(0.1, **ONE),
     },
     "mixed.in_p1": {
         "values": Tensor(np.array([3.0, 2.0, 0.1]), negative=False),
@@ -518,8 +529,8 @@ TABLE = {
     },
     # mode_fate
     "mode_fate.worst": {"outcomes": Other([FATE.outcome], ([], [1], [math.nan]))},
-    "mode_fate.escape_steps": {**MODES, "start": Other("one-zero"), "step": LR},
-    "mode_fate.mode_fates": {**MODES, "kappas": KAPPAS, "start": Other("balanced"), "escape": ESCAPE},
+    "mode_fate.escape_steps": {**MODES, "init": Other("one-zero"), "step": LR},
+    "mode_fate.mode_fates": {**MODES, "kappas": KAPPAS, "init": Other("balanced"), "escape": ESCAPE},
     "mode_fate.cross_fate": {
         **MODES,
         "s": Tensor(np.array([2.0, 1.9]), negative=False, zero=False),
@@ -539,7 +550,7 @@ TABLE = {
     },
     "rank_one_flow.modes": {
         "time": TIME,
-        "start": START,
+        "initial": START,
         "depth": Num(3.0, **ONE, least=2.0),
         "samples": positive(1.0, **ONE),
     },
@@ -554,25 +565,25 @@ TABLE = {
     },
     "rank_one_flow.passage_time": {
         "level": positive(1.0, **ONE),
-        "start": START,
+        "initial": START,
         "depth": Num(3.0, **ONE, least=2.0),
         "samples": positive(1.0, **ONE),
     },
     "rank_one_flow.transition_time": {
-        "start": START,
+        "initial": START,
         "depth": Num(3.0, **ONE, least=2.0),
         "samples": positive(1.0, **ONE),
         "level": positive(2.0, **ONE),
     },
     "rank_one_flow.aligned": {
         "time": TIME,
-        "start": positive(0.5),
+        "initial": positive(0.5),
         "target": Num(1.0),
         "depth": Count(3, 2),
         "samples": positive(1.0, **ONE),
     },
     "rank_one_flow.known": {"at": AT},
-    "rank_one_flow.one_start": {"start": START},
+    "rank_one_flow.one_initial": {"initial": START},
     "rank_one_flow.whole_depth": {"depth": Count(3, 2)},
     # regime
     "regime.Regime.of_growth": {"growth": nonnegative(2.0, **ONE, infinite=True)},
@@ -775,11 +786,11 @@ TABLE = {
     },
     "stability.one_zero_gap": {"depth": Count(3, 2)},
     "stability.flow_values": {
-        "start": Tensor(np.array([0.5, 0.7]), negative=False, zero=False),
+        "initial": Tensor(np.array([0.5, 0.7]), negative=False, zero=False),
         "s": positive(2.0, **ONE),
     },
     "stability.flow_time": {
-        "start": Tensor(np.array([0.5, 0.7]), negative=False, zero=False),
+        "initial": Tensor(np.array([0.5, 0.7]), negative=False, zero=False),
         "end": Num(1.0),
         "s": positive(2.0, **ONE),
     },
@@ -820,7 +831,7 @@ TABLE = {
         "s": positive(2.0),
         "alpha": positive(0.1),
         "depth": Count(3, 2),
-        "start": Other("one_zero"),
+        "init": Other("one_zero"),
     },
 }
 
@@ -834,7 +845,7 @@ UNKNOWN = {
     "feature.aligned_time": {"share"},
     "feature.loss_left": {"richness", "level"},
     "mixed.largest_lr": {"top", "c"},
-    "mixed.mode_time": {"start", "end", "target", "c"},
+    "mixed.mode_time": {"initial", "end", "target", "c"},
     "rank_one_flow.passage_time": {"level"},
     "spectral.hitting_time": {"share"},
     "spectral.log_det_objective": {"first"},
@@ -1246,8 +1257,8 @@ def test_noise_and_gradient_flows_of_any_size(size):
     np.testing.assert_allclose(scaled.covariance, known.covariance, rtol=1e-12)
     with pytest.raises(ln.InputError, match="the covariance is beyond double precision"):
         theory.flows.stationary(**good | {"noise": MATRIX * size})
-    s, start = 2 * size, np.array([0.0, 0.1]) * size**0.5
-    one, two = theory.stability.flow_values(start, s), theory.stability.flow_values(start / size**0.5, 2.0)
+    s, initial = 2 * size, np.array([0.0, 0.1]) * size**0.5
+    one, two = theory.stability.flow_values(initial, s), theory.stability.flow_values(initial / size**0.5, 2.0)
     np.testing.assert_allclose(one / size**0.5, two, rtol=1e-11)
     alpha = 0.1 * size ** (1 / 3)
     value = float(theory.stability.flow_sharpness(alpha, s, 3)) / size ** (4 / 3)
@@ -1275,4 +1286,4 @@ def test_variances_without_a_double_are_refused(size):
 @pytest.mark.parametrize("factor", [{"time": 1e160}, {"time": 1e6, "samples": 1e160}])
 def test_two_layers_make_no_steps_without_end(factor):
     with pytest.raises(ln.InputError, match="composed steps"):
-        convergence.two_layers(**{"time": 1.0, "start": MATRIX, "target": MATRIX} | factor)
+        convergence.two_layers(**{"time": 1.0, "initial": MATRIX, "target": MATRIX} | factor)

@@ -55,7 +55,7 @@ def test_task_numbers():
         (task.vstar2, gamma**1.5 / phi),
         (task.rhostar2, gamma**2.5 / phi),
         (task.rate, np.sqrt(gamma) / (5 * w)),
-        (task.start_loss, y @ y / 10),
+        (task.initial_loss, y @ y / 10),
         (task.floor, (y @ y - gamma**2 / phi) / 10),
     ):
         assert float(ours) == pytest.approx(right, rel=1e-12)
@@ -164,18 +164,18 @@ def test_isotropic_training_is_the_aligned_model():
     problem, task = diagonal_task(np.full(n, kappa), rng.normal(size=n), w)
     root, labels = np.asarray(task.root), np.asarray(task.inside)
     for v0, sigma0 in ((1e-3, 1e-2), (0.5, 0.5), (2.0, 1.0), (0.4, 0.0)):
-        v, alpha, start = parallel_start(rng, task, w, v0, sigma0)
-        sizes = feature.amplitudes(*start.layers, task)
+        v, alpha, initial = parallel_start(rng, task, w, v0, sigma0)
+        sizes = feature.amplitudes(*initial.layers, task)
         assert float(sizes.plus) == pytest.approx(np.mean((v + alpha) ** 2), rel=1e-12)
         lr = 0.2 * float(feature.step_limits(task, v0, sigma0).isotropic)
-        run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=60, observe=["loss", "label_kernel"])
+        run = ln.simulate(problem, initial, ln.optim.SGD(lr), steps=60, observe=["loss", "label_kernel"])
         model = feature.aligned_descent(sizes, task.step(lr), task.vstar2, 60)
         np.testing.assert_allclose(run["loss"], model.loss(task), atol=1e-12 * float(run["loss"][0]))
         kernel = np.asarray(run["label_kernel"])
         np.testing.assert_allclose(kernel / kernel[0], model.kernel_growth(sizes), rtol=1e-10)
         end = feature.Aligned(*(part[-1] for part in model)).neurons(v, alpha, task.gamma)
         np.testing.assert_allclose(run.final.layers[1][0], end.v, rtol=1e-10, atol=1e-12)
-        rho = (run.final.layers[0] - start.layers[0]) @ task.feature
+        rho = (run.final.layers[0] - initial.layers[0]) @ task.feature
         np.testing.assert_allclose(rho, end.rho, rtol=1e-10, atol=1e-10)
 
         def velocity(_, state):
@@ -184,7 +184,7 @@ def test_isotropic_training_is_the_aligned_model():
             return np.concatenate([np.outer(second, force).ravel(), first @ force])
 
         thetas = np.array([0.3, 1.5, 6.0])
-        flat = np.concatenate([np.asarray(start.layers[0]).ravel(), v])
+        flat = np.concatenate([np.asarray(initial.layers[0]).ravel(), v])
         span = thetas / float(task.rate)
         flow = solve_ivp(velocity, (0, span[-1]), flat, t_eval=span, method="DOP853", rtol=1e-12, atol=1e-14).y.T
         found = feature.aligned_flow(thetas, sizes, task.vstar2)
@@ -223,7 +223,7 @@ def test_aligned_model_keeps_its_digits():
         (3.0, 1e12),
         (4e-8, 4.0),
     ):
-        start = feature.Amplitudes(jnp.asarray(plus), jnp.asarray(minus))
+        initial = feature.Amplitudes(jnp.asarray(plus), jnp.asarray(minus))
         with mp.workdps(320):
             b, c = mp.mpf(plus) / 4, mp.mpf(minus) / 4
             root = mp.sqrt(1 + 4 * b * c)
@@ -235,10 +235,10 @@ def test_aligned_model_keeps_its_digits():
                 right.append((up - 1, down - 1, a, 1 - a))
                 h = x * (1 - a)
                 up, down = up * (1 + h), down * (1 - h)
-            found = feature.aligned_descent(start, x, 1.0, 39)
+            found = feature.aligned_descent(initial, x, 1.0, 39)
             high, low = (1 + root) / (2 * b), (1 - root) / (2 * b)
             thetas = np.array([1e-6, 0.1, 1.0, 3.0, 20.0]) / float(root)
-            flow = feature.aligned_flow(thetas, start, 1.0)
+            flow = feature.aligned_flow(thetas, initial, 1.0)
             along = []
             for theta in thetas:
                 rest = mp.exp(-2 * root * mp.mpf(theta))
@@ -251,8 +251,8 @@ def test_aligned_model_keeps_its_digits():
                         assert abs(mp.mpf(float(getattr(model, name)[i])) - value) <= near, (plus, minus, name, i)
             for share in (0.3, 0.9):
                 if share > b - c:
-                    when = feature.aligned_time(share, start, 1.0)
-                    assert float(feature.aligned_flow(when, start, 1.0).learned) == pytest.approx(share, rel=1e-9)
+                    when = feature.aligned_time(share, initial, 1.0)
+                    assert float(feature.aligned_flow(when, initial, 1.0).learned) == pytest.approx(share, rel=1e-9)
 
 
 def test_starts_of_any_size():
@@ -273,16 +273,16 @@ def wide_end(spectrum, labels, v0, sigma0):
     """The end of a flow from the exact Gram matrix diag(sigma0^2, v0^2) of a wide start: mean(v^2), kernel, growth."""
     root, y = np.diag(np.sqrt(spectrum)), np.asarray(labels)
     d = len(y)
-    start = np.diag([*[sigma0] * d, v0])
+    initial = np.diag([*[sigma0] * d, v0])
 
     def velocity(_, flat):
         p = flat.reshape(d + 1, d + 1)
         force = root.T @ (y - root @ (p[:, :d].T @ p[:, d]))
         return np.column_stack([np.outer(p[:, d], force), p[:, :d] @ force]).ravel()
 
-    end = solve_ivp(velocity, (0, 400), start.ravel(), method="DOP853", rtol=1e-11, atol=1e-13).y[:, -1]
+    end = solve_ivp(velocity, (0, 400), initial.ravel(), method="DOP853", rtol=1e-11, atol=1e-13).y[:, -1]
     kernels = []
-    for p in (start, end.reshape(d + 1, d + 1)):
+    for p in (initial, end.reshape(d + 1, d + 1)):
         hidden = root @ p[:, :d].T
         kernels.append(p[:, d] @ p[:, d] * np.diag(spectrum) + hidden @ hidden.T)
     return np.sum(end.reshape(d + 1, d + 1)[:, d] ** 2), kernels[1], (y @ kernels[1] @ y) / (y @ kernels[0] @ y)
@@ -327,8 +327,8 @@ def test_late_factor_of_large_steps(x):
     """K = I: beyond x = 2/3 the labels' own direction is the last to settle."""
     problem, task = diagonal_task([1.0, 1.0, 1.0], [1.0, 2.0, -1.0], 8)
     lr = x / float(task.rate)
-    start = random_start(0, problem, 8, 1e-2, 1e-2)
-    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=400, observe=["loss"])
+    initial = random_start(0, problem, 8, 1e-2, 1e-2)
+    run = ln.simulate(problem, initial, ln.optim.SGD(lr), steps=400, observe=["loss"])
     left = np.sqrt(np.asarray(run["loss"]))
     first, last = (int(np.argmax(left < level * left[0])) for level in (1e-6, 1e-11))
     measured = (left[last] / left[first]) ** (1 / (last - first))
@@ -349,9 +349,9 @@ def test_the_limit_at_the_start_knows_the_width():
                 kernel = (v0**2 * np.diag(spectrum) + hidden @ hidden.T / width) / width
                 top.append(np.linalg.eigvalsh(kernel)[-1])
             limits = feature.step_limits(task, v0, sigma0)
-            predicted = 2 * 30 / float(limits.start)
+            predicted = 2 * 30 / float(limits.initial)
             assert 0.5 * predicted < np.mean(top) < predicted
-            assert float(limits.end) <= float(limits.start)
+            assert float(limits.end) <= float(limits.initial)
 
 
 def test_lazy_and_rich():
@@ -370,12 +370,12 @@ def test_growth_of_the_kernel_on_gaussian_data():
     problem, task = gaussian_task(w=4096)
     for v0, sigma0 in ((1.0, 1.0), (0.1, 0.05), (3.0, 0.3)):
         size = float(jnp.sqrt(task.vstar2))
-        start = random_start(0, problem, 4096, sigma0 * size, v0 * size)
+        initial = random_start(0, problem, 4096, sigma0 * size, v0 * size)
         lr = 0.02 * float(feature.step_limits(task, v0 * size, sigma0 * size).isotropic)
-        run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=3000, observe=["label_kernel", "loss"])
+        run = ln.simulate(problem, initial, ln.optim.SGD(lr), steps=3000, observe=["label_kernel", "loss"])
         assert float(run["loss"][-1]) < 1e-6 * float(run["loss"][0])
         measured = float(run["label_kernel"][-1] / run["label_kernel"][0])
-        sizes = feature.amplitudes(*start.layers, task)
+        sizes = feature.amplitudes(*initial.layers, task)
         assert measured == pytest.approx(float(feature.end_growth(sizes, task.vstar2)), rel=0.02)
         assert measured == pytest.approx(
             float(feature.kernel_growth(feature.richness(task.vstar2, v0 * size, sigma0 * size))), rel=0.15
@@ -385,17 +385,17 @@ def test_growth_of_the_kernel_on_gaussian_data():
 def test_the_whole_training_on_gaussian_data():
     """The aligned model follows the exact run: loss, half-loss step, alignment step."""
     problem, task = gaussian_task(seed=2, d=10_000, w=1024)
-    start = random_start(1, problem, 1024, 0.01, 0.001)
+    initial = random_start(1, problem, 1024, 0.01, 0.001)
     x = 0.29  # the law puts the alignment between two steps, at 14.42
     lr = x / float(task.rate)
-    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=60, observe=["loss", "slope"])
-    model = feature.aligned_descent(feature.amplitudes(*start.layers, task), task.step(lr), task.vstar2, 60)
+    run = ln.simulate(problem, initial, ln.optim.SGD(lr), steps=60, observe=["loss", "slope"])
+    model = feature.aligned_descent(feature.amplitudes(*initial.layers, task), task.step(lr), task.vstar2, 60)
     loss = np.asarray(run["loss"])
     assert np.max(np.abs(loss - np.asarray(model.loss(task)))) < 3e-3 * loss[0]
     half = int(np.argmax(loss < loss[0] / 2))
     assert half == int(np.argmax(np.asarray(model.loss(task)) < loss[0] / 2))
     assert abs(float(feature.loss_steps(0.5, x, task, 0.001, 0.01)) - half) < 1
-    alpha, v = start.layers[0] @ task.feature / jnp.sqrt(task.gamma), start.layers[1][0]
+    alpha, v = initial.layers[0] @ task.feature / jnp.sqrt(task.gamma), initial.layers[1][0]
     rho, now = model.neurons(v, alpha, task.gamma)
     predicted = jnp.sum(rho * now, axis=1) / jnp.sum(now**2, axis=1) / jnp.sqrt(task.gamma)
     slope = np.asarray(run["slope"])
@@ -411,15 +411,15 @@ def test_mean_field_map_against_the_exact_run():
     problem, task = gaussian_task(seed=6, w=200)
     rng = np.random.default_rng(7)
     v0 = 1e-3 * float(jnp.sqrt(task.vstar2))
-    start = ln.Weights(
+    initial = ln.Weights(
         (10 * v0 * rng.normal(size=(200, problem.shape[1])), v0 * rng.choice([-1.0, 1.0], size=(1, 200)))
     )
     lr = 0.05 / float(task.rate)
-    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=200)
+    run = ln.simulate(problem, initial, ln.optim.SGD(lr), steps=200)
     v = np.asarray(run.final.layers[1][0])
-    omega = start.layers[0] @ task.feature
-    mean = np.asarray(feature.mean_field(omega, start.layers[1][0], task, lr, 200)[1][-1])
-    pair = np.asarray(feature.pair_map(np.zeros(200), start.layers[1][0], task, lr, 200)[1][-1])
+    omega = initial.layers[0] @ task.feature
+    mean = np.asarray(feature.mean_field(omega, initial.layers[1][0], task, lr, 200)[1][-1])
+    pair = np.asarray(feature.pair_map(np.zeros(200), initial.layers[1][0], task, lr, 200)[1][-1])
     assert np.max(np.abs(v - mean)) < 0.01 * np.max(np.abs(v))
     assert np.max(np.abs(v - pair)) > 0.3 * np.max(np.abs(v))  # feature/E13: one neuron by itself is wrong here
 
@@ -432,10 +432,12 @@ def test_end_state_limits_and_late_rate(spectrum):
     fitted = labels * (np.asarray(spectrum) > 0)
     v = np.sqrt(np.sum(fitted[fitted != 0] ** 2 / np.asarray(spectrum)[fitted != 0]))
     assert float(end.mean_square) == pytest.approx(v, rel=1e-12)
-    start = random_start(2, problem, 50, 1e-7, 1e-7)
+    initial = random_start(2, problem, 50, 1e-7, 1e-7)
     limits = feature.step_limits(task)
     lr = 0.01 * float(limits.end)
-    run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=40_000, record=ln.record.every(20_000), observe=["loss"])
+    run = ln.simulate(
+        problem, initial, ln.optim.SGD(lr), steps=40_000, record=ln.record.every(20_000), observe=["loss"]
+    )
     final = run.final
     mean_square = float(jnp.sum(final.layers[1] ** 2)) / 50
     assert mean_square == pytest.approx(v, rel=1e-3)
@@ -449,9 +451,9 @@ def test_end_state_limits_and_late_rate(spectrum):
         assert float(limits.end) == pytest.approx(float(limits.isotropic), rel=1e-9)  # 2x = 2
         assert float(feature.isotropic_late_factor(task, lr)) == pytest.approx(float(feature.late_factor(task, lr)))
     growth = feature.total_growth(task, 1e-7, 1e-7)
-    sizes = feature.amplitudes(*start.layers, task)
+    sizes = feature.amplitudes(*initial.layers, task)
     expected = float(growth) * 2e-14 / float((sizes.plus + sizes.minus) / 2)
-    measured = float(ln.observe.label_kernel(final, problem) / ln.observe.label_kernel(start, problem))
+    measured = float(ln.observe.label_kernel(final, problem) / ln.observe.label_kernel(initial, problem))
     assert measured == pytest.approx(expected, rel=1e-2)
 
 
@@ -463,8 +465,8 @@ def test_the_limit_of_spread_data_is_that_of_the_end_state():
     for x, settles in ((0.02, True), (0.05, False)):
         lr = x / float(task.rate)
         assert (lr < float(limits.end)) == settles
-        start = random_start(3, problem, 40, 1e-3, 1e-3)
-        run = ln.simulate(problem, start, ln.optim.SGD(lr), steps=6000, record=ln.record.every(3000))
+        initial = random_start(3, problem, 40, 1e-3, 1e-3)
+        run = ln.simulate(problem, initial, ln.optim.SGD(lr), steps=6000, record=ln.record.every(3000))
         fitted = run.status == "horizon" and float(run["loss"][-1]) < 1e-9
         mean_square = float(jnp.sum(run.final.layers[1] ** 2)) / 40
         kept = fitted and abs(mean_square / float(feature.end_state(task).mean_square) - 1) < 0.05
@@ -473,16 +475,16 @@ def test_the_limit_of_spread_data_is_that_of_the_end_state():
 
 def test_invariants_and_how_descent_changes_them(key):
     problem, _ = gaussian_task(seed=8, d=50, w=12)
-    start = ln.init.readout(key, problem, (12,), sigma0=0.1, v0=0.2)
-    small = start.compress()
-    spectrum = feature.boost_spectrum(*start.layers)
+    initial = ln.init.readout(key, problem, (12,), sigma0=0.1, v0=0.2)
+    small = initial.compress()
+    spectrum = feature.boost_spectrum(*initial.layers)
     np.testing.assert_allclose(feature.boost_spectrum(*small.layers), spectrum, atol=1e-12 * np.abs(spectrum).max())
     lr = 30.0
-    moved = start.descend(problem, lr)
-    force = -problem.gradient(start.matrix)
+    moved = initial.descend(problem, lr)
+    force = -problem.gradient(initial.matrix)
 
-    (before,), (after,) = start.imbalance(), moved.imbalance()
-    right = np.asarray(feature.imbalance_step(*start.layers, force, lr))
+    (before,), (after,) = initial.imbalance(), moved.imbalance()
+    right = np.asarray(feature.imbalance_step(*initial.layers, force, lr))
     assert np.abs(after - before - right).max() < 1e-12 * np.abs(after).max()
     assert np.abs(right).max() > 1e-6
 
@@ -492,7 +494,7 @@ def test_invariants_and_how_descent_changes_them(key):
         return np.linalg.det(stack) ** 2
 
     chi = lr * float(jnp.linalg.norm(force))
-    assert determinant(moved) / determinant(start) == pytest.approx((1 - chi**2) ** 2, rel=1e-9)
+    assert determinant(moved) / determinant(initial) == pytest.approx((1 - chi**2) ** 2, rel=1e-9)
 
 
 def test_assumptions_of_the_synthetic_experiment():
@@ -542,13 +544,13 @@ def test_times_failures_and_bounds():
         assert found.gamma == pytest.approx(gamma, rel=0.05)
         assert quadratic is None or found.quadratic == pytest.approx(quadratic, rel=0.05)
     assert feature.failures(10, 10).largest == pytest.approx(0.0250, abs=5e-5)
-    assert feature.start_bound(4.0, 0.1, 100, 0.01) == pytest.approx(0.2 * np.sqrt(2 * np.log(8e4)))
+    assert feature.initialization_bound(4.0, 0.1, 100, 0.01) == pytest.approx(0.2 * np.sqrt(2 * np.log(8e4)))
     assert feature.spread_unit(10, sigma) == pytest.approx(10 + np.sqrt(10) * 100)
     _, task = diagonal_task([2.0, 2.0], [1.0, 1.0], 10)
     lr = 0.01 / float(task.rate)
     k = float(feature.first_step(task, lr, 1e-4))
     assert float(feature.growth(k, 0.01).odd) * 1e-4 * float(jnp.sqrt(task.gamma)) == pytest.approx(1.0, rel=2e-2)
-    assert float(feature.loss_gap(task.start_loss, task)) == pytest.approx(1.0)
+    assert float(feature.loss_gap(task.initial_loss, task)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -571,7 +573,7 @@ def test_times_failures_and_bounds():
         (lambda t: feature.covariance(0), "multiplicity in groups = 0"),
         (lambda t: feature.covariance([2, 3]), "groups = [2, 3]"),
         (lambda t: feature.covariance(()), "groups = ()"),
-        (lambda t: feature.start_bound(1.0, 1.0, 1, 10.0), "delta = 10.0"),
+        (lambda t: feature.initialization_bound(1.0, 1.0, 1, 10.0), "delta = 10.0"),
         (lambda t: feature.end_growth(feature.Amplitudes(0.0, 2.0), 1.0), "start.plus = 0.0"),
     ],
 )
@@ -608,10 +610,10 @@ def test_a_start_without_v0_has_no_sigma0():
 def test_times_never_pair_with_neurons():
     """As many rapidities (or steps) as neurons: every neuron at every time."""
     v, alpha, thetas = np.array([0.1, -0.2, 0.3]), np.array([0.05, 0.02, -0.1]), np.array([0.2, 0.9, 2.0])
-    start = feature.expected_amplitudes(0.1, 0.05)
+    initial = feature.expected_amplitudes(0.1, 0.05)
     both = (
         lambda t: feature.stage_one(feature.flow_growth(t), v, alpha, 2.0),
-        lambda t: feature.aligned_flow(t, start, 0.7).neurons(v, alpha, 2.0),
+        lambda t: feature.aligned_flow(t, initial, 0.7).neurons(v, alpha, 2.0),
     )
     for neurons in both:
         found, one_by_one = neurons(thetas), [neurons(t) for t in thetas]
@@ -619,7 +621,7 @@ def test_times_never_pair_with_neurons():
             np.testing.assert_allclose(
                 getattr(found, name), [getattr(one, name) for one in one_by_one], rtol=1e-13, atol=1e-15
             )
-    path = feature.aligned_descent(start, 0.3, 0.7, 2)
+    path = feature.aligned_descent(initial, 0.3, 0.7, 2)
     assert path.neurons(v, alpha, 2.0).v.shape == (3, 3)
     np.testing.assert_allclose(path.neurons(v, alpha, 2.0).v[0], v, rtol=1e-14)
 

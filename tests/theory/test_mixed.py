@@ -99,59 +99,59 @@ def test_mode_time_keeps_all_digits():
 @pytest.mark.parametrize("c", [0.0, 1e-8, 1e-4, 0.1, 50.0, 1e3])
 def test_matrix_is_the_mixed_flow(d_out, d_in, c):
     rng = np.random.default_rng(d_out * d_in)
-    start, goal = rng.normal(size=(d_out, d_in)), rng.normal(size=(d_out, d_in))
-    if d_out == d_in and np.linalg.det(start) * np.linalg.det(goal) < 0 and c == 0:
-        start[0] *= -1  # the other half of the starts ends at a saddle without a threshold
+    initial, goal = rng.normal(size=(d_out, d_in)), rng.normal(size=(d_out, d_in))
+    if d_out == d_in and np.linalg.det(initial) * np.linalg.det(goal) < 0 and c == 0:
+        initial[0] *= -1  # the other half of the starts ends at a saddle without a threshold
     problem = ln.factorization(goal, half=False)  # kappa = 2
     time = 0.5 / max(1.0, c)
     flow = ln.simulate(
         problem,
-        ln.EndToEnd(start, ln.states.Mixed(c)),
+        ln.EndToEnd(initial, ln.states.Mixed(c)),
         ln.optim.GradientFlow(rtol=1e-13),
         time=time,
         record=ln.record.linear(2),
     )
-    closed = jax.jit(mixed.matrix)(time, start, goal, c, 2.0)
+    closed = jax.jit(mixed.matrix)(time, initial, goal, c, 2.0)
     assert jnp.max(jnp.abs(closed - flow.final.matrix)) < 1e-10 * jnp.max(jnp.abs(closed))
-    assert jnp.max(jnp.abs(mixed.matrix(1e5, start, goal, c, 2.0) - goal)) < 1e-12  # and it arrives
-    assert jnp.allclose(mixed.matrix(0.0, start, goal, c, 2.0), start)
+    assert jnp.max(jnp.abs(mixed.matrix(1e5, initial, goal, c, 2.0) - goal)) < 1e-12  # and it arrives
+    assert jnp.allclose(mixed.matrix(0.0, initial, goal, c, 2.0), initial)
 
 
 def test_matrix_crosses_the_wrong_determinant():
     """det A_0 det A_obs < 0 with c << |A_0|: where the form with an inverse loses everything."""
     rng = np.random.default_rng(3)
-    start, goal = rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
-    start[0] *= -np.sign(np.linalg.det(start) * np.linalg.det(goal))
-    assert np.linalg.det(start) * np.linalg.det(goal) < 0
+    initial, goal = rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
+    initial[0] *= -np.sign(np.linalg.det(initial) * np.linalg.det(goal))
+    assert np.linalg.det(initial) * np.linalg.det(goal) < 0
     for c in (1e-3, 1e-6, 1e-8):
         problem = ln.factorization(goal)
         flow = ln.simulate(
             problem,
-            ln.EndToEnd(start, ln.states.Mixed(c)),
+            ln.EndToEnd(initial, ln.states.Mixed(c)),
             ln.optim.GradientFlow(rtol=1e-12),
             time=3.0,
             record=ln.record.linear(2),
         )
-        closed = mixed.matrix(3.0, start, goal, c)
+        closed = mixed.matrix(3.0, initial, goal, c)
         assert jnp.max(jnp.abs(closed - flow.final.matrix)) < 1e-9
 
 
 def test_matrix_of_aligned_modes_is_the_mode():
     rng = np.random.default_rng(4)
     u, v = (np.linalg.qr(rng.normal(size=(5, 3)))[0] for _ in range(2))
-    goal, start = np.array([3.0, 1.0, 0.0]), np.array([0.1, -0.4, 0.7])
+    goal, initial = np.array([3.0, 1.0, 0.0]), np.array([0.1, -0.4, 0.7])
     times = jnp.array([0.01, 0.4, 2.0])
-    whole = mixed.matrix(times, (u * start) @ v.T, (u * goal) @ v.T, 0.2)
+    whole = mixed.matrix(times, (u * initial) @ v.T, (u * goal) @ v.T, 0.2)
     modes = jnp.einsum("ik,tij,jk->tk", u, whole, v)
-    assert jnp.allclose(modes, mixed.mode(times, start, goal, 0.2), rtol=1e-12, atol=1e-13)
+    assert jnp.allclose(modes, mixed.mode(times, initial, goal, 0.2), rtol=1e-12, atol=1e-13)
 
 
 def test_lazy_predictions(key):
     problem = ln.low_rank_recovery(key, 30, 3)
-    start = 0.1 * jax.random.normal(key, (30, 30))
+    initial = 0.1 * jax.random.normal(key, (30, 30))
     kappa, c = 2 / 30**2, 5.0
-    run = ln.simulate(problem, ln.EndToEnd(start, ln.states.Lazy(c)), ln.optim.GradientFlow(), time=40.0)
-    assert jnp.allclose(mixed.lazy(40.0, start, problem.target, c, kappa), run.final.matrix, rtol=1e-9, atol=1e-11)
+    run = ln.simulate(problem, ln.EndToEnd(initial, ln.states.Lazy(c)), ln.optim.GradientFlow(), time=40.0)
+    assert jnp.allclose(mixed.lazy(40.0, initial, problem.target, c, kappa), run.final.matrix, rtol=1e-9, atol=1e-11)
     truth, noise = problem.truth, problem.target - problem.truth
     best = mixed.lazy_optimum(truth, noise)
     grid = jnp.linspace(0, 1, 2001)
@@ -166,8 +166,10 @@ def test_lazy_predictions(key):
 @pytest.mark.parametrize("factor", [0.98, 1.02])
 def test_largest_step_is_where_a_small_perturbation_grows(factor):
     goal, c, kappa = np.diag([2.0, 0.5]), 0.3, 1.0
-    start = ln.init.mixed_manifold(goal, c)
-    kicked = ln.Weights([w + 1e-7 * np.random.default_rng(i).normal(size=w.shape) for i, w in enumerate(start.layers)])
+    initial = ln.init.mixed_manifold(goal, c)
+    kicked = ln.Weights(
+        [w + 1e-7 * np.random.default_rng(i).normal(size=w.shape) for i, w in enumerate(initial.layers)]
+    )
     lr = factor * mixed.largest_lr(2.0, c, kappa)
     run = ln.simulate(ln.factorization(goal), kicked, ln.optim.SGD(lr), steps=200, record=ln.record.every(50))
     assert bool(run["loss"][-1] > run["loss"][0]) == (factor > 1)
@@ -226,11 +228,11 @@ def test_the_transition_of_a_target_is_where_c_is_its_norm():
 def test_sandwich_holds_along_the_flow(width):
     rng = np.random.default_rng(width)
     problem = ln.problems.logistic(np.sign(rng.normal(size=(3, 4))))
-    start = ln.Weights((rng.normal(size=(width, 4)), rng.normal(size=(3, width))))
+    initial = ln.Weights((rng.normal(size=(width, 4)), rng.normal(size=(3, width))))
     run = ln.simulate(
-        problem, start, ln.optim.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"]
+        problem, initial, ln.optim.GradientFlow(), time=5.0, observe=["matrix", "input_gram", "output_gram"]
     )
-    (imbalance,) = start.imbalance()
+    (imbalance,) = initial.imbalance()
     for i in range(0, 201, 25):
         first, second = mixed.sandwich(run["matrix"][i], imbalance)
         for bound, gram in ((first, run["input_gram"][i]), (second, run["output_gram"][i])):
@@ -297,8 +299,8 @@ def test_the_spiked_model_ends_where_it_must():
         a = np.asarray(levels)
         end = float(mixed.recovery_error(1e9, a, d, 1.0, spiked=True))
         assert abs(end - 1 - (len(a) ** 2 + 3 * np.sum(a**-2)) / d**2) < 1e-9
-        start = float(mixed.recovery_error(0.0, a, d, 1.0, spiked=True, start=0.25))
-        assert abs(start - np.sum(a**2) - 0.25) < 1e-12  # nothing is learned yet: |A_star|^2 / d^2 and the start
+        initial = float(mixed.recovery_error(0.0, a, d, 1.0, spiked=True, initial=0.25))
+        assert abs(initial - np.sum(a**2) - 0.25) < 1e-12  # nothing is learned yet: |A_star|^2 / d^2 and the start
 
 
 def test_the_spiked_model_against_drawn_matrices():
@@ -330,11 +332,11 @@ def test_the_spiked_model_against_drawn_matrices():
 def test_early_stopping_is_the_minimum():
     levels = np.array([0.6, 0.4])
     find = jax.jit(mixed.early_stopping)
-    predict = jax.jit(lambda t, c, start: mixed.recovery_error(t, levels, 100.0, c, spiked=True, start=start))
-    for c, start in ((0.01, 0.0), (5.0, 0.1), (300.0, 0.5)):
-        stop = find(levels, 100.0, c, start=start)
+    predict = jax.jit(lambda t, c, initial: mixed.recovery_error(t, levels, 100.0, c, spiked=True, initial=initial))
+    for c, initial in ((0.01, 0.0), (5.0, 0.1), (300.0, 0.5)):
+        stop = find(levels, 100.0, c, initial=initial)
         times = np.linspace(0.05, 3, 60) * float(stop.time)
-        errors = [float(predict(t, c, start)) for t in times]
+        errors = [float(predict(t, c, initial)) for t in times]
         assert min(errors) >= float(stop.error) * (1 - 1e-4)
         assert abs(times[int(np.argmin(errors))] / float(stop.time) - 1) < 0.06
 
@@ -374,14 +376,14 @@ def test_the_sharpness_of_one_mode(width):
 def test_times_never_pair_with_rows():
     """As many times as rows: each time gets the whole matrix; c and kappa are one number each."""
     rng = np.random.default_rng(3)
-    start, goal = 0.3 * rng.normal(size=(2, 3, 2))
+    initial, goal = 0.3 * rng.normal(size=(2, 3, 2))
     times = np.array([0.1, 0.7, 2.0])
     for flow in (mixed.matrix, mixed.lazy):
-        found = flow(times, start, goal, 0.2, 1.3)
-        one_by_one = [flow(t, start, goal, 0.2, 1.3) for t in times]
+        found = flow(times, initial, goal, 0.2, 1.3)
+        one_by_one = [flow(t, initial, goal, 0.2, 1.3) for t in times]
         np.testing.assert_allclose(found, one_by_one, rtol=1e-13, atol=1e-15)
         for wrong in ({"c": np.full(3, 0.2)}, {"kappa": np.full(3, 1.3)}, {"time": -1.0}, {"c": -0.1}, {"c": np.nan}):
-            given = {"time": times, "start": start, "observed": goal, "c": 0.2, "kappa": 1.3} | wrong
+            given = {"time": times, "initial": initial, "observed": goal, "c": 0.2, "kappa": 1.3} | wrong
             with pytest.raises(ln.InputError, match=f"{next(iter(wrong))} = "):
                 flow(**given)
 
@@ -436,14 +438,14 @@ def test_the_closure_needs_as_many_neurons_as_inputs(heavy):
 
 def test_descent_bound_holds_and_the_printed_one_does_not():
     """F(A) = -sin(A) entry by entry: |F| <= sqrt(entries) and |F'| <= 1; flow and descent side by side."""
-    start = np.array([0.3, 1.2, 2.9])
+    initial = np.array([0.3, 1.2, 2.9])
 
     def force(a):
         return -np.sin(a)
 
     for lr in (0.3, 0.01):
-        flow = solve_ivp(lambda _, a: force(a), (0, 60 * lr), start, rtol=1e-12, atol=1e-14, dense_output=True).sol
-        now, gaps = start, []
+        flow = solve_ivp(lambda _, a: force(a), (0, 60 * lr), initial, rtol=1e-12, atol=1e-14, dense_output=True).sol
+        now, gaps = initial, []
         for k in range(61):
             gaps.append(np.linalg.norm(flow(k * lr) - now))
             now = now + lr * force(now)

@@ -9,12 +9,12 @@ from linnet.theory import mode_fate, stability
 from linnet.theory.mode_fate import CrossState, Fate, Outcome
 
 
-def asked(s, depth, kappa, alpha, start="one-zero"):
+def asked(s, depth, kappa, alpha, initial="one-zero"):
     """Fates, points and the steps to leave the start, for a step with this kappa of the first mode."""
     s = np.asarray(s, dtype=float)
     lr = kappa / float(stability.curvature(s[0], depth))
-    escape = mode_fate.escape_steps(s, alpha, depth, start, lr)
-    fates, points = mode_fate.mode_fates(s, depth, lr * stability.curvature(s, depth), alpha, start, escape)
+    escape = mode_fate.escape_steps(s, alpha, depth, initial, lr)
+    fates, points = mode_fate.mode_fates(s, depth, lr * stability.curvature(s, depth), alpha, initial, escape)
     return fates, points, escape, lr
 
 
@@ -29,13 +29,13 @@ def test_the_worst_of_several():
     assert str(mode_fate.worst([rest, two])) == "period 2"
 
 
-@pytest.mark.parametrize("start", ["one-zero", "balanced"])
+@pytest.mark.parametrize("initial", ["one-zero", "balanced"])
 @pytest.mark.parametrize("depth", [2, 3, 4])
-def test_orbits_are_those_of_the_chain(depth, start):
+def test_orbits_are_those_of_the_chain(depth, initial):
     s, alpha = np.array([5.0, 2.0]), 0.3
     for kappa in (1.5, 2.2, 2.53):
-        fates, points, _, lr = asked(s, depth, kappa, alpha, start)
-        x, y = (alpha if start == "balanced" else 0.0) * np.ones(2), np.full(2, alpha)
+        fates, points, _, lr = asked(s, depth, kappa, alpha, initial)
+        x, y = (alpha if initial == "balanced" else 0.0) * np.ones(2), np.full(2, alpha)
         seen = []
         for k in range(6000):
             r = lr * (s - x * y ** (depth - 1))

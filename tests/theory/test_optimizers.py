@@ -309,9 +309,9 @@ def test_imbalance_decays_at_twice_the_rate(depth, decay, seed):
         ]
         return np.concatenate([piece.ravel() for piece in pieces])
 
-    start, times = rng.normal(size=sum(a * b for a, b in shapes)), np.array([0.4, 1.3])
-    found = solve_ivp(velocity, (0, 1.3), start, t_eval=times, rtol=1e-11, atol=1e-12, method="DOP853").y.T
-    before = ln.Weights(layers(start)).imbalance()
+    initial, times = rng.normal(size=sum(a * b for a, b in shapes)), np.array([0.4, 1.3])
+    found = solve_ivp(velocity, (0, 1.3), initial, t_eval=times, rtol=1e-11, atol=1e-12, method="DOP853").y.T
+    before = ln.Weights(layers(initial)).imbalance()
     after = [ln.Weights(layers(end)).imbalance() for end in found]
     for layer, gap in enumerate(before):  # times come first, whatever the shape of the matrix
         left = np.stack([gaps[layer] for gaps in after])

@@ -79,11 +79,11 @@ def test_layers_loss_and_rates_along_a_flow(key):
         x = rng.normal(size=(n, d_in)) / np.sqrt(n)
         y = x @ rng.normal(size=(d_in, d_out))
         problem = ln.regression(x, y)
-        start = ln.init.i_gamma(problem, gamma)
+        initial = ln.init.i_gamma(problem, gamma)
         names = {"s": ln.observe.singular_values, "loss": ln.observe.loss, "a": ln.observe.matrix}
         names |= {f"w{i}": ln.observe.layer_singular_values(i) for i in (1, 2)}
         run = ln.simulate(
-            problem, start, ln.optim.GradientFlow(), time=20.0, observe=names, record=ln.record.linear(41)
+            problem, initial, ln.optim.GradientFlow(), time=20.0, observe=names, record=ln.record.linear(41)
         )
         k = min(d_in, d_out)
         for s, first, second in zip(run["s"], run["w1"], run["w2"], strict=True):
@@ -184,8 +184,8 @@ def test_noise_moments_solve_their_equations():
         assert (high.first - low.first) / (2 * h) == pytest.approx(np.sum(scales**2) * float(mid.second), rel=1e-7)
         second = (high.second - 2 * mid.second + low.second) / h**2
         assert second == pytest.approx(np.sum(scales**4) * float(mid.second), rel=1e-4)
-    start = spectral.noise_moments(0.0, columns, 0.3, scales, frozen=0.2)
-    assert (float(start.first), float(start.second)) == pytest.approx((3.7, 0.3))
+    initial = spectral.noise_moments(0.0, columns, 0.3, scales, frozen=0.2)
+    assert (float(initial.first), float(initial.second)) == pytest.approx((3.7, 0.3))
     p, q = np.array([0.2, 0.1, 0.4]), np.array([1.0, 0.3, 0.5])
     later, _ = spectral.commutator_moments(30.0, p, q)
     before, _ = spectral.commutator_moments(29.0, p, q)
@@ -202,9 +202,9 @@ def _closed_flow(scales, limit, gamma, horizon, events):
         k = s * (s / (np.hypot(s, gamma) + gamma))
         return (2 * gamma * force + (u * k) @ (u.T @ force) + ((force @ vt.T) * k) @ vt).ravel()
 
-    start = np.zeros(limit.size)
+    initial = np.zeros(limit.size)
     found = solve_ivp(
-        velocity, (0, horizon), start, method="DOP853", rtol=1e-11, atol=1e-13 * gamma, events=events
+        velocity, (0, horizon), initial, method="DOP853", rtol=1e-11, atol=1e-13 * gamma, events=events
     ).t_events
     return np.array([times[0] for times in found])
 

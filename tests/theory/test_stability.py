@@ -123,11 +123,11 @@ def test_where_orbits_leave_and_diverge():
     assert abs(stability.stages(4).diverges - 4.818148) < 1e-6
     for depth in (2, 3, 4, 5):
         table = stability.stages(depth)
-        starts = np.random.default_rng(depth).uniform(0.01, 1.05, 400)
+        initializations = np.random.default_rng(depth).uniform(0.01, 1.05, 400)
         for kappa, low, high in ((table.diverges - 1e-3, 0.0, 0.0), (table.diverges + 0.05, 0.2, 1.0)):
-            run = maps.orbits(maps.balanced(depth), starts, np.full(400, kappa), skip=5000, keep=1)
+            run = maps.orbits(maps.balanced(depth), initializations, np.full(400, kappa), skip=5000, keep=1)
             assert low <= float(np.mean(np.asarray(run.diverged))) <= high
-        run = maps.orbits(maps.balanced(depth), starts, np.full(400, table.leaves - 1e-3), skip=2000, keep=200)
+        run = maps.orbits(maps.balanced(depth), initializations, np.full(400, table.leaves - 1e-3), skip=2000, keep=200)
         assert np.min(np.asarray(run.values)) > 0
     trapped = maps.orbits(maps.balanced(3), np.linspace(0.01, 1.2, 400), np.full(400, 4.0), skip=20_000, keep=1)
     assert np.max(np.abs(np.asarray(trapped.values))) < 0.1
@@ -229,19 +229,19 @@ def test_gap_multiplier_over_a_cycle():
 def test_where_the_flow_ends():
     rng = np.random.default_rng(0)
     for depth in (2, 3, 5, 20):
-        start = np.abs(rng.normal(size=(depth, 30)))
-        start[depth - 1, ::2] = 0
+        initial = np.abs(rng.normal(size=(depth, 30)))
+        initial[depth - 1, ::2] = 0
         s = 10 ** rng.uniform(-8, 3, 30)
-        end = stability.flow_values(start, s)
+        end = stability.flow_values(initial, s)
         assert np.max(np.abs(np.prod(end, axis=0) / s - 1)) < 1e-10
-        moved = end**2 - start**2
-        assert np.max(np.abs(moved - moved[0]) / np.max(end**2 + start**2, axis=0)) < 1e-12
+        moved = end**2 - initial**2
+        assert np.max(np.abs(moved - moved[0]) / np.max(end**2 + initial**2, axis=0)) < 1e-12
     problem = ln.factorization(np.array([2.0]))
-    start = np.array([[0.5], [1.2], [0.0]])
+    initial = np.array([[0.5], [1.2], [0.0]])
     flow = ln.simulate(
-        problem, ln.Modes(start), ln.optim.GradientFlow(rtol=1e-11), time=30.0, record=ln.record.linear(2)
+        problem, ln.Modes(initial), ln.optim.GradientFlow(rtol=1e-11), time=30.0, record=ln.record.linear(2)
     )
-    assert np.max(np.abs(np.asarray(flow.final.values) - stability.flow_values(start, 2.0))) < 1e-8
+    assert np.max(np.abs(np.asarray(flow.final.values) - stability.flow_values(initial, 2.0))) < 1e-8
 
 
 def test_the_time_of_a_mode_is_that_of_the_closed_forms():
@@ -251,26 +251,26 @@ def test_the_time_of_a_mode_is_that_of_the_closed_forms():
         np.testing.assert_allclose(stability.flow_time([alpha, 0.0], shares * s, s), expected, rtol=1e-11)
     np.testing.assert_allclose(stability.flow_time([0.3], shares, 1.0)[1:], -np.log((1 - shares[1:]) / 0.7), rtol=1e-12)
     for depth in (2, 3, 5, 30):
-        for start, s in ((1e-4, 3.0), (0.3, 2.0), (1.7, 1.0)):
-            begin = start**depth
+        for initial, s in ((1e-4, 3.0), (0.3, 2.0), (1.7, 1.0)):
+            begin = initial**depth
             ends = shares * s if begin < s else s / shares
             ends = ends[(ends > begin) == (begin < s)]
             expected = [convergence.aligned_time(begin, float(end), s, depth) for end in ends]
-            np.testing.assert_allclose(stability.flow_time([start] * depth, ends, s), expected, rtol=1e-11)
+            np.testing.assert_allclose(stability.flow_time([initial] * depth, ends, s), expected, rtol=1e-11)
 
 
 @given(st.integers(2, 6), st.floats(-2, 0.5), st.floats(-3, 3), st.integers(0, 2**31))
 def test_the_time_of_a_mode_is_that_of_its_flow(depth, log_start, log_s, seed):
     s = 10**log_s
-    start = s ** (1 / depth) * 10**log_start * np.random.default_rng(seed).uniform(0.3, 3, depth)
-    begin = np.prod(start)
-    (time,) = stability.flow_time(start, [(0.9 if begin < s else 1.1) * s], s)
+    initial = s ** (1 / depth) * 10**log_start * np.random.default_rng(seed).uniform(0.3, 3, depth)
+    begin = np.prod(initial)
+    (time,) = stability.flow_time(initial, [(0.9 if begin < s else 1.1) * s], s)
     assume(time > 0)
 
     def rate(_, y):
         return np.prod(y) / y * (s - np.prod(y))
 
-    end = solve_ivp(rate, (0, time), start, "LSODA", rtol=1e-11, atol=1e-13 * start.min()).y[:, -1]
+    end = solve_ivp(rate, (0, time), initial, "LSODA", rtol=1e-11, atol=1e-13 * initial.min()).y[:, -1]
     now = np.prod(end)
     late = (now - (0.9 if begin < s else 1.1) * s) / (
         now**2 * np.sum(1 / end**2) * (s - now)
@@ -360,7 +360,7 @@ def test_cross_multipliers_are_those_of_the_whole_network():
     for depth, ratio, kappa in ((2, 0.93, 2.15), (3, 0.9, 2.2)):
         problem = ln.factorization(np.diag([1.0, ratio]))
         cycle = maps.two_cycle(depth, kappa)
-        start = np.diag([float(cycle.low), ratio ** (1 / depth)])
+        initial = np.diag([float(cycle.low), ratio ** (1 / depth)])
 
         def twice(flat, depth=depth, problem=problem, kappa=kappa):
             state = ln.Weights(list(flat.reshape(depth, 2, 2)))
@@ -368,7 +368,7 @@ def test_cross_multipliers_are_those_of_the_whole_network():
                 state = state.descend(problem, kappa / depth)
             return jnp.stack(state.layers).ravel()
 
-        point = jnp.asarray(np.stack([start] * depth).ravel())
+        point = jnp.asarray(np.stack([initial] * depth).ravel())
         end, jacobian = jax.jit(lambda p, f=twice: (f(p), jax.jacfwd(f)(p)))(point)
         assert np.max(np.abs(np.asarray(end - point))) < 1e-13
         everything = np.linalg.eigvals(np.asarray(jacobian))
@@ -425,7 +425,7 @@ def test_sorting():
 
 
 def test_escape_times():
-    for depth, alpha, start in (
+    for depth, alpha, initial in (
         (3, 1e-3, "one_zero"),
         (4, 0.02, "one_zero"),
         (3, 2e-3, "balanced"),
@@ -433,9 +433,9 @@ def test_escape_times():
     ):
         lr, s = 1e-2, 1.0
         layers = np.full((depth, 1), alpha)
-        if start == "one_zero":
+        if initial == "one_zero":
             layers[-1] = 0
-        expected = float(stability.escape_time(s, alpha, depth, start)) / lr
+        expected = float(stability.escape_time(s, alpha, depth, initial)) / lr
         problem = ln.factorization(np.array([s]))
         steps = int(1.3 * expected)
         run = ln.simulate(

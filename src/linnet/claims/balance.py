@@ -41,19 +41,19 @@ def _cases(size: str) -> Iterator[tuple[int, int, int, float]]:
 def _draw(d_out: int, d_in: int, width: int, lam: float, seed: int, scale: float = 0.7) -> tuple[Any, Weights]:
     """A target and a start of its size; where lambda is next to nothing, on the side from which the target is met."""
     target = np.random.default_rng(seed).normal(size=(d_out, d_in))
-    start = lambda_balanced(jax.random.key(seed), factorization(target), lam, width, scale=scale)
-    if d_out == d_in and abs(lam) < 1e-6 and _side(target, start) < 0:
+    initial = lambda_balanced(jax.random.key(seed), factorization(target), lam, width, scale=scale)
+    if d_out == d_in and abs(lam) < 1e-6 and _side(target, initial) < 0:
         target[0] *= -1
-    return target, start
+    return target, initial
 
 
-def _side(target: Any, start: Weights) -> float:
+def _side(target: Any, initial: Weights) -> float:
     """The sign of det A det Y."""
-    return float(np.sign(np.linalg.det(np.asarray(start.matrix)) * np.linalg.det(target)))
+    return float(np.sign(np.linalg.det(np.asarray(initial.matrix)) * np.linalg.det(target)))
 
 
 def _integrated(
-    start: Weights,
+    initial: Weights,
     target: Any,
     time: float,
     *,
@@ -62,8 +62,8 @@ def _integrated(
     lr_multipliers: tuple[float, float] = (1.0, 1.0),
 ) -> Weights:
     """The layers' own gradient flow, by an 8th-order method."""
-    shapes = [w.shape for w in start.layers]
-    cut = start.layers[0].size
+    shapes = [w.shape for w in initial.layers]
+    cut = initial.layers[0].size
 
     def layers(flat: Any) -> Any:
         return flat[:cut].reshape(shapes[0]), flat[cut:].reshape(shapes[1])
@@ -75,7 +75,7 @@ def _integrated(
         moves = one * (w2.T @ force - weight_decay * w1), two * (force @ w1.T - weight_decay * w2)
         return np.concatenate([move.ravel() for move in moves])
 
-    flat = np.concatenate([np.asarray(w).ravel() for w in start.layers])
+    flat = np.concatenate([np.asarray(w).ravel() for w in initial.layers])
     run = solve_ivp(velocity, (0, time), flat, method="DOP853", rtol=1e-12, atol=1e-14)
     return Weights(layers(run.y[:, -1]))
 
@@ -108,9 +108,9 @@ def _field(target: Any, lam: float) -> Any:
     "balance/C1",
     "exact",
     "the definition of balance",
-    negative_control={"start": lambda *given, **more: _stretched(lambda_balanced(*given, **more))},
+    negative_control={"initial": lambda *given, **more: _stretched(lambda_balanced(*given, **more))},
 )
-def existence(size: str, start: Callable[..., Weights] = lambda_balanced, seed: Seed = 0) -> Iterator[Finding]:
+def existence(size: str, initial: Callable[..., Weights] = lambda_balanced, seed: Seed = 0) -> Iterator[Finding]:
     """W_2^T W_2 - W_1 W_1^T = lambda I has solutions if and only if lambda = 0, or lambda > 0 and w <= d_out, or lambda
     < 0 and w <= d_in; all other layers are at least |lambda| away from it.
     """
@@ -120,7 +120,7 @@ def existence(size: str, start: Callable[..., Weights] = lambda_balanced, seed: 
             case = {"d_out": d_out, "d_in": d_in, "width": width, "lam": lam}
             if _exists(lam, d_out, d_in, width):
                 for aligned in (False, True):
-                    drawn = start(jax.random.key(seed), problem, lam, width, scale=0.7, aligned=aligned)
+                    drawn = initial(jax.random.key(seed), problem, lam, width, scale=0.7, aligned=aligned)
                     away = np.linalg.norm(-drawn.imbalance()[0] - lam * np.eye(width), 2)
                     yield at_most(away / (abs(lam) + 1), 1e-13, aligned=aligned, **case)
                 continue
@@ -141,9 +141,9 @@ def one_equation(size: str, field: Callable[..., Any] = _field, seed: Seed = 1) 
     Q = [W_1^T; W_2] and F = [[-lambda/2, Y^T], [Y, lambda/2]].
     """
     for d_out, d_in, width, lam in _cases(size):
-        target, start = _draw(d_out, d_in, width, lam, seed)
-        moved: Any = start.velocity(Factorization(jnp.asarray(target), jnp.asarray(1.7)))
-        q = _stack(start)
+        target, initial = _draw(d_out, d_in, width, lam, seed)
+        moved: Any = initial.velocity(Factorization(jnp.asarray(target), jnp.asarray(1.7)))
+        q = _stack(initial)
         right = 1.7 * (field(target, lam) @ q - q @ q.T @ q / 2)
         yield at_most(_apart(_stack(moved), right), 1e-13, d_out=d_out, d_in=d_in, width=width, lam=lam)
 
@@ -159,16 +159,16 @@ def closed_form(size: str, solution: Callable[..., balance.Grams] = balance.flow
     every time, for every width and shape, F singular and starts of low rank included.
     """
     for d_out, d_in, width, lam in _cases(size):
-        target, start = _draw(d_out, d_in, width, lam, seed)
+        target, initial = _draw(d_out, d_in, width, lam, seed)
         case = {"d_out": d_out, "d_in": d_in, "width": width, "lam": lam}
         for time in (0.3, 2.0):
-            right = _integrated(start, target, time, scale=1.5)
-            yield at_most(_gap(solution(time, start, target, 1.5), right), 1e-9, time=time, **case)
+            right = _integrated(initial, target, time, scale=1.5)
+            yield at_most(_gap(solution(time, initial, target, 1.5), right), 1e-9, time=time, **case)
     rng = np.random.default_rng(seed)
     target = np.outer(rng.normal(size=3), rng.normal(size=4))  # F has zeros
-    start = balanced(np.outer(rng.normal(size=3), rng.normal(size=4)), (3,))
-    right = _integrated(start, target, 1.0)
-    yield at_most(_gap(solution(1.0, start, target, 1.0), right), 1e-9, what="rank one start, rank one target")
+    initial = balanced(np.outer(rng.normal(size=3), rng.normal(size=4)), (3,))
+    right = _integrated(initial, target, 1.0)
+    yield at_most(_gap(solution(1.0, initial, target, 1.0), right), 1e-9, what="rank one start, rank one target")
 
 
 def _eigen(target: Any, lam: float) -> balance.Eigen:
@@ -197,10 +197,10 @@ def one_angle(size: str, eigen: Callable[..., balance.Eigen] = _eigen, seed: See
             yield at_most(_apart(vectors.T @ vectors, np.eye(len(f))), 1e-14, what="orthonormal", **case)
 
 
-def _one_shot(time: float, start: Weights, target: Any) -> balance.Grams:
+def _one_shot(time: float, initial: Weights, target: Any) -> balance.Grams:
     """The same formula at once, with exponents cut where they would overflow."""
-    values, vectors = (np.asarray(x) for x in balance.eigenvectors(target, start.balance() or 0.0))
-    p, d_in = vectors.T @ _stack(start), target.shape[1]
+    values, vectors = (np.asarray(x) for x in balance.eigenvectors(target, initial.balance() or 0.0))
+    p, d_in = vectors.T @ _stack(initial), target.shape[1]
     grown = np.exp(np.minimum(values * time, 300.0))[:, None]
     root = np.sqrt(np.expm1(np.minimum(2 * values * time, 600.0)) / (2 * values))[:, None]
     r: Any = np.linalg.qr(np.concatenate([np.eye(p.shape[1]), root * p]), mode="r")
@@ -215,10 +215,10 @@ def who_wins(size: str, solution: Callable[..., balance.Grams] = balance.flow, s
     where one step with its exponents cut ends at modes that did not win.
     """
     for d_out, d_in, width, lam in ((4, 4, 2, 0.0), (5, 3, 2, 1.0), (3, 5, 2, -0.5), (4, 4, 3, 1e-8)):
-        target, start = _draw(d_out, d_in, width, lam, seed, scale=0.3)
+        target, initial = _draw(d_out, d_in, width, lam, seed, scale=0.3)
         best = factorization(target).optimum(width).matrix
         for time in (300.0, 1e4) if size == "full" else (1e3,):
-            found = solution(time, start, target).matrix
+            found = solution(time, initial, target).matrix
             yield at_most(_apart(found, best), 1e-13, d_out=d_out, d_in=d_in, width=width, lam=lam, time=time)
 
 
@@ -239,14 +239,14 @@ def grams_from_the_matrix(
     function of A if rank A < w.
     """
     for d_out, d_in, width, lam in ((3, 3, 3, 2.0), (3, 3, 2, -2.0), (4, 2, 2, 0.5), (2, 4, 3, 0.0), (2, 4, 4, -1.0)):
-        target, start = _draw(d_out, d_in, width, lam, seed)
-        moved = _integrated(start, target, 0.5)
-        for time, state in ((0.0, start), (0.5, moved)):
+        target, initial = _draw(d_out, d_in, width, lam, seed)
+        moved = _integrated(initial, target, 0.5)
+        for time, state in ((0.0, initial), (0.5, moved)):
             case = {"d_out": d_out, "d_in": d_in, "width": width, "lam": lam, "time": time}
             yield at_most(_gap(formula(state.matrix, lam, width), state), 1e-13 if time == 0 else 1e-9, **case)
     # four outputs, two inputs, three neurons: the third has no input, and its output is free
-    start = _draw(4, 2, 3, 1.0, seed)[1]
-    first, second = (np.asarray(w) for w in start.layers)
+    initial = _draw(4, 2, 3, 1.0, seed)[1]
+    first, second = (np.asarray(w) for w in initial.layers)
     u = np.linalg.svd(first)[0]
     seen = second @ u[:, :2] @ u[:, :2].T
     free = np.linalg.svd(seen)[0][:, 2:]
@@ -272,13 +272,13 @@ def mixed_flow(
     """
     rng = np.random.default_rng(seed)
     for d_out, d_in, width, lam in ((4, 3, 2, 0.0), (3, 4, 3, 1.5), (4, 3, 3, -1.5), (4, 3, 2, 1.5), (3, 4, 2, -1.5)):
-        target, start = _draw(d_out, d_in, width, lam, seed)
-        first, second = (np.asarray(w) for w in start.layers)
+        target, initial = _draw(d_out, d_in, width, lam, seed)
+        first, second = (np.asarray(w) for w in initial.layers)
         full = lam == 0 or width == (d_out if lam > 0 else d_in)
         inside = second @ rng.normal(size=(width, d_in)) if lam > 0 else rng.normal(size=(d_out, width)) @ first
         for words, goal in (("any", target), ("inside", inside)) if not full else (("any", target),):
-            found = closed(1.0, start.matrix, goal, abs(lam) / 2)
-            gap = _apart(found, balance.flow(1.0, start, goal).matrix)
+            found = closed(1.0, initial.matrix, goal, abs(lam) / 2)
+            gap = _apart(found, balance.flow(1.0, initial, goal).matrix)
             case = {"d_out": d_out, "d_in": d_in, "width": width, "lam": lam, "target": words}
             yield at_most(gap, 1e-11, **case) if full or words == "inside" else at_least(gap, 0.05, **case)
 
@@ -299,15 +299,15 @@ def tangent_kernel(size: str, kernel: Callable[..., Any] = _kernel, seed: Seed =
     """
     inputs = np.random.default_rng(seed).normal(size=(4, 3))
     for width, lam in ((2, -1.0), (3, 0.0), (2, 3.0)):
-        target, start = _draw(2, 3, width, lam, seed)
-        state = _integrated(start, target, 0.7)
+        target, initial = _draw(2, 3, width, lam, seed)
+        state = _integrated(initial, target, 0.7)
 
         def outputs(layers: Any) -> Any:
             return (layers[1] @ layers[0] @ inputs.T).ravel()
 
         slopes = jax.jacobian(outputs)(state.layers)
         j = np.concatenate([np.asarray(s).reshape(8, -1) for s in slopes], axis=1)
-        at = balance.flow(0.7, start, target)
+        at = balance.flow(0.7, initial, target)
         yield at_most(_apart(kernel(at, inputs), j @ j.T), 1e-9, width=width, lam=lam)
         hidden = inputs @ np.asarray(state.layers[0]).T
         yield at_most(_apart(at.similarity(inputs), hidden @ hidden.T), 1e-9, what="similarity", width=width, lam=lam)
@@ -336,12 +336,12 @@ def aligned_mode(size: str, mode: Callable[..., Any] = balance.mode) -> Iterator
                 atol=1e-14,
             )
             gap = np.max(np.abs(np.asarray(mode(times, a, s, lam)) - run.y[0]))
-            yield at_most(gap / max(abs(a), s), 1e-10, lam=lam, start=a, target=s)
+            yield at_most(gap / max(abs(a), s), 1e-10, lam=lam, initialization=a, target=s)
     problem = factorization(np.diag([3.0, 2.0, 1.0]))
     for lam in (0.0, 1e-10, 0.5):
-        start = lambda_balanced(jax.random.key(0), problem, lam, 2, scale=0.3, aligned=True)
-        found = balance.flow(0.6, start, problem.target).matrix
-        modes = np.append(np.asarray(mode(0.6, np.diagonal(start.matrix)[:2], np.array([3.0, 2.0]), lam)), 0.0)
+        initial = lambda_balanced(jax.random.key(0), problem, lam, 2, scale=0.3, aligned=True)
+        found = balance.flow(0.6, initial, problem.target).matrix
+        modes = np.append(np.asarray(mode(0.6, np.diagonal(initial.matrix)[:2], np.array([3.0, 2.0]), lam)), 0.0)
         yield at_most(_apart(found, np.diag(modes)), 1e-12, what="two neurons of three modes", lam=lam)
 
 
@@ -364,12 +364,12 @@ def large_imbalance(size: str, lazy: Callable[..., Any] = balance.lazy, seed: Se
         for large in (1e2, 1e4):
             target = np.random.default_rng(seed).normal(size=(d_out, d_in))
             problem = factorization(target)
-            start = lambda_balanced(jax.random.key(seed), problem, sign * large, width, scale=large**-0.5)
+            initial = lambda_balanced(jax.random.key(seed), problem, sign * large, width, scale=large**-0.5)
             times = np.array([0.3, 1.0, 3.0]) / large
-            at = balance.flow(times, start, target)
-            errors.append(float(np.max(np.abs(at.matrix - lazy(times, start, target)))))
-            seen = at if full else balance.flow(3.0, start, target)
-            drifts.append(max(np.max(np.abs(x - y)) for x, y in zip(seen[1:], observe.grams(start), strict=True)))
+            at = balance.flow(times, initial, target)
+            errors.append(float(np.max(np.abs(at.matrix - lazy(times, initial, target)))))
+            seen = at if full else balance.flow(3.0, initial, target)
+            drifts.append(max(np.max(np.abs(x - y)) for x, y in zip(seen[1:], observe.grams(initial), strict=True)))
         case = {"d_out": d_out, "d_in": d_in, "width": width, "sign": sign}
         yield at_most(errors[1] / errors[0], 0.02, what="error, at |lambda| = 1e4 over that at 1e2", **case)
         drift = drifts[1] / drifts[0]
@@ -379,11 +379,11 @@ def large_imbalance(size: str, lazy: Callable[..., Any] = balance.lazy, seed: Se
             yield within(drift, 0.8, 1.25, what="drift of the large Gram matrix at t = 3, the same ratio", **case)
 
 
-def _saddle(start: Weights, target: Any) -> bool:
-    return balance.end(start, target).saddle
+def _saddle(initial: Weights, target: Any) -> bool:
+    return balance.end(initial, target).saddle
 
 
-@claim("balance/C11", "exact", "derived", negative_control={"saddle": lambda start, target: False})
+@claim("balance/C11", "exact", "derived", negative_control={"saddle": lambda initial, target: False})
 def wrong_side(size: str, saddle: Callable[..., bool] = _saddle, seed: Seed = 0) -> Iterator[Finding]:
     """lambda = 0, square, w >= d, Y invertible: the sign of det A is conserved, so that half of all starts end at a
     saddle of rank d - 1; a small lambda leaves it after t = ln(1/|lambda|)/s.
@@ -392,21 +392,21 @@ def wrong_side(size: str, saddle: Callable[..., bool] = _saddle, seed: Seed = 0)
     for draw in range(seed, seed + count):
         d, width = 2 + draw % 3, 2 + draw % 3 + draw % 2
         target = np.random.default_rng(draw).normal(size=(d, d))
-        start = lambda_balanced(jax.random.key(draw), factorization(target), 0.0, width, scale=0.7)
+        initial = lambda_balanced(jax.random.key(draw), factorization(target), 0.0, width, scale=0.7)
         s = np.linalg.svd(target, compute_uv=False)
-        wrong = _side(target, start) < 0
-        moved = _integrated(start, target, 12 / s[-1])
+        wrong = _side(target, initial) < 0
+        moved = _integrated(initial, target, 12 / s[-1])
         case = {"d": d, "width": width, "seed": draw, "wrong": wrong}
-        yield at_least(_side(target, moved) * _side(target, start), 0.5, what="sign of det A", **case)
-        best = factorization(target).optimum(d - 1 if saddle(start, target) else d).matrix
+        yield at_least(_side(target, moved) * _side(target, initial), 0.5, what="sign of det A", **case)
+        best = factorization(target).optimum(d - 1 if saddle(initial, target) else d).matrix
         yield at_most(_apart(moved.matrix, best), 1e-3, what="distance from the end", **case)
     for lam in (1e-6, 1e-12):
         time = mixed.mode_time(-1.0, 0.5, 1.0, lam / 2)
         yield within(float(time) / np.log(1 / lam), 0.9, 1.15, what="time over ln(1/lambda)/s", lam=lam)
 
 
-@claim("balance/C12", "exact", "derived", negative_control={"start": lambda target, lam: two_c_balanced(target, 0.5)})
-def reversal(size: str, start: Callable[..., Weights] | None = None, seed: Seed = 9) -> Iterator[Finding]:
+@claim("balance/C12", "exact", "derived", negative_control={"initial": lambda target, lam: two_c_balanced(target, 0.5)})
+def reversal(size: str, initial: Callable[..., Weights] | None = None, seed: Seed = 9) -> Iterator[Finding]:
     """A network that has learned Y and is then asked for -Y: with lambda = 0 it ends at zero, a saddle; with every
     other lambda it arrives, and each mode passes through zero at the speed kappa |lambda| s.
     """
@@ -415,7 +415,7 @@ def reversal(size: str, start: Callable[..., Weights] | None = None, seed: Seed 
     def learned(target: Any, lam: float) -> Weights:
         return balanced(target, (3,)) if lam == 0 else two_c_balanced(target, abs(lam) / 2, sign=-int(np.sign(lam)))
 
-    make = start or learned
+    make = initial or learned
     top = np.max(np.abs(target))
     for lam in (0.0, -1.0, 0.2):
         there = make(target, lam)
@@ -440,13 +440,15 @@ def reversal(size: str, start: Callable[..., Weights] | None = None, seed: Seed 
     "exact",
     "Kunin et al. 2024, one neuron; any shape derived",
     negative_control={
-        "solution": lambda time, start, target, rates: balance.neuron(time, start, target, lr_multipliers=rates[::-1])
+        "solution": lambda time, initial, target, rates: balance.neuron(
+            time, initial, target, lr_multipliers=rates[::-1]
+        )
     },
 )
 def one_neuron(
     size: str,
-    solution: Callable[..., balance.Neuron] = lambda time, start, target, rates: balance.neuron(
-        time, start, target, lr_multipliers=rates
+    solution: Callable[..., balance.Neuron] = lambda time, initial, target, rates: balance.neuron(
+        time, initial, target, lr_multipliers=rates
     ),
     seed: Seed = 10,
 ) -> Iterator[Finding]:
@@ -458,15 +460,15 @@ def one_neuron(
     for d_out, d_in in ((1, 1), (2, 3), (3, 1)):
         target = rng.normal(size=(d_out, d_in))
         for rates in ((1.0, 1.0), (2.0, 0.5), (0.3, 2.0)):
-            start = Weights((rng.normal(size=(1, d_in)), rng.normal(size=(d_out, 1))))
-            found = solution(1.2, start, target, rates)
-            w1, w2 = _integrated(start, target, 1.2, lr_multipliers=rates).layers
+            initial = Weights((rng.normal(size=(1, d_in)), rng.normal(size=(d_out, 1))))
+            found = solution(1.2, initial, target, rates)
+            w1, w2 = _integrated(initial, target, 1.2, lr_multipliers=rates).layers
             case = {"d_out": d_out, "d_in": d_in, "rates": rates}
             yield at_most(max(_apart(found.first, w1[0]), _apart(found.second, w2[:, 0])), 1e-9, **case)
     target, even = _draw(3, 2, 2, 0.4, seed)
     rates, g = (2.0, 0.5), (2.0 / 0.5) ** 0.25
-    start = Weights((g * even.layers[0], even.layers[1] / g))
-    right = _integrated(start, target, 0.8, lr_multipliers=rates).matrix
+    initial = Weights((g * even.layers[0], even.layers[1] / g))
+    right = _integrated(initial, target, 0.8, lr_multipliers=rates).matrix
     yield at_most(_apart(balance.flow(0.8, even, target).matrix, right), 1e-9, what="two neurons", rates=rates)
     q0, f = _stack(even), _field(target, 0.4)
     values, vectors = np.linalg.eigh(f)
@@ -481,15 +483,15 @@ def one_neuron(
     "exact",
     "derived",
     negative_control={
-        "solution": lambda time, start, target, scale, mu: balance.flow(
-            time, start, target, scale, weight_decay=1.1 * mu
+        "solution": lambda time, initial, target, scale, mu: balance.flow(
+            time, initial, target, scale, weight_decay=1.1 * mu
         )
     },
 )
 def weight_decay(
     size: str,
-    solution: Callable[..., balance.Grams] = lambda time, start, target, scale, mu: balance.flow(
-        time, start, target, scale, weight_decay=mu
+    solution: Callable[..., balance.Grams] = lambda time, initial, target, scale, mu: balance.flow(
+        time, initial, target, scale, weight_decay=mu
     ),
     seed: Seed = 11,
 ) -> Iterator[Finding]:
@@ -497,13 +499,13 @@ def weight_decay(
     any other lambda decays as e^{-2 mu t}.
     """
     for d_out, d_in, width in ((3, 3, 3), (4, 2, 1), (2, 3, 5)):
-        target, start = _draw(d_out, d_in, width, 0.0, seed)
+        target, initial = _draw(d_out, d_in, width, 0.0, seed)
         for mu in (0.1, 1.0):
-            right = _integrated(start, target, 1.3, scale=2.0, weight_decay=mu)
+            right = _integrated(initial, target, 1.3, scale=2.0, weight_decay=mu)
             case = {"d_out": d_out, "d_in": d_in, "width": width, "mu": mu}
-            yield at_most(_gap(solution(1.3, start, target, 2.0, mu), right), 1e-9, **case)
-    target, start = _draw(3, 4, 3, 2.0, seed)
-    left = _integrated(start, target, 1.3, scale=2.0, weight_decay=0.4).balance(tol=1e-8)
+            yield at_most(_gap(solution(1.3, initial, target, 2.0, mu), right), 1e-9, **case)
+    target, initial = _draw(3, 4, 3, 2.0, seed)
+    left = _integrated(initial, target, 1.3, scale=2.0, weight_decay=0.4).balance(tol=1e-8)
     yield at_most(abs((left or 0.0) / (2.0 * np.exp(-2 * 0.4 * 1.3)) - 1), 1e-9, what="lambda", mu=0.4)
 
 
@@ -517,34 +519,34 @@ def soft_threshold(size: str, learned: Callable[..., Any] = _soft, seed: Seed = 
     0) of the top w modes; square, w >= d, all s > mu/kappa and the wrong sign of det A: the last mode ends at zero.
     """
     for d_out, d_in, width in ((3, 4, 3), (4, 3, 2), (3, 3, 1), (2, 3, 6)):
-        target, start = _draw(d_out, d_in, width, 0.0, seed)
+        target, initial = _draw(d_out, d_in, width, 0.0, seed)
         u, s, vt = np.linalg.svd(target, full_matrices=False)
         for mu in (0.3 * s[-1], (s[0] + s[1]) / 2):
             kept = learned(s, mu) * (np.arange(len(s)) < width)
             case = {"d_out": d_out, "d_in": d_in, "width": width, "mu": float(mu)}
-            end = balance.end(start, target, 2.0, weight_decay=2.0 * mu)
+            end = balance.end(initial, target, 2.0, weight_decay=2.0 * mu)
             yield at_most(_apart(end.at.matrix, (u * kept) @ vt), 1e-12, what="end", **case)
             slowest = np.min(np.append(np.abs(s - mu), -np.diff(s)[width - 1 : width]))
-            moved = _integrated(start, target, 15 / slowest, scale=2.0, weight_decay=2.0 * mu)
+            moved = _integrated(initial, target, 15 / slowest, scale=2.0, weight_decay=2.0 * mu)
             yield at_most(_apart(moved.matrix, (u * kept) @ vt), 1e-6, what="the layers' own flow", **case)
-    target, start = _draw(3, 3, 3, 0.0, seed)
+    target, initial = _draw(3, 3, 3, 0.0, seed)
     u, _, vt = np.linalg.svd(target)
     s, mu = np.array([3.0, 2.0, 1.0]), 0.3
     wrong = -(u * s) @ vt  # three signs change that of the determinant
     kept = -learned(s, mu) * np.array([1.0, 1.0, 0.0])
-    end = balance.end(start, wrong, weight_decay=mu)
+    end = balance.end(initial, wrong, weight_decay=mu)
     yield at_most(_apart(end.at.matrix, (u * kept) @ vt), 1e-12, what="wrong side")
-    moved = _integrated(start, wrong, 12 / (s[-1] - mu), weight_decay=mu)
+    moved = _integrated(initial, wrong, 12 / (s[-1] - mu), weight_decay=mu)
     yield at_most(_apart(moved.matrix, (u * kept) @ vt), 1e-3, what="wrong side, the layers' own flow")
 
 
 # Errata ---------------------------------------------------------------------------------------------------------------
 
 
-def _inverse_form(time: float, start: Weights, target: Any) -> Any:
+def _inverse_form(time: float, initial: Weights, target: Any) -> Any:
     """A by the inverse of the growing part of the start, B = P_+ up to a factor; square, w = d."""
-    values, vectors = (np.asarray(x) for x in balance.eigenvectors(target, start.balance() or 0.0))
-    p, d = vectors.T @ _stack(start), target.shape[0]
+    values, vectors = (np.asarray(x) for x in balance.eigenvectors(target, initial.balance() or 0.0))
+    p, d = vectors.T @ _stack(initial), target.shape[0]
     inverse = np.linalg.inv(p[:d])
     up, down = values[:d], values[d:]
     ratio = p[d:] @ inverse * np.exp(down[:, None] * time - up * time)
@@ -560,9 +562,9 @@ def the_inverse_of_b(size: str, solution: Callable[..., balance.Grams] = balance
     """Random starts of lambda = 0 on the wrong side against the layers' own flow; on the right side both forms hold."""
     for seed in range(8):
         target = np.random.default_rng(seed).normal(size=(3, 3))
-        start = lambda_balanced(jax.random.key(seed), factorization(target), 0.0, 3, scale=0.7)
-        right = _integrated(start, target, 1.5).matrix
-        wrong = _side(target, start) < 0
-        yield at_most(_apart(solution(1.5, start, target).matrix, right), 1e-9, seed=seed, wrong=wrong)
-        inverted = at_most(_apart(_inverse_form(1.5, start, target), right), 1e-9, seed=seed, wrong=wrong)
+        initial = lambda_balanced(jax.random.key(seed), factorization(target), 0.0, 3, scale=0.7)
+        right = _integrated(initial, target, 1.5).matrix
+        wrong = _side(target, initial) < 0
+        yield at_most(_apart(solution(1.5, initial, target).matrix, right), 1e-9, seed=seed, wrong=wrong)
+        inverted = at_most(_apart(_inverse_form(1.5, initial, target), right), 1e-9, seed=seed, wrong=wrong)
         yield as_printed(inverted) if wrong else inverted

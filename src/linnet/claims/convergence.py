@@ -29,34 +29,34 @@ _COUNT, _TIMES, _DIMENSION = 500, 60, 4
 class _Instances(NamedTuple):
     """Initializations of rank one against targets, with depths and sample counts: one a row."""
 
-    start: Coordinates
+    initial: Coordinates
     depth: np.ndarray
     samples: np.ndarray
 
     @property
     def gamma(self) -> np.ndarray:
         """z_2 / z_1."""
-        return np.asarray(self.start.z[:, 1] / self.start.z[:, 0])
+        return np.asarray(self.initial.z[:, 1] / self.initial.z[:, 0])
 
     @property
     def alignment(self) -> np.ndarray:
         """a b."""
-        return np.asarray(self.start.a[:, 0] * self.start.b[:, 0])
+        return np.asarray(self.initial.a[:, 0] * self.initial.b[:, 0])
 
     @property
     def size(self) -> np.ndarray:
         """s / z_1."""
-        return np.asarray(self.start.s / self.start.z[:, 0])
+        return np.asarray(self.initial.s / self.initial.z[:, 0])
 
     @property
     def unit(self) -> np.ndarray:
         """The time 1 / (n z_1^e)."""
-        return np.asarray(1 / (self.samples * self.start.z[:, 0] ** (2 - 2 / self.depth)))
+        return np.asarray(1 / (self.samples * self.initial.z[:, 0] ** (2 - 2 / self.depth)))
 
     def take(self, which: Any) -> "_Instances":
         """Some of the rows."""
-        start = Coordinates(*(x[which] for x in self.start))
-        return _Instances(start, self.depth[which], self.samples[which])
+        initial = Coordinates(*(x[which] for x in self.initial))
+        return _Instances(initial, self.depth[which], self.samples[which])
 
 
 def _directions(rng: np.random.Generator, count: int, *, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -94,8 +94,8 @@ _parts, _envelope = jax.jit(convergence.parts), jax.jit(convergence.envelope, st
 def _run(instances: _Instances, times: np.ndarray) -> convergence.ModesFlow:
     """Flows of `_COUNT` instances at `_TIMES` times each."""
     assert times.shape == (_COUNT, _TIMES)
-    start = Coordinates(*(jnp.asarray(x) for x in instances.start))
-    return _modes(times, start, jnp.asarray(instances.depth), jnp.asarray(instances.samples))
+    initial = Coordinates(*(jnp.asarray(x) for x in instances.initial))
+    return _modes(times, initial, jnp.asarray(instances.depth), jnp.asarray(instances.samples))
 
 
 @lru_cache
@@ -151,7 +151,7 @@ def _layer_runs(kind: str) -> _LayerRuns:
     1, 2.
     """
     rng, problem = np.random.default_rng(3), _whitened(_target(), 2.0)
-    starts: list[Weights] = []
+    initializations: list[Weights] = []
     for i in range(8):
         widths = (_SHAPE[1], *_HIDDEN, _SHAPE[0])
         layers = [rng.normal(size=(high, low)) / 2 for low, high in pairwise(widths)]
@@ -162,11 +162,13 @@ def _layer_runs(kind: str) -> _LayerRuns:
             rank = 1 + i % 2
             a = 0.5 * rng.normal(size=(_SHAPE[0], rank)) @ rng.normal(size=(rank, _SHAPE[1]))
             layers = [np.asarray(w) for w in balanced(a, _HIDDEN, rank=rank, key=jax.random.key(i)).layers]
-        starts.append(Weights(layers))
-    many = jax.tree.map(lambda *x: jnp.stack(x), *starts)
+        initializations.append(Weights(layers))
+    many = jax.tree.map(lambda *x: jnp.stack(x), *initializations)
     seen = jax.vmap(
-        lambda start: (
-            simulate(problem, start, GradientFlow(rtol=1e-11), time=400.0, observe=_OBSERVED, record=linear(41)).values
+        lambda initial: (
+            simulate(
+                problem, initial, GradientFlow(rtol=1e-11), time=400.0, observe=_OBSERVED, record=linear(41)
+            ).values
         )
     )(many)
     return _LayerRuns(np.asarray(seen["a"]), tuple(np.asarray(seen[f"w{i}"]) for i in (1, 2, 3)))
@@ -180,8 +182,8 @@ def flows_end_at_second_order_points(size: str, kind: str = "gaussian") -> Itera
     """From Gaussian weights every flow converges, and its limit is a second-order stationary point."""
     problem, runs = _whitened(_target(), 2.0), _layer_runs(kind)
     curvature = jax.jit(jax.vmap(lambda w: observe.hessian_spectrum(w, problem)))
-    starts = [Weights([layer[i, -1] for layer in runs.layers]) for i in range(runs.a.shape[0])]
-    ends = curvature(jax.tree.map(lambda *x: jnp.stack(x), *starts))
+    initializations = [Weights([layer[i, -1] for layer in runs.layers]) for i in range(runs.a.shape[0])]
+    ends = curvature(jax.tree.map(lambda *x: jnp.stack(x), *initializations))
     moved = np.linalg.norm(runs.a[:, -1] - runs.a[:, -2], axis=(1, 2))
     yield at_most(moved, 1e-6, runs=len(moved), what="change over the last fortieth")
     yield at_least(np.asarray(ends), -1e-5, runs=len(moved), what="least curvature")
@@ -192,13 +194,13 @@ def balance_is_conserved(size: str, share: float = 1.0) -> Iterator[Finding]:
     """W_l W_l^T - W_{l+1}^T W_{l+1} is a constant of every gradient flow, so balance is kept."""
     for kind in ("gaussian", "balanced"):
         for i, drift in enumerate(_layer_runs(kind).defects(share)):
-            yield at_most(drift, 1e-8, start=kind, run=i)
+            yield at_most(drift, 1e-8, initialization=kind, run=i)
 
 
 @lru_cache
 def _induced(depth: int) -> np.ndarray:
     """The induced flow from the balanced initializations of rank two."""
-    problem, starts = _whitened(_target(), 2.0), _layer_runs("balanced").a[1::2, 0]
+    problem, initializations = _whitened(_target(), 2.0), _layer_runs("balanced").a[1::2, 0]
     return np.asarray(
         jax.vmap(
             lambda a: simulate(
@@ -209,7 +211,7 @@ def _induced(depth: int) -> np.ndarray:
                 observe=["matrix"],
                 record=linear(3),
             )["matrix"]
-        )(jnp.asarray(starts))
+        )(jnp.asarray(initializations))
     )
 
 
@@ -249,8 +251,8 @@ def gaussian_weights_have_full_rank(size: str, spare: int = 0, seed: Seed = 0) -
             product = w @ product
         values = np.linalg.svd(product, compute_uv=False)
         yield at_least(np.sum(values[:, r - 1] > 1e-13 * values[:, 0]), 1000, widths=widths, draws=1000)
-    start = Coordinates(np.asarray(1.0), np.array([1.0, 0]), np.array([-1.0, 0]), np.array([1.0, 0.5]))
-    late = np.asarray(convergence.modes(np.array([0.0, 1e4, 1e8]), start, 3).at.s)
+    initial = Coordinates(np.asarray(1.0), np.array([1.0, 0]), np.array([-1.0, 0]), np.array([1.0, 0.5]))
+    late = np.asarray(convergence.modes(np.array([0.0, 1e4, 1e8]), initial, 3).at.s)
     for before, after in pairwise(late):
         yield at_most(after / before, 0.1, what="s of an antisymmetric initialization")
 
@@ -262,10 +264,10 @@ def sign_of_the_determinant(size: str, agree: float = 1.0, seed: Seed = 7) -> It
     """
     rng = np.random.default_rng(seed)
     target = np.diag([1.5, 0.8])
-    starts = rng.normal(size=(30, 2, 2))
-    same = agree * np.linalg.det(starts) > 0
+    initializations = rng.normal(size=(30, 2, 2))
+    same = agree * np.linalg.det(initializations) > 0
     # three layers
-    weights = [balanced(a, (2, 2), rank=2) for a in starts]
+    weights = [balanced(a, (2, 2), rank=2) for a in initializations]
     many = jax.tree.map(lambda *x: jnp.stack(x), *weights)
     problem = _whitened(target, 5.0)
     ends = jax.vmap(
@@ -277,16 +279,18 @@ def sign_of_the_determinant(size: str, agree: float = 1.0, seed: Seed = 7) -> It
     yield at_most(gaps[same], 1e-6, depth=3, runs=int(same.sum()), what="the right sign arrives")
     yield at_least(gaps[~same], 0.1, depth=3, runs=int((~same).sum()), what="the wrong sign does not")
     # two layers: the limit is Z_r if and only if P^T U + Q^T V is invertible
-    u, _, vt = np.linalg.svd(starts)
+    u, _, vt = np.linalg.svd(initializations)
     singular = np.linalg.svd(u + np.swapaxes(vt, 1, 2), compute_uv=False)[:, -1]
     yield at_most(singular[~same], 1e-14, depth=2, what="U + V is singular")
     for i in np.flatnonzero(same)[:4]:
-        end = convergence.two_layers(100.0, starts[i], target, 5.0)
+        end = convergence.two_layers(100.0, initializations[i], target, 5.0)
         yield at_most(np.linalg.norm(np.asarray(end) - target), 1e-9, depth=2, least=float(singular[i]))
 
 
 @claim("nonlocal/C19", "asymptotic", "text after (23)", negative_control={"order": -1})
-def small_starts_peel_off_one_mode_after_another(size: str, order: int = 1, seed: Seed = 5) -> Iterator[Finding]:
+def small_initializations_peel_off_one_mode_after_another(
+    size: str, order: int = 1, seed: Seed = 5
+) -> Iterator[Finding]:
     """From small balanced initializations of rank r the flow passes ever closer to Z_1 and Z_2 on its way to Z_r."""
     rng = np.random.default_rng(seed)
     z, rank = np.array([3.0, 2.0, 1.2, 0.5, 0.2]), 3
@@ -297,10 +301,10 @@ def small_starts_peel_off_one_mode_after_another(size: str, order: int = 1, seed
     problem = _whitened(target, 10.0)
     approaches = []
     for c in (1.0, 1e-3, 1e-5)[::order]:
-        start = balanced(c * direction, (rank, rank), rank=rank)
+        initial = balanced(c * direction, (rank, rank), rank=rank)
         run = simulate(
             problem,
-            start,
+            initial,
             GradientFlow(rtol=1e-8),
             time=8.0 + 2 * c ** (-1 / 3),
             observe=["matrix"],
@@ -311,7 +315,7 @@ def small_starts_peel_off_one_mode_after_another(size: str, order: int = 1, seed
             best = np.where(np.arange(5)[:, None] < k, target, 0.0)
             gaps.append(np.min(np.linalg.norm(np.asarray(run) - best, axis=(1, 2))) / np.linalg.norm(best))
         approaches.append(gaps)
-        yield at_most(gaps[2], 1e-5, start=c, what="Z_3 is reached")
+        yield at_most(gaps[2], 1e-5, initialization=c, what="Z_3 is reached")
     for before, after in pairwise(approaches):
         for k in (0, 1):
             yield at_most(
@@ -325,7 +329,7 @@ def small_starts_peel_off_one_mode_after_another(size: str, order: int = 1, seed
 @claim("nonlocal/C11", "bound", "Lemmas 15, 22, 23", negative_control={"factor": 2.2})
 def alignment_grows(size: str, factor: float = 2.0) -> Iterator[Finding]:
     """N_alpha is left by no flow, and d(ab)/dtheta >= 2 (z_1 - z_2) ab (1 - ab) wherever ab > 0."""
-    states = _instances(11, 20000 if size == "quick" else 400000).start
+    states = _instances(11, 20000 if size == "quick" else 400000).initial
     a, b, z = (np.asarray(x) for x in states[1:])
     f = np.sum(z * a * b, axis=1)
     ab = a[:, 0] * b[:, 0]
@@ -349,19 +353,19 @@ def _limits(instances: _Instances) -> np.ndarray:
     """|A - Z_1| / z_1 in the end."""
     late = np.broadcast_to(1e30 * instances.unit[:, None], (_COUNT, _TIMES))
     end = np.asarray(_distance(_run(instances, late).at))[:, -1]
-    return np.asarray(np.sqrt(2 * end) / instances.start.z[:, 0])
+    return np.asarray(np.sqrt(2 * end) / instances.initial.z[:, 0])
 
 
 @claim("nonlocal/C12", "asymptotic", "Theorem 16", negative_control={"sign": -1.0})
-def balanced_starts_in_the_set_converge(size: str, sign: float = 1.0) -> Iterator[Finding]:
+def balanced_initializations_in_the_set_converge(size: str, sign: float = 1.0) -> Iterator[Finding]:
     """Every balanced initialization in N_alpha with alpha > gamma reaches Z_1, without exception."""
     for seed in _seeds(size):
         pool = _instances(100 + seed, 4000, aligned=True)
         inside = (pool.alignment > pool.gamma) & (pool.size > 0.01)
         chosen = pool.take(np.flatnonzero(inside)[:_COUNT])
-        start = chosen.start
+        initial = chosen.initial
         # negative control: the antisymmetric initializations, which are as good in everything but the sign of v
-        chosen = chosen._replace(start=start._replace(b=start.b if sign > 0 else -np.asarray(start.a)))
+        chosen = chosen._replace(initial=initial._replace(b=initial.b if sign > 0 else -np.asarray(initial.a)))
         yield at_most(_limits(chosen), 1e-9, runs=_COUNT)
 
 
@@ -412,7 +416,7 @@ def _matrices(at: Coordinates) -> _Matrices:
 def derivative_of_the_distance(size: str, shrink: float = 1.0) -> Iterator[Finding]:
     """dE_1/dt = -n s^e [...] exactly, and it is below the bound (35), for every A of rank one."""
     instances = _instances(13, 20000 if size == "quick" else 400000)
-    at, depth = instances.start, instances.depth
+    at, depth = instances.initial, instances.depth
     a, target, best = _matrices(at)
     move = _operator(at, target - a, depth)
     right = np.einsum("bij,bij->b", a - best, move)
@@ -439,17 +443,17 @@ def _theorem(seed: int, form: str, shift: float = 0.0) -> _Theorem:
     pool = _instances(200 + seed, 8000, gap=0.1, aligned=True)
     alpha = 0.9999 * np.minimum(pool.alignment, pool.size + pool.gamma)
     beta = 1.0001 * np.maximum(1.0, pool.size)
-    chosen = np.flatnonzero(_envelope(pool.start, alpha, beta, pool.depth, pool.samples, form=form).applies)[:_COUNT]
+    chosen = np.flatnonzero(_envelope(pool.initial, alpha, beta, pool.depth, pool.samples, form=form).applies)[:_COUNT]
     assert len(chosen) == _COUNT
     some = pool.take(chosen)
-    rates = _envelope(some.start, alpha[chosen], beta[chosen], some.depth, some.samples, form=form)
+    rates = _envelope(some.initial, alpha[chosen], beta[chosen], some.depth, some.samples, form=form)
     level = np.broadcast_to(np.asarray(rates.level), (_COUNT,))
-    switch = np.asarray(_transition(some.start, some.depth, some.samples, level))
+    switch = np.asarray(_transition(some.initial, some.depth, some.samples, level))
     half = _TIMES // 2
     early = switch[:, None] * np.linspace(0, 1, half)
     late = switch[:, None] + some.unit[:, None] * np.concatenate([[0.0], np.geomspace(1e-3, 8, half - 1)])
     square = 2 * np.asarray(_distance(_run(some, np.concatenate([early, late], axis=1)).at))
-    fast, slow = np.asarray(rates.fast) * np.asarray(some.start.z)[:, 0] ** shift, np.asarray(rates.slow)
+    fast, slow = np.asarray(rates.fast) * np.asarray(some.initial.z)[:, 0] ** shift, np.asarray(rates.slow)
     before = square[:, :half] / (square[:, :1] * np.exp(-fast[:, None] * early))
     after = square[:, half:] / (square[:, half : half + 1] * np.exp(-slow[:, None] * (late - switch[:, None])))
     return _Theorem(np.max(before[:, 1:], axis=1), np.max(after[:, 1:], axis=1), some, switch)
@@ -472,18 +476,18 @@ def euler_on_the_induced_flow_raises_the_rank(size: str, power: float = 2.0, see
     rng = np.random.default_rng(seed)
     problem = _whitened(rng.normal(size=(3, 4)), 5.0)
     u, v = rng.normal(size=3), rng.normal(size=4)
-    start = RankOne.balanced(0.8, u, v, 3)
+    initial = RankOne.balanced(0.8, u, v, 3)
     rates = (1e-3, 1e-4)
     for time, order in ((None, power), (0.05, power - 1)):
         seconds = []
         for lr in rates:
             steps = 1 if time is None else round(time / lr)
             end = simulate(
-                problem, EndToEnd(start.matrix, Balanced(3)), SGD(lr), steps=steps, record=linear(2)
+                problem, EndToEnd(initial.matrix, Balanced(3)), SGD(lr), steps=steps, record=linear(2)
             ).final.matrix
             seconds.append(np.linalg.svd(np.asarray(end), compute_uv=False)[1])
         yield within(seconds[0] / seconds[1] / 10**order, 0.7, 1.4, time=time or "one step", second=seconds[0])
-    layers = balanced(np.asarray(start.matrix), (3, 3), rank=1)
+    layers = balanced(np.asarray(initial.matrix), (3, 3), rank=1)
     end = simulate(problem, layers, SGD(1e-3), steps=500, record=linear(2)).final.matrix
     values = np.linalg.svd(np.asarray(end), compute_uv=False)
     yield at_most(values[1] / values[0], 1e-14, what="descent on layers")
@@ -509,9 +513,9 @@ def slow_exponent_needs_a_small_gamma(size: str, form: str = "theorem") -> Itera
     gammas, alphas = np.linspace(1e-3, 0.6, 300), np.linspace(0.002, 0.999999, 400)
     gamma, alpha = (x.ravel() for x in np.meshgrid(gammas, alphas))
     z = np.stack([np.ones_like(gamma), gamma], axis=1)
-    start = Coordinates(np.ones_like(gamma), z * [1.0, 0.0], z * [1.0, 0.0], z)
+    initial = Coordinates(np.ones_like(gamma), z * [1.0, 0.0], z * [1.0, 0.0], z)
     for depth in (2, 3, 5, 10, 20):
-        slow = np.asarray(_envelope(start, alpha, 1 + 1e-9, float(depth), 1.0, form=form).slow)
+        slow = np.asarray(_envelope(initial, alpha, 1 + 1e-9, float(depth), 1.0, form=form).slow)
         largest = np.max(gamma[(slow > 0) & (alpha > gamma)])
         yield at_most(largest * 2 * depth, 1.0, depth=depth)
         # the flow at twice that gamma decays all the same, at its own rate
@@ -531,7 +535,7 @@ def exponent_of_the_fast_phase(size: str, shift: float = 0.0) -> Iterator[Findin
     for seed in _seeds(size):
         right, print_ = _theorem(seed, "theorem", shift), _theorem(seed, "theorem", -2.0)
         yield at_most(right.fast[right.transition > 0], 1 + 1e-9, instances=_COUNT)
-        small = (np.asarray(print_.instances.start.z)[:, 0] < 1) & (print_.transition > 0)
+        small = (np.asarray(print_.instances.initial.z)[:, 0] < 1) & (print_.transition > 0)
         failed = int(np.sum(print_.fast[small] > 1 + 1e-9))
         yield as_printed(at_most(print_.fast[small], 1.0, instances=int(small.sum()), failed=failed))
 
@@ -542,24 +546,26 @@ def _outside(sign: float) -> tuple[_Instances, np.ndarray]:
     pool = _instances(300, 4000)
     outside = np.flatnonzero((pool.alignment <= pool.gamma) & (np.arange(4000) % 5 != 2))[:_COUNT]
     chosen = pool.take(outside)
-    start = chosen.start
-    chosen = chosen._replace(start=start._replace(b=start.b if sign > 0 else -np.asarray(start.a)))
+    initial = chosen.initial
+    chosen = chosen._replace(initial=initial._replace(b=initial.b if sign > 0 else -np.asarray(initial.a)))
     return chosen, _limits(chosen)
 
 
 @evidence("nonlocal/E3", negative_control={"sign": -1.0})
-def almost_every_balanced_start(size: str, sign: float = 1.0) -> Iterator[Finding]:
+def almost_every_balanced_initialization(size: str, sign: float = 1.0) -> Iterator[Finding]:
     """Five hundred random balanced starts of rank one with d_in, d_out > 1, all outside of N_alpha: all end at Z_1. One
     input and one output, two layers, w_2 = +-w_1: half end at 0, whose least curvature is -z_1. With three layers half
     end there as well, where the least curvature is 0: second-order stationary, as printed.
     """
     _, gaps = _outside(sign)
-    yield at_most(gaps, 1e-9, starts=len(gaps), depths="2 to 7", what="distance from Z_1 where d_in, d_out > r")
+    yield at_most(
+        gaps, 1e-9, initializations=len(gaps), depths="2 to 7", what="distance from Z_1 where d_in, d_out > r"
+    )
     strength, ones = np.random.default_rng(0).uniform(0.1, 2, _COUNT), np.ones(_COUNT)
     first = np.outer(ones, np.arange(_DIMENSION) == 0)
-    start = Coordinates(strength, first * np.resize([1.0, -1.0], _COUNT)[:, None], first, first)
+    initial = Coordinates(strength, first * np.resize([1.0, -1.0], _COUNT)[:, None], first, first)
     for depth in (2, 3):
-        run = _run(_Instances(start, depth * ones, ones), np.full((_COUNT, _TIMES), 1e8))
+        run = _run(_Instances(initial, depth * ones, ones), np.full((_COUNT, _TIMES), 1e8))
         arrived = np.asarray(run.at.s)[:, -1] > 0.5
         layers = Weights([np.zeros((1, 1))] * depth)
         least = float(np.min(np.asarray(observe.hessian_spectrum(layers, _whitened(np.ones((1, 1)), 1.0)))))
@@ -570,24 +576,24 @@ def almost_every_balanced_start(size: str, sign: float = 1.0) -> Iterator[Findin
 
 
 @evidence("nonlocal/E4", negative_control={"sign": -1.0})
-def starts_outside_the_set(size: str, sign: float = 1.0) -> Iterator[Finding]:
+def initializations_outside_the_set(size: str, sign: float = 1.0) -> Iterator[Finding]:
     """Five hundred random initializations outside every N_alpha with alpha > gamma, most with ab < 0: all reach Z_1."""
     chosen, gaps = _outside(sign)
     wrong = int(np.sum(chosen.alignment < 0))
-    yield at_most(gaps, 1e-9, starts=_COUNT, anti_correlated=wrong)
-    yield as_printed(at_most(np.mean(gaps < 1e-3), 0.0, starts=_COUNT, what="share that reaches Z_1"))
+    yield at_most(gaps, 1e-9, initializations=_COUNT, anti_correlated=wrong)
+    yield as_printed(at_most(np.mean(gaps < 1e-3), 0.0, initializations=_COUNT, what="share that reaches Z_1"))
 
 
 def _crossings(s: float, z1: float, depths: np.ndarray, b: float = np.sqrt(0.75)) -> np.ndarray:
-    start = Coordinates(np.asarray(s), np.array([1.0, 0]), np.array([b, np.sqrt(1 - b * b)]), np.array([z1, 0]))
-    return np.array([float(convergence.transition_time(start, depth, 50.0)) for depth in depths])
+    initial = Coordinates(np.asarray(s), np.array([1.0, 0]), np.array([b, np.sqrt(1 - b * b)]), np.array([z1, 0]))
+    return np.array([float(convergence.transition_time(initial, depth, 50.0)) for depth in depths])
 
 
 @evidence("nonlocal/E6", negative_control={"z1": 0.02})
 def depth_in_the_far_phase(size: str, z1: float = 0.151) -> Iterator[Finding]:
     """Exact times to s = sqrt 6 z_1 for z_1 = 0.01 and 0.151, depths 2 to 20."""
     depths = np.array([2.0, 3.0, 4.0, 6.0, 10.0, 20.0])
-    yield as_printed(at_most(np.diff(_crossings(0.1, 0.01, depths)), 0.0, z1=0.01, start=0.1))
+    yield as_printed(at_most(np.diff(_crossings(0.1, 0.01, depths)), 0.0, z1=0.01, initialization=0.1))
     for ratio in (3.0, 10.0, 50.0):
         for b in (-0.5, 0.2, 0.99):
             times = _crossings(ratio * z1, z1, depths, b)
@@ -596,8 +602,8 @@ def depth_in_the_far_phase(size: str, z1: float = 0.151) -> Iterator[Finding]:
 
 def _misprint_states() -> tuple[Coordinates, np.ndarray]:
     instances = _instances(400, 2000)
-    size = np.asarray(instances.start.s) * 10 ** np.random.default_rng(1).uniform(-2, 0, 2000)
-    return instances.start._replace(s=size), instances.depth
+    size = np.asarray(instances.initial.s) * 10 ** np.random.default_rng(1).uniform(-2, 0, 2000)
+    return instances.initial._replace(s=size), instances.depth
 
 
 @evidence("nonlocal/E9", negative_control={"swap": True})

@@ -78,8 +78,8 @@ def _flow(layers: Sequence[np.ndarray], data: _Data, times: np.ndarray) -> list[
     def velocity(_: float, flat: np.ndarray) -> np.ndarray:
         return np.concatenate([v.ravel() for v in _velocity(parts(flat), data)])
 
-    start = np.concatenate([w.ravel() for w in layers])
-    found = solve_ivp(velocity, (0, times[-1]), start, "LSODA", t_eval=times, rtol=1e-10, atol=1e-12)
+    initial = np.concatenate([w.ravel() for w in layers])
+    found = solve_ivp(velocity, (0, times[-1]), initial, "LSODA", t_eval=times, rtol=1e-10, atol=1e-12)
     return [parts(flat) for flat in found.y.T]
 
 
@@ -103,8 +103,8 @@ def flows_converge_at_every_depth(size: str, scale: float = 1.0, seed: Seed = 0)
         curvature = jax.jit(lambda w, problem=problem: observe.hessian_spectrum(w, problem))
         rng, least = np.random.default_rng([seed, depth]), data.loss(data.best(min(widths)))
         for run in range(2 if size == "quick" else 6):
-            start = [scale * w for w in _gaussian(rng, widths)]
-            before, end = _flow(start, data, np.array([0.0, 600.0, 1000.0]))[1:]
+            initial = [scale * w for w in _gaussian(rng, widths)]
+            before, end = _flow(initial, data, np.array([0.0, 600.0, 1000.0]))[1:]
             case = {"depth": depth, "widths": widths, "run": run}
             yield at_most(np.linalg.norm(_product(end) - _product(before)), 1e-6, **case, what="change of A at the end")
             lowest = float(np.asarray(curvature(Weights(end)))[-1])
@@ -128,8 +128,8 @@ def _balanced_flow(depth: int, rank: int, seed: int, noise: float = 0.0) -> tupl
     """
     widths = _WIDTHS[depth]
     data, rng = _colored(seed, widths[0], widths[-1]), np.random.default_rng([seed, depth, rank])
-    start = [w + noise * rng.normal(size=w.shape) for w in _balanced(rng, widths, rank)]
-    return data, _flow(start, data, np.array([0.0, 0.3, 1.0, 3.0, 6.0]))
+    initial = [w + noise * rng.normal(size=w.shape) for w in _balanced(rng, widths, rank)]
+    return data, _flow(initial, data, np.array([0.0, 0.3, 1.0, 3.0, 6.0]))
 
 
 @claim(
@@ -221,7 +221,7 @@ def narrow_networks_reach_the_best_fit(size: str, rank: int = 2, seed: Seed = 0)
 
 
 @claim("nonlocal/C26", "bound", "(29), (30)", negative_control={"speed": 4.0})
-def rate_from_nearby_starts(size: str, speed: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
+def rate_from_nearby_initializations(size: str, speed: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """From a balanced initialization with |Z - A(0)| <= s_min(Z) - c and white data the smallest singular value of A
     stays above c and L(t) <= L(0) exp(-2 n L c^{2-2/L} t), so that the time to a level eps is of the order of
     c^{-2(1-1/L)} log(1/eps).
@@ -233,9 +233,9 @@ def rate_from_nearby_starts(size: str, speed: float = 1.0, seed: Seed = 0) -> It
             u, _, vt = np.linalg.svd(rng.normal(size=(d, d)))
             target = (u * [2.0, 1.5, 1.0]) @ vt
             # the smallest singular value made smaller: where the bound is tightest
-            start = (u * [2.0, 1.5, c]) @ vt
+            initial = (u * [2.0, 1.5, c]) @ vt
             data = _Data(math.sqrt(n) * np.eye(d), math.sqrt(n) * target.T)
-            layers = [np.asarray(w) for w in balanced(start, (d,) * (depth - 1), rank=d).layers]
+            layers = [np.asarray(w) for w in balanced(initial, (d,) * (depth - 1), rank=d).layers]
             rate = speed * 2 * n * depth * c ** (2 - 2 / depth)
             times = np.linspace(0, 5 / rate, 26)
             path = [_product(at) for at in _flow(layers, data, times)]
@@ -263,7 +263,7 @@ def _kernel(a: np.ndarray, depth: int) -> np.ndarray:
 
 
 @claim("nonlocal/C27", "asymptotic", "Appendix J", negative_control={"far": 1.0})
-def nearby_starts_are_lazy(size: str, far: float = 10.0, seed: Seed = 0) -> Iterator[Finding]:
+def nearby_initializations_are_lazy(size: str, far: float = 10.0, seed: Seed = 0) -> Iterator[Finding]:
     """The operator A_W, the tangent kernel, changes over the whole training in proportion to |Z - A(0)| from
     initializations close to the target, so that small initial losses mean lazy training; from those of Theorem 20, ten
     times the target and 30 degrees off it, it loses more than 90 % with three layers and more.

@@ -118,11 +118,11 @@ def rank_one_orbit_at_every_depth(size: str, factor: float = 1.0, seed: Seed = 0
             for symmetric in (False, True):
                 target = _target(seed, symmetric=symmetric)
                 alpha = 0.3
-                start = [alpha * np.eye(_D)] * depth if symmetric else _one_zero(alpha, depth)
-                *_, before, end = _descend(start, target.matrix, lr, steps)
+                initial = [alpha * np.eye(_D)] * depth if symmetric else _one_zero(alpha, depth)
+                *_, before, end = _descend(initial, target.matrix, lr, steps)
                 both = np.stack([_rotated(layers, _frames(target, depth)) for layers in (before, end)])
                 case: dict[str, Any] = {"depth": depth, "kappa": kappa}
-                case["start"] = "balanced" if symmetric else "one-zero"
+                case["initialization"] = "balanced" if symmetric else "one-zero"
                 top = np.sort(both[:, :, 0, 0], axis=0)
                 yield close(top, [[found.low], [found.high]], atol=1e-9, what="mode 1 of every layer", **case)
                 modes = [np.diag(_product(list(layers)))[1:3] for layers in both]
@@ -140,10 +140,10 @@ def layers_move_mode_by_mode(size: str, share: float = 1.0, seed: Seed = 0) -> I
         for kappa in (1.8, 2.3):
             for symmetric in (False, True):
                 lr, target = _lr(kappa, depth), _target(seed, symmetric=symmetric)
-                start = [alpha * np.eye(_D)] * depth if symmetric else _one_zero(alpha, depth)
+                initial = [alpha * np.eye(_D)] * depth if symmetric else _one_zero(alpha, depth)
                 d, last = np.full(_D, alpha), np.full(_D, alpha if symmetric else 0.0)
                 off, gap = 0.0, 0.0
-                for step, layers in enumerate(_descend(start, target.matrix, lr, 600)):
+                for step, layers in enumerate(_descend(initial, target.matrix, lr, 600)):
                     rotated = _rotated(layers, _frames(target, depth))
                     values = np.einsum("lii->li", rotated)
                     off = max(off, float(np.max(np.abs(rotated - np.einsum("li,ij->lij", values, np.eye(_D))))))
@@ -154,7 +154,7 @@ def layers_move_mode_by_mode(size: str, share: float = 1.0, seed: Seed = 0) -> I
                     miss = last * d ** (depth - 1) - goal
                     move = share * lr * miss
                     d, last = d - move * last * d ** (depth - 2), last - move * d ** (depth - 1)
-                case = {"depth": depth, "kappa": kappa, "start": "balanced" if symmetric else "one-zero"}
+                case = {"depth": depth, "kappa": kappa, "initialization": "balanced" if symmetric else "one-zero"}
                 yield at_most(off, 1e-11, what="off the diagonal, all steps", **case)
                 yield at_most(gap, 1e-10, what="values from their recursion, all steps", **case)
 
@@ -207,13 +207,13 @@ def balance_under_descent(size: str, order: int = 2, seed: Seed = 0) -> Iterator
     """
     rng = np.random.default_rng(seed)
     for depth in _depths(size):
-        start = [np.asarray(w) for w in balanced(rng.normal(size=(_D, _D)), (_D,) * (depth - 1)).layers]
+        initial = [np.asarray(w) for w in balanced(rng.normal(size=(_D, _D)), (_D,) * (depth - 1)).layers]
 
         def imbalance(layers: Sequence[np.ndarray]) -> float:
             return max(float(np.linalg.norm(a @ a.T - b.T @ b)) for a, b in pairwise(layers))
 
         target = _target(seed)
-        drifts = [imbalance(list(_descend(start, target.matrix, lr, 1))[-1]) for lr in (1e-3, 1e-4)]
+        drifts = [imbalance(list(_descend(initial, target.matrix, lr, 1))[-1]) for lr in (1e-3, 1e-4)]
         yield within(drifts[0] / drifts[1] / 10**order, 0.9, 1.1, depth=depth, what="drift at ten times the lr")
         even = _target(seed, symmetric=True)
         *_, end = _descend([0.3 * np.eye(_D)] * depth, even.matrix, _lr(1.8, depth), 500)
@@ -263,10 +263,10 @@ def zero_layer_as_a_limit(size: str, power: float = 1.0, seed: Seed = 0) -> Iter
         path = np.array([_product(layers) for layers in _descend(_one_zero(alpha, depth), target.matrix, below, 400)])
         gaps = []
         for share in (1e-2, 1e-3):
-            start = _one_zero(alpha, depth, alpha * share**power)
-            other = np.array([_product(layers) for layers in _descend(start, target.matrix, below, 400)])
+            initial = _one_zero(alpha, depth, alpha * share**power)
+            other = np.array([_product(layers) for layers in _descend(initial, target.matrix, below, 400)])
             gaps.append(np.max(np.linalg.norm(other - path, axis=(1, 2))) / _SPECTRUM[0])
-            *_, before, end = _descend(start, target.matrix, beyond, 4000)
+            *_, before, end = _descend(initial, target.matrix, beyond, 4000)
             found = stability.orbit(_SPECTRUM[0], depth, beyond)
             tops = np.sort([np.linalg.svd(_product(layers))[1][0] for layers in (before, end)])
             case = {"depth": depth, "alpha' / alpha": share}

@@ -143,8 +143,8 @@ def _descent(
 ) -> _Run:
     """Descent with lr or with the dimensionless step x, recorded at 151 steps."""
     rng = np.random.default_rng(seed + 1000)
-    start = np.column_stack([sigma0 * rng.normal(size=(width, _N)), v0 * rng.choice([-1.0, 1.0], size=width)])
-    frame, r = np.linalg.qr(start)
+    initial = np.column_stack([sigma0 * rng.normal(size=(width, _N)), v0 * rng.choice([-1.0, 1.0], size=width)])
+    frame, r = np.linalg.qr(initial)
     problem = mean_field_regression(data.x, data.y, width=width)
     known = feature.task(problem)
     rate = math.sqrt(data.gamma) / (_N * width)
@@ -199,15 +199,15 @@ def recursions(size: str, share: float = 1.0) -> Iterator[Finding]:
         rng = np.random.default_rng(d)
         x, y = rng.normal(size=(n, d)), rng.normal(size=n)
         first, v, s = 0.3 * rng.normal(size=(w, d)), 0.2 * rng.normal(size=w), 0.01
-        start, g = first, x.T @ y
+        initial, g = first, x.T @ y
         rho = np.zeros(w)
         for step in range(20):
             q = x.T @ (x @ (first.T @ v))
             new = rho + s * (g @ g) * v - share * s / w * v * (q @ g)
-            new_v = v + s * rho + s * (start @ g) - share * s / w * (first @ q)
+            new_v = v + s * rho + s * (initial @ g) - share * s / w * (first @ q)
             e = y - x @ (first.T @ v) / w
             first, v = first + s * np.outer(v, x.T @ e), v + s * (first @ (x.T @ e))
-            rho = (first - start) @ g
+            rho = (first - initial) @ g
             yield at_most(np.max(np.abs(new - rho)) / np.max(np.abs(rho)), 1e-12, step=step, n=n, d=d, w=w)
             yield at_most(np.max(np.abs(new_v - v)) / np.max(np.abs(v)), 1e-12, step=step, n=n, d=d, w=w)
 
@@ -340,8 +340,8 @@ def kernel_at_the_end_of_stage_one(size: str, printed: bool = False) -> Iterator
     """At rho = 1 the tangent kernel is T(mean(v^2)/w), the nearer the smaller the initialization."""
     runs = [_inside(0.1, level) for level in (1e-2, 1e-4)]
     large, small = (r.distance(i := _end_of_stage_one(r), _scale_of(r, i, printed)) for r in runs)
-    yield at_most(large, 0.01, start="v0 sqrt(gamma) = 1e-2")
-    yield at_most(small / large, 0.1, start="1e-4 against 1e-2")
+    yield at_most(large, 0.01, initialization="v0 sqrt(gamma) = 1e-2")
+    yield at_most(small / large, 0.1, initialization="1e-4 against 1e-2")
 
 
 @claim("feature/C9", "asymptotic", "Lemma 5.3, third item", negative_control={"neuron": 0})
@@ -429,8 +429,8 @@ def _source_run(
     teacher = beta * direction / math.sqrt(float(np.sum(law.values * direction**2)))
     y = inputs @ teacher + 0.01 * beta * rng.normal(size=n)
     x = np.asarray(np.linalg.qr(inputs.T, mode="r")).T
-    start = np.column_stack([0.1 * v0 * rng.normal(size=(width, n)), v0 * rng.choice([-1.0, 1.0], size=width)])
-    small = np.asarray(np.linalg.qr(start, mode="r"))
+    initial = np.column_stack([0.1 * v0 * rng.normal(size=(width, n)), v0 * rng.choice([-1.0, 1.0], size=width)])
+    small = np.asarray(np.linalg.qr(initial, mode="r"))
     first, v = small[:, :n].copy(), small[:, n].copy()
     begin, g = first, x.T @ y
     lr = 0.1 * n * width / float(np.linalg.norm(g))
@@ -472,19 +472,19 @@ def time_of_the_theorem(
     rng = np.random.default_rng(seed)
     for law in _laws(size):
         for beta in (1.0, 30.0):
-            starts = []
+            initializations = []
             for root in (1e-1, 1e-4):  # v0 sqrt(gamma)
                 v0 = root / (math.sqrt(law.n * float(np.sum(law.values))) * beta)
                 levels = (1e-2 * beta**2, 1e-5 * beta**2)
                 runs = [_source_run(law, rng, beta, v0, levels, times) for _ in range(9)]
                 case = {"law": law.name, "n": law.n, "d": len(law.values), "beta": beta, "v0 sqrt(gamma)": root}
-                early, late, aligned, between, *start = np.median(np.array(runs), axis=0)
+                early, late, aligned, between, *initial = np.median(np.array(runs), axis=0)
                 yield within(early, 0.2, 0.8, **case, eps=1e-2 * beta**2, what="steps to 4 eps, over the time")
                 yield within(late, 0.2, 0.8, **case, eps=1e-5 * beta**2, what="steps to 4 eps, over the time")
                 yield at_most(aligned, 1.0, **case, what="steps to rho = 1, over the time")
                 yield within(between, 0.2, 0.5, **case, what="steps between two eps, over that of the logarithm")
-                starts.append(start)
-            (steps, first), (later, second) = starts
+                initializations.append(initial)
+            (steps, first), (later, second) = initializations
             delay = (later - steps) / max(abs(second - first), 1e-9)
             case = {"law": law.name, "n": law.n, "d": len(law.values), "beta": beta}
             yield within(delay, 0.5, 2.2, **case, what="delay of rho = 1 by a smaller v0, over that of the logarithm")
@@ -595,8 +595,8 @@ def aligned_model(size: str, amplitude: float = 1.0, seed: Seed = 0) -> Iterator
     for draw in range(seed, seed + draws):
         run = _synthetic(draw)
         plus, minus = (float(np.mean((run.v(0) + sign * run.alpha) ** 2)) for sign in (1, -1))
-        start = feature.Amplitudes(*(jnp.asarray(amplitude * value) for value in (plus, minus)))
-        model = np.asarray(feature.aligned_descent(start, run.x, run.task.vstar2, len(run.steps) - 1).loss(run.task))
+        initial = feature.Amplitudes(*(jnp.asarray(amplitude * value) for value in (plus, minus)))
+        model = np.asarray(feature.aligned_descent(initial, run.x, run.task.vstar2, len(run.steps) - 1).loss(run.task))
         losses = run.losses
         yield at_most(np.max(np.abs(model - losses)) / losses[0], 5e-3, draw=draw, draws=draws, what="loss")
         half = [int(np.argmax(path < losses[0] / 2)) for path in (model, losses)]
@@ -678,7 +678,7 @@ def _flow() -> np.ndarray:
     n, d, w = 4, 5, 6
     x = rng.normal(size=(n, d))
     y = x @ rng.normal(size=d)
-    start = np.column_stack([0.1 * rng.normal(size=(w, d)), 0.2 * rng.choice([-1.0, 1.0], size=w)])
+    initial = np.column_stack([0.1 * rng.normal(size=(w, d)), 0.2 * rng.choice([-1.0, 1.0], size=w)])
 
     def velocity(_: float, flat: np.ndarray) -> np.ndarray:
         first, v = flat.reshape(w, d + 1)[:, :d], flat.reshape(w, d + 1)[:, d]
@@ -686,7 +686,7 @@ def _flow() -> np.ndarray:
         return np.column_stack([np.outer(v, force), first @ force]).ravel()
 
     times = np.linspace(0, 60, 7)
-    found = solve_ivp(velocity, (0, 60), start.ravel(), t_eval=times, method="DOP853", rtol=1e-12, atol=1e-14)
+    found = solve_ivp(velocity, (0, 60), initial.ravel(), t_eval=times, method="DOP853", rtol=1e-12, atol=1e-14)
     return np.asarray(found.y.T).reshape(len(times), w, d + 1)
 
 
@@ -813,7 +813,7 @@ def order_of_the_probability(size: str, power: float = 0.0) -> Iterator[Finding]
     tests=2,
     band="the bounds hold with room: a level below 1e-100",
 )
-def starts_concentrate(size: str, power: float = 1.0, seed: Seed = 16) -> Iterator[Finding]:
+def initializations_concentrate(size: str, power: float = 1.0, seed: Seed = 16) -> Iterator[Finding]:
     """max_r <w_r(0), g> < sigma0 sqrt(gamma)/2 has probability Phi(1/2)^w; the other bounds hold with room."""
     draws = 20_000 if size == "quick" else 200_000
     rng = np.random.default_rng(seed)
@@ -821,7 +821,7 @@ def starts_concentrate(size: str, power: float = 1.0, seed: Seed = 16) -> Iterat
         projections = rng.normal(size=(draws, w))
         yield _rate(float(np.mean(projections.max(axis=1) < 0.5)), feature.failures(10, power * w).largest, draws, w=w)
         delta = 0.05
-        bound = feature.start_bound(1.0, 1.0, w, delta)
+        bound = feature.initialization_bound(1.0, 1.0, w, delta)
         yield at_most(np.mean(np.abs(projections).max(axis=1) > bound), delta, w=w, draws=draws, what="all below")
     squares = rng.chisquare(400, size=(draws // 20, 20)) / 400
     yield at_most(np.mean((squares < 0.5) | (squares > 1.5)), 1e-3, d=400, what="|w_r(0)|^2")
@@ -905,18 +905,18 @@ def first_time(size: str, share: float = 1.0) -> Iterator[Finding]:
         v0, x, gamma = level / math.sqrt(run.data.gamma), run.x, run.data.gamma
         corrected = share * float(feature.first_step(run.task, x / float(run.task.rate), v0))
         rho = math.sqrt(gamma) * v0 * float(feature.growth(corrected, x).odd)
-        yield within(rho, 0.5, 2.0, start=level, steps=corrected)
+        yield within(rho, 0.5, 2.0, initialization=level, steps=corrected)
         printed = math.log(1 / v0) / x
         rho = math.sqrt(gamma) * v0 * float(feature.growth(printed, x).odd)
-        yield as_printed(within(rho, 0.5, 2.0, start=level, steps=printed))
+        yield as_printed(within(rho, 0.5, 2.0, initialization=level, steps=printed))
     cases = [(math.log(root), math.log(level)) for root in (10.0, 1e8) for level in (1e-2, 1e-8)]
     best = math.inf
     for constant in np.linspace(0.05, 2, 391):
         # ln rho = ln(level / 2) + C1 ln(1/v0) for small x and late times
-        sizes = [start - math.log(2) + constant * (root - start) for root, start in cases]
+        sizes = [initial - math.log(2) + constant * (root - initial) for root, initial in cases]
         best = min(best, max(abs(size) for size in sizes))
     yield as_printed(at_most(best, math.log(100), what="largest |ln rho|, the best C1"), reading="another C1")
-    late = [start - math.log(2) + (root - start) for root, start in cases]
+    late = [initial - math.log(2) + (root - initial) for root, initial in cases]
     yield at_least(min(late), 0.0, C1=1, what="smallest ln rho: reached by then")
 
 

@@ -58,18 +58,18 @@ def fixed_points(size: str, rod: Callable[[float], DiscreteDynamics] = _rod) -> 
     """The fixed points of the rod are the 2-cycles of descent: where the rod rests a step of descent takes each of its
     ends to the other, and the center and half difference of a 2-cycle of descent do not move as a rod.
     """
-    for target, start, kappa in _CYCLES:
-        problem, depth = factorization(np.asarray(target)), len(start.layers)
+    for target, initial, kappa in _CYCLES:
+        problem, depth = factorization(np.asarray(target)), len(initial.layers)
         lr = kappa / depth
         case = {"depth": depth, "modes": len(target), "kappa": kappa}
-        rested = simulate(problem, start, rod(lr), steps=3000, record=linear(2))
+        rested = simulate(problem, initial, rod(lr), steps=3000, record=linear(2))
         center, half = rested.final.trained(), rested.memory
         ends = [jax.tree.map(add, center, half) for add in (jnp.add, jnp.subtract)]
         for here, there in (ends, ends[::-1]):
             moved = _flat(here.descend(problem, lr)) - _flat(there)
             yield at_most(np.max(np.abs(moved)), 1e-12, what="an end after a step of descent from the other", **case)
         yield at_least(np.linalg.norm(_flat(half)), 0.05, what="the rod's half length", **case)
-        cycle = simulate(problem, start, SGD(lr), steps=6000, record=linear(2)).final
+        cycle = simulate(problem, initial, SGD(lr), steps=6000, record=linear(2)).final
         other = cycle.descend(problem, lr)
         middle, difference = (jax.tree.map(lambda a, b, s=s: (a + s * b) / 2, cycle, other) for s in (1, -1))
         dynamics = rod(lr)
@@ -267,14 +267,14 @@ def falling_cost(size: str, flow: Callable[[float], DiscreteDynamics] = _fine) -
         "tanh": (*_network(0), 0.25, 600),
         "three linear layers": (factorization(target), deep, 2.2 / float(stability.curvature(top, 3)), 200),
     }
-    for name, (problem, start, lr, steps) in cases.items():
+    for name, (problem, initial, lr, steps) in cases.items():
         given: dict[str, Any] = {"steps": steps, "record": every(1), "observe": ["loss"]}
-        run = simulate(problem, start, flow(lr), **given)
+        run = simulate(problem, initial, flow(lr), **given)
         loss = np.asarray(run["loss"])
         yield at_most(np.max(np.diff(loss) / loss[:-1]), 1e-9, what="largest relative rise in a step", network=name)
         sharp = float(observe.sharpness(run.final, problem)) * lr / 2
         yield within(sharp, 0.999, 1.001, what="sharpness lr/2 at the end", network=name)
-        descent = np.asarray(simulate(problem, start, SGD(lr), **given)["loss"])
+        descent = np.asarray(simulate(problem, initial, SGD(lr), **given)["loss"])
         yield at_least(np.sum(np.diff(descent) > 0), 5, what="steps in which the cost of descent rises", network=name)
 
 

@@ -298,12 +298,12 @@ def third_order_descent(size: str, order: int = 3) -> Iterator[Finding]:
     """Loss along W_l = t d_l with d_3 d_2 d_1 = p_1 q_1^T at zero weights, where the Hessian vanishes."""
     z = np.array([2.0, 1.0])
     problem = factorization(np.diag(z))
-    start = float(problem.cost(_zero((2, 2)).matrix))
+    initial = float(problem.cost(_zero((2, 2)).matrix))
     unit = np.diag([1.0, 0.0])
     zero = classify(Weights([np.zeros((2, 2))] * 3), problem)
     yield at_most(abs(zero.smallest), 0.0, what="curvature at zero weights")
     for step in (1e-1, 1e-2, 1e-3):
-        moved = float(problem.cost(Weights([step * unit] * 3).matrix)) - start
+        moved = float(problem.cost(Weights([step * unit] * 3).matrix)) - initial
         # exactly -z_1 t^3 + t^6 / 2
         yield at_most(abs(moved / (-z[0] * step**order + step ** (2 * order) / 2) - 1), 1e-6, step=step)
         yield as_printed(at_least(moved, 0.0, step=step))

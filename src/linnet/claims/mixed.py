@@ -54,16 +54,16 @@ def invariant(size: str, drift: Callable[..., Array] = _drift) -> Iterator[Findi
     """W_1 W_1^T - W_2^T W_2 is constant under gradient flow of every cost, and drifts at second order in descent."""
     shapes = [(3, 4, 6)] if size == "quick" else [(3, 4, 6), (4, 2, 2), (5, 5, 30), (2, 6, 1)]
     for d_out, d_in, width in shapes:
-        start = _network(d_out, d_in, width, seed=width)
-        before = start.imbalance()[0]
+        initial = _network(d_out, d_in, width, seed=width)
+        before = initial.imbalance()[0]
         for name, problem in _costs(d_out, d_in, width, size).items():
-            end: Any = simulate(problem, start, GradientFlow(rtol=1e-12), time=3.0, record=linear(2)).final
+            end: Any = simulate(problem, initial, GradientFlow(rtol=1e-12), time=3.0, record=linear(2)).final
             yield at_most(
                 _norm(end.imbalance()[0] - before) / _norm(before), 1e-9, optimizer="flow", cost=name, width=width
             )
-            lr, g = 0.1, problem.gradient(start.matrix)
-            after = start.descend(problem, lr).imbalance()[0]
-            formula = before + drift(lr, g, *start.layers)
+            lr, g = 0.1, problem.gradient(initial.matrix)
+            after = initial.descend(problem, lr).imbalance()[0]
+            formula = before + drift(lr, g, *initial.layers)
             yield at_most(_norm(after - formula) / _norm(before), 1e-13, optimizer="descent", cost=name, width=width)
 
 
@@ -107,23 +107,23 @@ def cubic_identity(size: str, cubic: Callable[..., Array] = _cubic) -> Iterator[
         yield at_most(_norm(cubic(a, hat1, hat2) - c**2 * hat1) / scale, 1e-12, closure="mixed", c=c)
 
 
-def _same_flow(size: str, start: Callable[[Any, float], Weights], required: float) -> Iterator[Finding]:
+def _same_flow(size: str, initial: Callable[[Any, float], Weights], required: float) -> Iterator[Finding]:
     shapes = [(3, 4)] if size == "quick" else [(3, 4), (4, 3), (4, 4), (1, 3)]
     for d_out, d_in in shapes:
         a0 = 0.4 * np.random.default_rng(d_out).normal(size=(d_out, d_in))
         for name, problem in _costs(d_out, d_in, d_in, size).items():
             for c in (0.02, 0.7):
-                layers = start(a0, c)
+                layers = initial(a0, c)
                 both = Pair(layers, EndToEnd(a0, Mixed(c)))
                 end: Any = simulate(problem, both, GradientFlow(rtol=1e-12), time=4.0, record=linear(2)).final
                 gap = _norm(end.matrix - end.second.matrix) / _norm(end.matrix)
                 yield at_most(gap, required, cost=name, c=c, d_in=d_in, d_out=d_out, width=layers.widths[1])
 
 
-@claim("mixed/C4", "exact", "section 2", negative_control={"start": lambda a, c: mixed_manifold(a, 1.05 * c)})
-def manifold(size: str, start: Callable[[Any, float], Weights] = mixed_manifold) -> Iterator[Finding]:
+@claim("mixed/C4", "exact", "section 2", negative_control={"initial": lambda a, c: mixed_manifold(a, 1.05 * c)})
+def manifold(size: str, initial: Callable[[Any, float], Weights] = mixed_manifold) -> Iterator[Finding]:
     """From Q J Q = c^2 J the gradient flow of any cost stays there, and A follows the mixed flow exactly."""
-    yield from _same_flow(size, start, 1e-9)
+    yield from _same_flow(size, initial, 1e-9)
 
 
 @claim(
@@ -131,11 +131,11 @@ def manifold(size: str, start: Callable[[Any, float], Weights] = mixed_manifold)
     "exact",
     "appendix B.2, non-homogeneous balance",
     hypotheses={"w = d_in": lambda case: case["width"] == case["d_in"]},
-    negative_control={"start": lambda a, c: two_c_balanced(a, 1.05 * c)},
+    negative_control={"initial": lambda a, c: two_c_balanced(a, 1.05 * c)},
 )
-def two_c_balance(size: str, start: Callable[[Any, float], Weights] = two_c_balanced) -> Iterator[Finding]:
+def two_c_balance(size: str, initial: Callable[[Any, float], Weights] = two_c_balanced) -> Iterator[Finding]:
     """From W_1 W_1^T - W_2^T W_2 = 2c I with w = d_in, A follows the mixed flow exactly for any cost."""
-    yield from _same_flow(size, start, 1e-9)
+    yield from _same_flow(size, initial, 1e-9)
 
 
 @claim(
@@ -159,11 +159,11 @@ def theorem_one(
             c = 1.0
             target = (0.3 if draw % 2 else 20.0) * np.random.default_rng(draw).normal(size=(d, d)) / np.sqrt(d)
             problem = factorization(target)
-            start = gaussian(jax.random.key(draw), problem, width, variance)
+            initial = gaussian(jax.random.key(draw), problem, width, variance)
             lr = 0.02 * float(mixed.largest_lr(_norm(target), c, 1.0))
             run = simulate(
                 problem,
-                start,
+                initial,
                 SGD(lr),
                 steps=600,
                 record=every(60),
@@ -185,11 +185,11 @@ def operator_sandwich(size: str, share: float = 1.0) -> Iterator[Finding]:
     """sqrt(A^T A + l^2/4) - l/2 <= C1 <= sqrt(A^T A + L^2/4) + L/2 along every flow, l and L at t = 0."""
     cases = [(3, 4, 9)] if size == "quick" else [(3, 4, 1), (3, 4, 2), (3, 4, 30), (6, 2, 8), (5, 5, 200)]
     for d_out, d_in, width in cases:
-        start = _network(d_out, d_in, width, seed=width)
-        imbalance = share * start.imbalance()[0]
+        initial = _network(d_out, d_in, width, seed=width)
+        imbalance = share * initial.imbalance()[0]
         for name, problem in _costs(d_out, d_in, width, size).items():
             seen = ["matrix", "input_gram", "output_gram"]
-            run = simulate(problem, start, GradientFlow(rtol=1e-11), time=4.0, record=linear(9), observe=seen)
+            run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=4.0, record=linear(9), observe=seen)
             for a, c1, c2 in zip(*(run[key] for key in seen), strict=True):
                 for bound, gram in zip(mixed.sandwich(a, imbalance), (c1, c2), strict=True):
                     slack = min(
@@ -260,11 +260,11 @@ def hidden_alignment(
         problem = low_rank_recovery(jax.random.key(seed), d, 5)
         width, variance = round(d**gamma_w), d ** (0.4 - gamma_w)
         c = width * variance
-        start = gaussian(jax.random.key(seed + 1), problem, width, variance)
+        initial = gaussian(jax.random.key(seed + 1), problem, width, variance)
         lr = _step_size(problem, c, 50, lazy=False)
         run = simulate(
             problem,
-            start,
+            initial,
             SGD(lr),
             steps=80,
             record=every(20),
@@ -283,10 +283,10 @@ def balanced_modes_stay_negative(size: str, sign: float = -1.0) -> Iterator[Find
     for scale in (1e-3, 0.5, 2.0):
         values = np.array([[np.sqrt(scale)], [sign * np.sqrt(scale)]])
         run = simulate(factorization(np.ones(1)), Modes(values), SGD(0.01), steps=5000, observe=["modes"])
-        yield at_most(run["modes"], 0.0, start=-scale, c=0.0)
+        yield at_most(run["modes"], 0.0, initialization=-scale, c=0.0)
         for c in (1e-6, 0.1, 10.0):
             end = mixed.mode(200.0 / min(1.0, c), -scale, 1.0, c)
-            yield close(float(end), 1, atol=1e-9, start=-scale, c=c)
+            yield close(float(end), 1, atol=1e-9, initialization=-scale, c=c)
 
 
 @claim(
@@ -300,11 +300,11 @@ def convergence_rate(size: str, rate: float = 1.0, seed: Seed = 0) -> Iterator[F
     """From any initialization the mixed flow of a squared cost reaches A_obs, at least as fast as exp(-2 kappa c t)."""
     for draw in range(seed, seed + (3 if size == "quick" else 20)):
         rng = np.random.default_rng(draw)
-        start, goal = (jnp.asarray(rng.normal(size=(3, 4))) for _ in range(2))
+        initial, goal = (jnp.asarray(rng.normal(size=(3, 4))) for _ in range(2))
         for c in (1e-3, 0.3, 20.0):
             for x in (0.1, 1.0, 5.0):
-                a = mixed.matrix(x / (2 * c), start, goal, c)
-                left = float(jnp.linalg.norm(a - goal) / jnp.linalg.norm(start - goal))
+                a = mixed.matrix(x / (2 * c), initial, goal, c)
+                left = float(jnp.linalg.norm(a - goal) / jnp.linalg.norm(initial - goal))
                 yield at_most(left / np.exp(-rate * x), 1 + 1e-9, c=c, seed=draw, exponent=x)
 
 
@@ -326,10 +326,10 @@ def lazy_networks_do_not_recover(
     for gamma_s, gamma_w in gammas:
         problem = low_rank_recovery(jax.random.key(seed), d, 5)
         c = d ** (gamma_s + gamma_w)
-        start = gaussian(jax.random.key(seed + 1), problem, round(d**gamma_w), d**gamma_s)
+        initial = gaussian(jax.random.key(seed + 1), problem, round(d**gamma_w), d**gamma_s)
         lazy = mixed.phase(gamma_w, gamma_s) is mixed.Phase.LAZY
         lr = _step_size(problem, c, 50, lazy=lazy)
-        run = simulate(problem, start, SGD(lr), steps=60 if lazy else 400, observe=["test_error"])
+        run = simulate(problem, initial, SGD(lr), steps=60 if lazy else 400, observe=["test_error"])
         noise = problem.target - problem.truth
         bound = min(float(jnp.sum(problem.truth**2)), float(jnp.sum(noise**2))) / (3 * d**2)
         yield at_least(run["test_error"], bound, d=d, gamma_w=gamma_w, gamma_sigma2=gamma_s)
@@ -350,8 +350,10 @@ def active_networks_recover(size: str, share: float = 1.0) -> Iterator[Finding]:
             errors, ratios = [], []
             for d in sizes:
                 theorem = mixed.recovery(levels, gamma_w, gamma_s, d, 1.0, variant="printed")
-                start = d ** (2 * gamma_s + gamma_w)
-                error = mixed.recovery_error(share * theorem.steps, levels, d, d ** (gamma_s + gamma_w), start=start)
+                initial = d ** (2 * gamma_s + gamma_w)
+                error = mixed.recovery_error(
+                    share * theorem.steps, levels, d, d ** (gamma_s + gamma_w), initial=initial
+                )
                 errors.append(float(error))
                 ratios.append(float(error) / sum(theorem.errors.values()))
             case = {"levels": levels, "gamma_w": gamma_w, "gamma_sigma2": gamma_s}
@@ -373,8 +375,8 @@ def learning_times(
             width = round(n**gamma_w)
             c = width * n**gamma_s
             lr = _step_size(problem, c, 50, lazy=False)
-            start = gaussian(jax.random.key(seed), problem, width, n**gamma_s)
-            run = simulate(problem, start, SGD(lr), steps=140, observe=["singular_values"])
+            initial = gaussian(jax.random.key(seed), problem, width, n**gamma_s)
+            run = simulate(problem, initial, SGD(lr), steps=140, observe=["singular_values"])
             k = len(levels)
             half = levels[-1] * n / 2
             first = int(jnp.argmax(run["singular_values"][:, k - 1] > half))
@@ -390,9 +392,9 @@ def _misalignment(d: int) -> float:
 
     def end(seed: Any) -> Any:
         problem = low_rank_recovery(jax.random.key(seed), d, len(levels), levels=levels)
-        start = gaussian(jax.random.key(seed + 10), problem, round(d**2.25), d**-1.85)
+        initial = gaussian(jax.random.key(seed + 10), problem, round(d**2.25), d**-1.85)
         optimizer, observed = SGD(d / (50 * max(levels))), {"x": observe.misalignment(3)}
-        return simulate(problem, start, optimizer, steps=160, record=linear(2), observe=observed)["x"][-1]
+        return simulate(problem, initial, optimizer, steps=160, record=linear(2), observe=observed)["x"][-1]
 
     return float(jnp.mean(jax.jit(lambda seeds: jax.lax.map(end, seeds))(jnp.arange(4))))
 
@@ -554,14 +556,14 @@ def descent_follows_the_flow(size: str, order: int = 1) -> Iterator[Finding]:
     for d in (15, 30) if size == "quick" else (20, 40, 80):
         problem = low_rank_recovery(jax.random.key(8), d, 5)
         width, variance = round(d**2.25), d**-1.85
-        start = gaussian(jax.random.key(9), problem, width, variance)
+        initial = gaussian(jax.random.key(9), problem, width, variance)
         times = np.linspace(0, 200 * _step_size(problem, 1.0, 50, lazy=False), 21)
-        flow = simulate(problem, start, GradientFlow(), time=times[-1], record=at(times), observe=["matrix"])
+        flow = simulate(problem, initial, GradientFlow(), time=times[-1], record=at(times), observe=["matrix"])
         scaled = []
         for c_lr in (50, 100, 200):
             lr = _step_size(problem, 1.0, c_lr, lazy=False)
             steps = 200 * c_lr // 50
-            run = simulate(problem, start, SGD(lr), steps=steps, record=every(steps // 20), observe=["matrix"])
+            run = simulate(problem, initial, SGD(lr), steps=steps, record=every(steps // 20), observe=["matrix"])
             gaps = jnp.linalg.norm(run["matrix"] - flow["matrix"], axis=(1, 2))
             scaled.append(float(jnp.max(gaps)) / lr**order)
         for before, after, c_lr in zip(scaled, scaled[1:], (100, 200), strict=False):
@@ -578,9 +580,9 @@ def norms_stay_bounded(size: str, constant: float = 10.0) -> Iterator[Finding]:
     for gamma_s, gamma_w in ((-1.5, 2.7), (-2.5, 1.5), (-1.85, 2.25), (-1.2, 1.5)):
         problem = low_rank_recovery(jax.random.key(6), d, 5)
         c = d ** (gamma_s + gamma_w)
-        start = gaussian(jax.random.key(7), problem, round(d**gamma_w), d**gamma_s)
+        initial = gaussian(jax.random.key(7), problem, round(d**gamma_w), d**gamma_s)
         lr = _step_size(problem, c, 50, lazy=mixed.phase(gamma_w, gamma_s) is mixed.Phase.LAZY)
-        run = simulate(problem, start, SGD(lr), steps=400, record=every(5), observe=["singular_values"])
+        run = simulate(problem, initial, SGD(lr), steps=400, record=every(5), observe=["singular_values"])
         total = float(jnp.sum(problem.truth**2) + jnp.sum((problem.target - problem.truth) ** 2))
         largest = jnp.max(jnp.sum(run["singular_values"] ** 2, axis=1))
         yield at_most(largest / (constant * total), 1.0, gamma_w=gamma_w, gamma_sigma2=gamma_s)
@@ -595,8 +597,8 @@ def early_stopping_falls_with_sigma(size: str, divisor: float = 4.0) -> Iterator
     lr = _step_size(problem, 1.0, c_lr, lazy=False)
     sigmas, steps = np.array([-1.4, -1.0, -0.6, -0.2]), []
     for sigma in sigmas:
-        start = gaussian(jax.random.key(12), problem, round(d**1.5), d ** (sigma - 1.5))
-        run = simulate(problem, start, SGD(lr), steps=500, record=every(1), observe=["test_error"])
+        initial = gaussian(jax.random.key(12), problem, round(d**1.5), d ** (sigma - 1.5))
+        run = simulate(problem, initial, SGD(lr), steps=500, record=every(1), observe=["test_error"])
         steps.append(int(jnp.argmin(run["test_error"])))
     slope = np.polyfit(sigmas, steps, 1)[0]
     predicted = -c_lr / divisor * np.log(d) * float(s[0] / s[4])
@@ -665,7 +667,7 @@ def speed_of_a_singular_value(
 
 
 @claim("mixed/C44", "exact", "appendix C.1; section 1.5", negative_control={"turn": 0.1})
-def aligned_starts_stay_aligned(size: str, turn: float = 0.0, seed: Seed = 0) -> Iterator[Finding]:
+def aligned_initializations_stay_aligned(size: str, turn: float = 0.0, seed: Seed = 0) -> Iterator[Finding]:
     """A that has the singular vectors of the target, with signs, keeps them along the mixed and the balanced flow, and
     each of its values obeys the formula of one mode.
     """
@@ -673,10 +675,10 @@ def aligned_starts_stay_aligned(size: str, turn: float = 0.0, seed: Seed = 0) ->
     for d_out, d_in in ((4, 4), (3, 5)) if size == "quick" else ((4, 4), (3, 5), (6, 2), (12, 12)):
         k = min(d_out, d_in)
         u, v = (np.linalg.qr(rng.normal(size=(n, k)))[0] for n in (d_out, d_in))
-        goals, starts = np.sort(rng.uniform(0.5, 2, size=k))[::-1], 0.3 * rng.normal(size=k)
+        goals, initializations = np.sort(rng.uniform(0.5, 2, size=k))[::-1], 0.3 * rng.normal(size=k)
         rotation = np.linalg.qr(np.eye(d_in) + turn * rng.normal(size=(d_in, d_in)))[0]
         for c in (0.0, 0.2, 3.0):
-            begun = np.abs(starts) if c == 0 else starts
+            begun = np.abs(initializations) if c == 0 else initializations
             for t in (0.3, 2.0):
                 a = mixed.matrix(t, (u * begun) @ v.T @ rotation, (u * goals) @ v.T, c)
                 values = np.asarray(mixed.mode(t, begun, goals, c))
@@ -812,7 +814,7 @@ def exponent_of_t_star(size: str, choose: Callable[..., float] = min) -> Iterato
 
 
 @evidence("mixed/E24", negative_control={"power": 0.5})
-def variance_of_the_start(size: str, power: float = 1.0) -> Iterator[Finding]:
+def variance_of_the_initialization(size: str, power: float = 1.0) -> Iterator[Finding]:
     """The sample variance of 400 x 400 entries of A_0, 5% about the right value being over ten standard errors."""
     d, width, variance = 400, 1000, 0.01
     problem = factorization(np.zeros((d, d)))
@@ -918,13 +920,13 @@ def the_panel_shows_euler_steps(
     d = 50 if size == "quick" else 100
     problem = low_rank_recovery(jax.random.key(0), d, 5)
     width, variance = round(d**3.0), d**-3.4
-    start, c = gaussian(jax.random.key(1), problem, width, variance), variance * width
-    beside = {"euler": companion(start.matrix, c), "descent": two_c_balanced(start.matrix, c)}
+    initial, c = gaussian(jax.random.key(1), problem, width, variance), variance * width
+    beside = {"euler": companion(initial.matrix, c), "descent": two_c_balanced(initial.matrix, c)}
     gaps: dict[str, list[float]] = {name: [] for name in beside}
     for c_lr in (50, 100):
         lr, steps = _step_size(problem, c, c_lr, lazy=False), 2 * c_lr
         for name, other in beside.items():
-            run = simulate(problem, Pair(start, other), SGD(lr), steps=steps, observe=["closure_error"])
+            run = simulate(problem, Pair(initial, other), SGD(lr), steps=steps, observe=["closure_error"])
             gaps[name].append(float(run["closure_error"][-1]))
     euler, descent = (coarse / fine for coarse, fine in gaps.values())
     yield as_printed(at_most(euler, 1.2, d=d))

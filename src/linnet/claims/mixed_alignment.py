@@ -84,11 +84,11 @@ def _run(d: int) -> _Run:
     """Until t = 0.5 d ln d."""
     problem, width = _problem(d), float(round(d**_GAMMA_W))
     c = width * d**_GAMMA_S
-    start = gaussian(jax.random.key(2), problem, width, d**_GAMMA_S)
+    initial = gaussian(jax.random.key(2), problem, width, d**_GAMMA_S)
     lr = d / _C_LR
     run = simulate(
         problem,
-        Pair(start, EndToEnd(start.matrix, Mixed(c))),
+        Pair(initial, EndToEnd(initial.matrix, Mixed(c))),
         SGD(lr),
         steps=2 * round(0.25 * _C_LR * math.log(d)),
         record=every(2),
@@ -279,8 +279,8 @@ def disturbed_dynamics_stay_aligned(size: str, power: float = 1.0) -> Iterator[F
         turns = [jnp.asarray(np.linalg.qr(rng.normal(size=(d, d)))[0]) for _ in range(2)]
         for strength in (0.25, 0.5):
             closure = _Disturbed(jnp.asarray(run.c), jnp.asarray(d**-strength), *turns)
-            start = EndToEnd(run.mixed.matrices[run.late], closure)
-            later = simulate(run.problem, start, SGD(d / _C_LR), steps=64, record=every(16), observe=["matrix"])
+            initial = EndToEnd(run.mixed.matrices[run.late], closure)
+            later = simulate(run.problem, initial, SGD(d / _C_LR), steps=64, record=every(16), observe=["matrix"])
             course = _course(run.problem, later["matrix"])
             case = {"d": d, "lambda": strength}
             s = course.values

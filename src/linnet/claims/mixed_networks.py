@@ -58,8 +58,8 @@ def any_cost_and_shape(size: str, closure: Callable[[float], Mixed] = Mixed, see
         for name, problem in _costs(d_out, d_in, size).items():
             for ratio in (4, 30):
                 width, c, d = ratio * max(d_out, d_in), 1.0, max(d_out, d_in)
-                start = gaussian(jax.random.key(seed), problem, width, c / width)
-                run = simulate(problem, start, GradientFlow(), time=4.0, record=linear(9), observe=seen)
+                initial = gaussian(jax.random.key(seed), problem, width, c / width)
+                run = simulate(problem, initial, GradientFlow(), time=4.0, record=linear(9), observe=seen)
                 gaps, sizes = [], []
                 for a, c1, c2 in zip(*(run[key] for key in seen), strict=True):
                     hat1, hat2 = closure(c).grams(a)
@@ -78,7 +78,7 @@ def any_cost_and_shape(size: str, closure: Callable[[float], Mixed] = Mixed, see
     "section 2",
     negative_control={"unit": lambda variance, d, width: variance * width},
 )
-def size_of_the_start(
+def size_of_the_initialization(
     size: str,
     unit: Callable[[float, int, float], float] = lambda variance, d, width: variance * np.sqrt(width * d),
     d: Dimension | None = None,
@@ -118,11 +118,11 @@ def lazy_networks_follow_the_linear_model(
         for gamma_w, gamma_s in ((2.7, -1.5), (3.0, -1.6)):
             problem = low_rank_recovery(jax.random.key(seed), d, 3)
             width, c = round(d**gamma_w), round(d**gamma_w) * d**gamma_s
-            start = gaussian(jax.random.key(seed + 1), problem, width, d**gamma_s)
+            initial = gaussian(jax.random.key(seed + 1), problem, width, d**gamma_s)
             lr = float(mixed.step_size(d, c, _norm(problem.truth), lazy=True, c_lr=20))
             run = simulate(
                 problem,
-                Pair(start, EndToEnd(start.matrix, closure(c))),
+                Pair(initial, EndToEnd(initial.matrix, closure(c))),
                 SGD(lr),
                 steps=60,
                 record=every(4),
@@ -163,8 +163,8 @@ def _strongly_convex() -> _Cost:
 
 def _decay(problem: Problem, closure: Any, least: float, time: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Times, and C - C_inf over its initial value, along the flow of a closure."""
-    start = EndToEnd(np.random.default_rng(seed).normal(size=problem.shape), closure)
-    run = simulate(problem, start, GradientFlow(rtol=1e-11), time=time, record=linear(9), observe=["loss"])
+    initial = EndToEnd(np.random.default_rng(seed).normal(size=problem.shape), closure)
+    run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=time, record=linear(9), observe=["loss"])
     left = np.asarray(run["loss"]) - least
     return np.asarray(run.times), left / left[0]
 
@@ -220,8 +220,8 @@ def half_of_the_modes_get_stuck(size: str, c: float = 0.0, seed: Seed = 0) -> It
     signs = np.where(rng.random((draws, 5)) < 0.5, -1.0, 1.0)
     first = np.sqrt(values + c)  # with c > 0 the layers are not balanced
     second = signs * (values / first if c else first)
-    start = Modes(np.stack([first.ravel(), second.ravel()]))
-    run = simulate(factorization(np.full(draws * 5, target)), start, SGD(0.05), steps=400, observe=["modes"])
+    initial = Modes(np.stack([first.ravel(), second.ravel()]))
+    run = simulate(factorization(np.full(draws * 5, target)), initial, SGD(0.05), steps=400, observe=["modes"])
     learned = np.asarray(run["modes"][-1]).reshape(draws, 5) > target / 2
     for name, shares, expected in (
         ("stuck", ~learned.ravel(), 1 / 2),
@@ -239,9 +239,9 @@ def half_of_the_modes_get_stuck(size: str, c: float = 0.0, seed: Seed = 0) -> It
 def _growth(target: np.ndarray, c: float, width: float, seed: int) -> float:
     """|C1| / c when the top singular value of `target` has been learned."""
     problem = factorization(target)
-    start = gaussian(jax.random.key(seed), problem, width, c / width)
+    initial = gaussian(jax.random.key(seed), problem, width, c / width)
     lr = 0.25 * float(mixed.largest_lr(_norm(problem.target), c, 1.0))
-    grams = simulate(problem, start, SGD(lr), steps=60, record=every(60), observe=["input_gram"])["input_gram"]
+    grams = simulate(problem, initial, SGD(lr), steps=60, record=every(60), observe=["input_gram"])["input_gram"]
     return _norm(grams[-1]) / c
 
 
@@ -306,9 +306,9 @@ def _recovered(d: int, gamma_w: float, gamma_s: float, share: float, seed: int) 
     lr = float(mixed.step_size(d, c, _norm(problem.truth), lazy=False, c_lr=20))
     theorem = mixed.recovery(levels, gamma_w, gamma_s, d, lr, variant="printed")
     steps = max(1, round(share * theorem.steps))
-    start = gaussian(jax.random.key(seed + 1), problem, width, variance)
-    run = simulate(problem, start, SGD(lr), steps=steps, record=every(steps), observe=["test_error"])
-    model = mixed.recovery_error(lr * steps, levels, d, c, spiked=True, start=variance * c)
+    initial = gaussian(jax.random.key(seed + 1), problem, width, variance)
+    run = simulate(problem, initial, SGD(lr), steps=steps, record=every(steps), observe=["test_error"])
+    model = mixed.recovery_error(lr * steps, levels, d, c, spiked=True, initial=variance * c)
     return _Recovered(float(run["test_error"][-1]), float(model))
 
 
@@ -350,7 +350,7 @@ def _stopped(d: float, total: float) -> tuple[float, float]:
     """
     levels = np.full(5, 1 / np.sqrt(5))
     c = d**total
-    best = mixed.early_stopping(levels, d, c, start=c**2 / d**2)
+    best = mixed.early_stopping(levels, d, c, initial=c**2 / d**2)
     angle = np.pi * np.arange(1, 201) / 401
     weight = np.sin(angle) ** 2 / np.sum(np.sin(angle) ** 2)  # the quarter-circle law of the noise's singular values
     s, n = (

@@ -267,11 +267,11 @@ _SPECTRUM, _BEYOND = (10.0, 9.0, 6.0), 1.03
 
 def aligned_window(seed: int, steps: int, d: int = 50, beyond: float = _BEYOND) -> observe.Window:
     """The window of a linear network of three layers that begins aligned, beyond its edge by this factor."""
-    left, right, start = jax.random.split(jax.random.key(seed), 3)
+    left, right, initial = jax.random.split(jax.random.key(seed), 3)
     target = with_spectrum(left, right, np.pad(_SPECTRUM, (0, d - len(_SPECTRUM))), d)
     problem = factorization(target.matrix)
     lr = beyond * 2 / float(stability.curvature(_SPECTRUM[0], 3))
-    run = simulate(problem, orthogonal(start, problem, 0.01, 3), SGD(lr), steps=3000, record=at([3000]))
+    run = simulate(problem, orthogonal(initial, problem, 0.01, 3), SGD(lr), steps=3000, record=at([3000]))
     return observe.window(run.final, problem, lr, steps)
 
 

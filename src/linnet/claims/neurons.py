@@ -129,9 +129,9 @@ def _induction(path: _Path, share: float) -> tuple[np.ndarray, np.ndarray]:
     unit = float(np.trace(path.x @ path.x.T)) / len(path.y) / path.gamma**1.5
     steps, x = np.arange(1, stage.stop)[:, None], 0.05 * (1 + share * unit)
     grown, shrunk = (1 + x) ** steps, (1 - x) ** steps
-    start = path.v[0] ** 2 / 2
-    rho = path.rho[stage] * path.v[0] / (math.sqrt(path.gamma) * start * (grown - shrunk)) - 1
-    return rho, path.v[stage] * path.v[0] / (start * (grown + shrunk)) - 1
+    initial = path.v[0] ** 2 / 2
+    rho = path.rho[stage] * path.v[0] / (math.sqrt(path.gamma) * initial * (grown - shrunk)) - 1
+    return rho, path.v[stage] * path.v[0] / (initial * (grown + shrunk)) - 1
 
 
 @evidence("feature/E28", negative_control={"below": 0.5})
@@ -182,8 +182,8 @@ def outputs_begin_small(size: str, level: float = 1e-2, seed: Seed = 0) -> Itera
             for scale in (level, level / 10):
                 path = _run(law, 1.0, draw, level=scale)
                 sizes.append(float(np.linalg.norm(path.outputs[0]) / np.linalg.norm(path.y)))
-                start = scale / math.sqrt(path.gamma)  # sigma0 and v0, with beta = 1
-                unit = start**2 * math.sqrt(float(np.trace(path.x @ path.x.T)) / len(path.y) / path.width)
+                initial = scale / math.sqrt(path.gamma)  # sigma0 and v0, with beta = 1
+                unit = initial**2 * math.sqrt(float(np.trace(path.x @ path.x.T)) / len(path.y) / path.width)
                 yield within(
                     sizes[-1] / unit, 1 / 3, 3.0, law=law, draw=draw, scale=scale, what="|f(0)| / |y|, in units"
                 )
@@ -200,8 +200,8 @@ def kernel_escalates(size: str, level: float = 1e-2, seed: Seed = 0) -> Iterator
     for law in _laws(size):
         for draw in _seeds(seed, size):
             path = _run(law, 0.1, draw, level=level)
-            start, end = path.end_of_stage_one, int(np.argmax(path.losses < 1e-2 * path.losses[0]))
-            tops = np.array([np.linalg.eigvalsh(path.kernel(i))[-1] for i in range(start, end + 1)])
+            initial, end = path.end_of_stage_one, int(np.argmax(path.losses < 1e-2 * path.losses[0]))
+            tops = np.array([np.linalg.eigvalsh(path.kernel(i))[-1] for i in range(initial, end + 1)])
             case = {"law": law, "draw": draw, "steps": len(tops)}
             yield at_least(np.diff(tops) / tops[:-1], 0.0, **case, what="growth in a step, smallest")
             yield at_least(tops[-1] / tops[0], 10.0, **case, what="growth in stage two")
@@ -318,18 +318,18 @@ def feature_concentrates_with_noise(size: str, noise: float = 0.05, seed: Seed =
 
 
 @claim("feature/C35", "asymptotic", "section 5.1, equation (9)", negative_control={"share": 0.0})
-def difference_tends_to_the_start(size: str, share: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
+def difference_tends_to_the_initialization(size: str, share: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """In stage one rho_r - sqrt(gamma) v_r does not vanish but tends to -<w_r(0), X^T y>, the projection of the
     initialization, as (1 - x)^t; relative to rho_r it diminishes, as the text says.
     """
     for law in _laws(size):
         for draw in _seeds(seed, size):
             path = _run(law, 1.0, draw, level=1e-4)
-            start = path.first[0] @ path.g
+            initial = path.first[0] @ path.g
             differences = path.rho - math.sqrt(path.gamma) * path.v
             end = path.end_of_stage_one
             case = {"law": law, "draw": draw}
-            left = np.abs(differences[end] + share * start) / np.std(start)
+            left = np.abs(differences[end] + share * initial) / np.std(initial)
             yield at_most(left, 0.02, **case, what="distance from minus the projection, in its deviations")
             relative = [np.median(np.abs(differences[i] / path.rho[i])) for i in (end // 4, end // 2, end)]
             yield at_most(

@@ -297,8 +297,10 @@ def _lowest(layers: Layers, target: Any, mu: float) -> tuple[float, Layers]:
         slopes = np.concatenate([g.ravel() for g in _gradients(ws, lambda a: a - target)])
         return float(np.sum(left**2) / 2 + mu / 2 * flat @ flat), slopes + mu * flat
 
-    start = np.concatenate([w.ravel() for w in layers])
-    found = minimize(both, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 5000})
+    initial = np.concatenate([w.ravel() for w in layers])
+    found = minimize(
+        both, initial, jac=True, method="L-BFGS-B", options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 5000}
+    )
     return float(found.fun), _unflat(found.x, shapes)
 
 
@@ -422,8 +424,8 @@ def _inertial(
         force = [-g - gamma * v for g, v in zip(_gradients(here, slope), speed, strict=True)]
         return np.concatenate([x.ravel() for x in (*speed, *force, *_gap(speed))])
 
-    start = np.concatenate([x.ravel() for x in (*ws, *vs, *(np.zeros(shape) for shape in inner))])
-    found = solve_ivp(velocity, (0, end), start, rtol=1e-12, atol=1e-13, method="DOP853").y[:, -1]
+    initial = np.concatenate([x.ravel() for x in (*ws, *vs, *(np.zeros(shape) for shape in inner))])
+    found = solve_ivp(velocity, (0, end), initial, rtol=1e-12, atol=1e-13, method="DOP853").y[:, -1]
     parts = _unflat(found, all_of_it)
     return parts[: len(ws)], parts[len(ws) : 2 * len(ws)], parts[2 * len(ws) :]
 

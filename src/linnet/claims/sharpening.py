@@ -39,10 +39,10 @@ class _Trained(NamedTuple):
 
 def _trained(x: np.ndarray, y: np.ndarray, seed: int, width: int, lr: float, steps: int) -> _Trained:
     """A network of two layers with relu, weights 0.3 N(0, 1/fan_in)."""
-    start = mlp(jax.random.key(seed), x.astype(np.float32), (width, y.shape[1]), scale=0.3)
+    initial = mlp(jax.random.key(seed), x.astype(np.float32), (width, y.shape[1]), scale=0.3)
     gap = steps // 20
     observed = {"loss": observe.loss, "curvature": observe.only(observe.curvature(), pairs(gap))}
-    problem, network = supervised(y.astype(np.float32)), reduced(start)[0]
+    problem, network = supervised(y.astype(np.float32)), reduced(initial)[0]
     run = simulate(problem, network, SGD(lr), steps=steps, record=every(1), observe=observed)
     first = np.arange(0, steps, gap)
     seen = np.stack([first, first + 1], axis=1).ravel()

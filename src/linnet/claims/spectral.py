@@ -354,13 +354,13 @@ def entropy_tends_to_the_nuclear_norm(size: str, factor: float = 0.5) -> Iterato
 def zero_is_stationary(size: str, gamma: float = 0.0) -> Iterator[Finding]:
     """With gamma = 0 nothing moves: the limits of long times and of small gamma do not commute."""
     x, y = _data(0, 3)
-    start = Weights((np.sqrt(2 * gamma) * np.eye(5), np.zeros((3, 5))))
-    run = simulate(regression(x, y), start, SGD(0.1), steps=200, record=every(200))
+    initial = Weights((np.sqrt(2 * gamma) * np.eye(5), np.zeros((3, 5))))
+    run = simulate(regression(x, y), initial, SGD(0.1), steps=200, record=every(200))
     yield at_most(_size(np.asarray(run.final.matrix)), 0.0)
 
 
 @claim("spectral/C29", "exact", "section 3.2", negative_control={"order": -1.0})
-def smaller_starts_are_slower(size: str, order: float = 1.0) -> Iterator[Finding]:
+def smaller_initializations_are_slower(size: str, order: float = 1.0) -> Iterator[Finding]:
     """Every hitting time decreases in gamma."""
     gammas = np.geomspace(1e-12, 1e4, 80)
     for target in (1e-3, 1.0, 50.0):
@@ -453,7 +453,7 @@ def _deviation(samples: np.ndarray, expected: float) -> float:
     return float((samples.mean() - expected) / (samples.std() / np.sqrt(len(samples))))
 
 
-_START = np.array([[1.0, 0.3, -0.2], [0.1, 0.8, 0.5], [-0.4, 0.2, 1.1], [0.5, -0.7, 0.3]])  # columns c_i above a
+_INITIAL = np.array([[1.0, 0.3, -0.2], [0.1, 0.8, 0.5], [-0.4, 0.2, 1.1], [0.5, -0.7, 0.3]])  # columns c_i above a
 
 
 @claim(
@@ -470,13 +470,13 @@ def second_moments_of_noise(size: str, growth: float = 1.0, seed: Seed = 0) -> I
     within 4 standard errors, and that mean tends to the formula as the steps shrink.
     """
     d, steps = 3, 100
-    stack = _flow_maps(d, steps, _paths(size), seed) @ _START
-    squares = np.sum(_START**2, axis=1)
-    start = np.array([squares[:d].sum(), squares[d]])
+    stack = _flow_maps(d, steps, _paths(size), seed) @ _INITIAL
+    squares = np.sum(_INITIAL**2, axis=1)
+    initial = np.array([squares[:d].sum(), squares[d]])
 
     def scheme(h: float) -> np.ndarray:
         move = np.array([[1.0, growth * h * d], [growth * h, 1.0]])  # |W_1|^2 and |a|^2 after an Euler step, on average
-        return np.linalg.matrix_power(move, round(steps * _DT / h)) @ start
+        return np.linalg.matrix_power(move, round(steps * _DT / h)) @ initial
 
     for name, samples, mean in zip(
         ("|W_1|^2", "|a|^2"), (np.sum(stack[:, :d] ** 2, (1, 2)), np.sum(stack[:, d] ** 2, 1)), scheme(_DT), strict=True
@@ -500,9 +500,9 @@ def mean_of_the_commutator(size: str, rate: float = 1.0, seed: Seed = 0) -> Iter
     exact for the scheme.
     """
     d, steps = 3, 100
-    stack = _flow_maps(d, steps, _paths(size), seed) @ _START
+    stack = _flow_maps(d, steps, _paths(size), seed) @ _INITIAL
     mean = np.asarray(
-        spectral.commutator_mean(steps * _DT, _START[:d].T, _START[d], np.full(d, np.sqrt(rate)), step=_DT)
+        spectral.commutator_mean(steps * _DT, _INITIAL[:d].T, _INITIAL[d], np.full(d, np.sqrt(rate)), step=_DT)
     )
     for i in range(d):
         for j, k in ((0, 1), (0, 2), (1, 2)):
@@ -668,8 +668,8 @@ def trace_of_three_matrices(size: str, rate: float = 1.0) -> Iterator[Finding]:
     left = float(v @ a @ b @ v)
     bound = np.linalg.eigvalsh(a)[0] * np.linalg.eigvalsh(b)[0] * float(v @ v)
     yield as_printed(at_least(left, bound))
-    x, y, start = _slow_flow()
-    end: Any = simulate(regression(x, y), start, GradientFlow(rtol=1e-11), time=1000.0, record=linear(2)).final
+    x, y, initial = _slow_flow()
+    end: Any = simulate(regression(x, y), initial, GradientFlow(rtol=1e-11), time=1000.0, record=linear(2)).final
     r, c1 = x.T @ (y - x @ np.asarray(end.matrix).T), np.asarray(end.layers[0].T @ end.layers[0])
     used = float((r.T @ x.T @ x @ c1 @ r)[0, 0]) / float(np.sum(r**2))
     yield as_printed(
@@ -756,10 +756,10 @@ def residual_of_the_gradient(size: str, factor: float = 1.0) -> Iterator[Finding
     """X = [[1, 0.2], [0, 0.01]], Y = (0.02, 0.05), gamma = 1e-6: |R|^2 grows from t = 450 to 2200, while the loss obeys
     its bound, whose exponent is twice the printed one.
     """
-    x, y, start = _slow_flow()
+    x, y, initial = _slow_flow()
     problem, gamma = regression(x, y), _SLOW_GAMMA
     observed = {"a": observe.matrix}
-    run = simulate(problem, start, GradientFlow(rtol=1e-11), time=2200.0, record=linear(45), observe=observed)
+    run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=2200.0, record=linear(45), observe=observed)
     left = [y - x @ np.asarray(a).T for a in run["a"]]
     times, size2 = np.asarray(run.times), np.array([np.sum((x.T @ one) ** 2) for one in left])
     loss = np.array([np.sum(one**2) for one in left])

@@ -100,9 +100,9 @@ def neurons_align(size: str, power: float = 1.0, seed: Seed = 0) -> Iterator[Fin
     problem, width = regression(x, y), 20
     worst = []
     for gamma in (1e-1, 1e-3, 1e-5):
-        start = i_gamma(problem, gamma, width=width, key=jax.random.key(seed))
-        end: Any = simulate(problem, start, GradientFlow(rtol=1e-10), time=200.0, record=linear(2)).final
-        q = np.asarray(start.layers[0]) / np.sqrt(2 * gamma)
+        initial = i_gamma(problem, gamma, width=width, key=jax.random.key(seed))
+        end: Any = simulate(problem, initial, GradientFlow(rtol=1e-10), time=200.0, record=linear(2)).final
+        q = np.asarray(initial.layers[0]) / np.sqrt(2 * gamma)
         a, w1, readout = np.asarray(end.matrix)[0], np.asarray(end.layers[0]), np.asarray(end.layers[1])[0]
         unit = a / np.linalg.norm(a)
         along = w1 @ unit
@@ -144,7 +144,7 @@ def dimensions_of_the_solutions(size: str, scale: float = 1.0, seed: Seed = 0) -
 
 
 @claim("spectral/C33", "exact", "section 2", negative_control={"rank": 1})
-def balanced_starts_have_low_rank(size: str, rank: int | None = None, seed: Seed = 0) -> Iterator[Finding]:
+def balanced_initializations_have_low_rank(size: str, rank: int | None = None, seed: Seed = 0) -> Iterator[Finding]:
     """From a balanced initialization W_1 has rank k at most, all along the flow and whatever its scale; from I_gamma it
     has full rank, and the small values are sqrt(2 gamma).
     """

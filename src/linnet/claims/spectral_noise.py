@@ -32,10 +32,10 @@ def noise_acts_at_every_scale(size: str, delta: float = 1.0) -> Iterator[Finding
     steps = 4000
 
     def one(gamma: Any, key: Any) -> Any:
-        start = Weights((jnp.sqrt(2 * gamma) * jnp.eye(d), jnp.zeros((1, d))))
+        initial = Weights((jnp.sqrt(2 * gamma) * jnp.eye(d), jnp.zeros((1, d))))
         values = {"s": observe.layer_singular_values(1)}
         optimizer = LabelNoiseSGD(lr, delta)
-        return simulate(problem, start, optimizer, steps=steps, record=at([1]), observe=values, key=key)["s"][-1]
+        return simulate(problem, initial, optimizer, steps=steps, record=at([1]), observe=values, key=key)["s"][-1]
 
     ends = np.asarray(jax.vmap(one)(gammas, jax.random.split(jax.random.key(0), len(gammas)))).reshape(3, runs, d)
     expected = float(spectral.label_noise(1.0, norm, d).first)
@@ -146,9 +146,9 @@ def _powers(d: int, p: float, paths: int, seed: int) -> dict[str, np.ndarray]:
             mean, square = (m + dt * (x - m) for m, x in ((mean, a), (square, jnp.sum(a**2))))
             return (state, mean, square), jnp.array([jnp.sum(a**2), jnp.sum(mean**2), square])
 
-        start: Any = i_gamma(problem, 0.5)
+        initial: Any = i_gamma(problem, 0.5)
         keys = jax.random.split(key, round(3 / dt))
-        return jax.lax.scan(step, (start, jnp.zeros(d), jnp.zeros(())), keys)[1][24::25]
+        return jax.lax.scan(step, (initial, jnp.zeros(d), jnp.zeros(())), keys)[1][24::25]
 
     squares = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(d + seed), paths)))
     return dict(zip(("a", "average of a", "average of a^2"), np.moveaxis(squares ** (p / 2), 2, 0), strict=True))

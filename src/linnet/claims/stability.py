@@ -73,8 +73,8 @@ def _points(steps: int) -> list[int]:
     return [0, 1, 2, 50, 200, 400, 500, *between, *range(steps - 4, steps + 1)]
 
 
-def _descend(target: _Target, start: Weights | Modes, lr: float, steps: int) -> _Run:
-    run = simulate(target.problem, start, SGD(lr), steps=steps, record=at(_points(steps)), observe=_OBSERVED)
+def _descend(target: _Target, initial: Weights | Modes, lr: float, steps: int) -> _Run:
+    run = simulate(target.problem, initial, SGD(lr), steps=steps, record=at(_points(steps)), observe=_OBSERVED)
     rotated = target.u.T @ np.einsum("tij,tjk,tkl->til", *np.moveaxis(np.asarray(run["layers"]), 1, 0)[::-1]) @ target.v
     return _Run(np.asarray(run.steps), np.asarray(run["layers"]), rotated, np.asarray(run["singular_values"]))
 
@@ -93,11 +93,11 @@ def _orthogonal(target: _Target, rotated: bool) -> tuple[Weights, list[np.ndarra
     """An orthogonal initialization alpha P_l, and the frames in which it is aligned: Q_1 = V, Q_{l+1} = P_l Q_l, then
     U.
     """
-    start = orthogonal(jax.random.key(3), target.problem, 0.01, _DEPTH)
+    initial = orthogonal(jax.random.key(3), target.problem, 0.01, _DEPTH)
     frames = [target.v]
-    for w in start.layers[:-1]:
+    for w in initial.layers[:-1]:
         frames.append(np.asarray(w) / 0.01 @ frames[-1] if rotated else target.v)
-    return start, [*frames, target.u]
+    return initial, [*frames, target.u]
 
 
 def _step(x: Any, kappa: Any, depth: Any) -> Any:
@@ -168,8 +168,8 @@ def spectrum(size: str, levels: Callable[..., Any] = stability.minimum_spectrum)
 @lru_cache
 def _rank_one(frames: str, kappa: float = 2.2) -> tuple[_Target, _Run, float]:
     target, lr = _target((10.0, 6.0, 3.0), frames), _lr(10.0, kappa)
-    start = one_zero if frames == "rotated" else identity
-    return target, _descend(target, start(target.problem, 0.01, _DEPTH), lr, 6000), lr
+    initial = one_zero if frames == "rotated" else identity
+    return target, _descend(target, initial(target.problem, 0.01, _DEPTH), lr, 6000), lr
 
 
 @claim(
@@ -187,7 +187,7 @@ def rank_one_orbit(size: str, factor: float = 1.0) -> Iterator[Finding]:
     """Beyond the edge every layer ends on the 2-cycle rho_low, rho_high in mode 1 and at s_j^{1/L} in the others."""
     for frames in ("rotated", "symmetric"):
         target, run, lr = _rank_one(frames)
-        case: dict[str, Any] = {"kappa": 2.2, "start": "one-zero" if frames == "rotated" else "balanced"}
+        case: dict[str, Any] = {"kappa": 2.2, "initialization": "one-zero" if frames == "rotated" else "balanced"}
         found = stability.orbit(10.0, _DEPTH, factor * lr)
         sides = [target.v] * _DEPTH + [target.u]
         ends = np.stack(
@@ -288,19 +288,23 @@ def stationary_vectors(size: str, rotated: bool = True) -> Iterator[Finding]:
     target, lr = _target(spectrum), _lr(10.0, 1.8)
     _, run, _ = _rank_one("rotated")
     straight = [target.v] * _DEPTH + [target.u]
-    yield at_most(max(_aligned(layers, straight) for layers in run.layers), 1e-12, start="one-zero", kappa=2.2)
-    start, frames = _orthogonal(target, rotated)
-    run = _descend(target, start, lr, 3000)
-    yield at_most(max(_aligned(layers, frames) for layers in run.layers), 1e-12, start="orthogonal")
+    yield at_most(max(_aligned(layers, straight) for layers in run.layers), 1e-12, initialization="one-zero", kappa=2.2)
+    initial, frames = _orthogonal(target, rotated)
+    run = _descend(target, initial, lr, 3000)
+    yield at_most(max(_aligned(layers, frames) for layers in run.layers), 1e-12, initialization="orthogonal")
     symmetric, run, _ = _rank_one("symmetric")
     basis = [symmetric.u] * (_DEPTH + 1)
-    yield at_most(max(_aligned(layers, basis) for layers in run.layers), 1e-12, start="balanced", target="symmetric")
+    yield at_most(
+        max(_aligned(layers, basis) for layers in run.layers), 1e-12, initialization="balanced", target="symmetric"
+    )
     run = _descend(target, identity(target.problem, 0.01, _DEPTH), lr, 3000)
-    yield at_least(max(_aligned(layers, straight) for layers in run.layers), 0.1, start="balanced", target="U != V")
+    yield at_least(
+        max(_aligned(layers, straight) for layers in run.layers), 0.1, initialization="balanced", target="U != V"
+    )
     indefinite = _target((10.0, -4.0), "diagonal")
     run = _descend(indefinite, identity(indefinite.problem, 0.01, _DEPTH), lr, 3000)
     loss = np.sum((run.modes[-1] - np.diag([10.0, -4.0, 0, 0, 0, 0])) ** 2) / 2
-    yield near(loss, 8, 1e-3, start="balanced", target="diag(10, -4)", what="loss where it is stuck")
+    yield near(loss, 8, 1e-3, initialization="balanced", target="diag(10, -4)", what="loss where it is stuck")
 
 
 class _Chains(NamedTuple):
@@ -361,17 +365,17 @@ def conservation(size: str, share: float = 1.0, seed: Seed = 1) -> Iterator[Find
     rng = np.random.default_rng(seed)
     velocity = jax.jit(lambda state, problem: state.velocity(problem))
     for number in range(5):
-        start = Weights([0.7 * rng.normal(size=shape) for shape in ((4, 3), (3, 4), (2, 3))])
+        initial = Weights([0.7 * rng.normal(size=shape) for shape in ((4, 3), (3, 4), (2, 3))])
         problem = factorization(rng.normal(size=(2, 3)))
-        w = [np.asarray(layer) for layer in start.layers]
-        v = [np.asarray(layer) for layer in velocity(start, problem).layers]
+        w = [np.asarray(layer) for layer in initial.layers]
+        v = [np.asarray(layer) for layer in velocity(initial, problem).layers]
         for k in (0, 1):
             above, below = v[k + 1].T @ w[k + 1], share * v[k] @ w[k].T
             change = below + below.T - above - above.T
             yield at_most(np.linalg.norm(change) / np.linalg.norm(above), 1e-13, number=number, junction=k + 1)
         if size == "full":
-            end: Any = simulate(problem, start, GradientFlow(rtol=1e-11), time=5.0, record=linear(2)).final
-            for before, after in zip(start.imbalance(), end.imbalance(), strict=True):
+            end: Any = simulate(problem, initial, GradientFlow(rtol=1e-11), time=5.0, record=linear(2)).final
+            for before, after in zip(initial.imbalance(), end.imbalance(), strict=True):
                 gap = np.linalg.norm(np.asarray(after) - np.asarray(before)) / np.linalg.norm(np.asarray(before))
                 yield at_most(gap, 1e-8, number=number, what="along the flow")
 
@@ -534,12 +538,12 @@ def depth_dependence(size: str, factor: float = 2.0) -> Iterator[Finding]:
 @lru_cache
 def _random_run(draw: int) -> _Run:
     target = _target((10.0, 6.0, 3.0))
-    start = random_one_zero(jax.random.key(draw), target.problem, 0.01, _DEPTH)
-    return _descend(target, start, _lr(10.0, 2.2), 12_000)
+    initial = random_one_zero(jax.random.key(draw), target.problem, 0.01, _DEPTH)
+    return _descend(target, initial, _lr(10.0, 2.2), 12_000)
 
 
 @claim("stability/C15", "asymptotic", "appendix B.4, figure 15", negative_control={"factor": 1.05})
-def random_start(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
+def random_initialization(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     """From a small random initialization the top singular value ends on the same 2-cycle, and neighboring layers'
     singular vectors come close to each other without ever agreeing.
     """
@@ -556,7 +560,7 @@ def random_start(size: str, factor: float = 1.0, seed: Seed = 0) -> Iterator[Fin
 
 
 @claim("stability/C16", "exact", "Lemma 5, consequence", negative_control={"sign": -1.0})
-def flatter_from_smaller_starts(size: str, sign: float = 1.0) -> Iterator[Finding]:
+def flatter_from_smaller_initializations(size: str, sign: float = 1.0) -> Iterator[Finding]:
     """The smaller alpha, the flatter the minimum that gradient flow reaches, for the whole network as for one mode."""
     s = np.array([3.0, 2.0, 0.5])
     problem = factorization(s)
@@ -564,9 +568,9 @@ def flatter_from_smaller_starts(size: str, sign: float = 1.0) -> Iterator[Findin
     for depth in (3,) if size == "quick" else (2, 3, 4, 5):
         sharpness = []
         for alpha in (0.01, 0.2, 0.5, 1.0):
-            start = np.full((depth, 3), alpha)
-            start[-1] = 0
-            values = stability.flow_values(start, s)
+            initial = np.full((depth, 3), alpha)
+            initial[-1] = 0
+            values = stability.flow_values(initial, s)
             sharpness.append(float(measure(values)))
             psi = float(stability.flow_sharpness(alpha, 3.0, depth))
             yield close(sharpness[-1], psi, rtol=1e-10, depth=depth, alpha=alpha, what="Psi of mode 1")
@@ -922,16 +926,16 @@ def null_coordinates(size: str, power: float = 2.0) -> Iterator[Finding]:
 
 
 @evidence("stability/E18", negative_control={"rotated": False})
-def orthogonal_starts(size: str, rotated: bool = True) -> Iterator[Finding]:
+def orthogonal_initializations(size: str, rotated: bool = True) -> Iterator[Finding]:
     """Q_1 = V, Q_{l+1} = P_l Q_l, W_L = 0: off-diagonal entries at t = 0, and singular values of both runs."""
     target, lr = _target((10.0, 6.0, 3.0)), _lr(10.0, 2.2)
-    start, frames = _orthogonal(target, rotated)
-    outside = _aligned(np.stack([np.asarray(w) for w in start.layers]), frames)
+    initial, frames = _orthogonal(target, rotated)
+    outside = _aligned(np.stack([np.asarray(w) for w in initial.layers]), frames)
     yield at_most(outside, 1e-14, step=0)
     yield as_printed(at_least(outside, 1e-3, step=0, what="distance from the set"))
-    straight = _aligned(np.stack([np.asarray(w) for w in start.layers]), [target.v] * _DEPTH + [target.u])
+    straight = _aligned(np.stack([np.asarray(w) for w in initial.layers]), [target.v] * _DEPTH + [target.u])
     yield at_least(straight, 1e-3, step=0, what="distance from its member with all Q_l = V")
-    run, other = _descend(target, start, lr, 6000), _rank_one("rotated")[1]
+    run, other = _descend(target, initial, lr, 6000), _rank_one("rotated")[1]
     yield close(run.sorted, other.sorted, atol=1e-10, what="singular values against the identity initialization")
 
 
@@ -952,7 +956,7 @@ def unaligned_minima(size: str, skew: float = 0.5) -> Iterator[Finding]:
     target = _target((10.0, 6.0, 3.0))
     run = _descend(target, identity(target.problem, 0.01, _DEPTH), _lr(10.0, 1.8), 3000)
     off = max(_aligned(layers, [target.v] * _DEPTH + [target.u]) for layers in run.layers)
-    yield at_least(off, 0.1, start="balanced", target="U != V")
+    yield at_least(off, 0.1, initialization="balanced", target="U != V")
 
 
 @evidence("stability/E20", negative_control={"position": 0})
@@ -1082,7 +1086,7 @@ def slope_at_the_minimum(size: str, sign: float = -1.0) -> Iterator[Finding]:
 
 
 @evidence("stability/E35", negative_control={"least": 0.1})
-def distance_of_random_starts(size: str, least: float = 1e-5) -> Iterator[Finding]:
+def distance_of_random_initializations(size: str, least: float = 1e-5) -> Iterator[Finding]:
     """L = 3, s = (10, 6, 3), alpha = 0.01, 6 x 6: the distance rests at 4e-4 in the first draw. The larger values are
     those of the figure's setting, 10 x 10 and s = (10, 8, 6).
     """
@@ -1090,8 +1094,8 @@ def distance_of_random_starts(size: str, least: float = 1e-5) -> Iterator[Findin
     distance = jax.jit(lambda state: observe.subspace_distance(3)(state, target.problem))
     for draw in range(1 if size == "quick" else 8):
         run = _random_run(draw)
-        start, halfway, end = (float(np.max(distance(Weights(list(run.layers[i]))))) for i in (2, -6, -1))
+        initial, halfway, end = (float(np.max(distance(Weights(list(run.layers[i]))))) for i in (2, -6, -1))
         yield as_printed(at_most(end, 1e-6, seed=draw, what="distance at the end"))
         yield within(end, least, 0.05, seed=draw, what="distance at the end")
         yield close(halfway, end, rtol=1e-6, seed=draw, what="its change in the last 100 steps")
-        yield at_most(end / start, 0.1, seed=draw, what="distance at the end over that at step 2")
+        yield at_most(end / initial, 0.1, seed=draw, what="distance at the end over that at step 2")

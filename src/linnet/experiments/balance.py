@@ -81,11 +81,11 @@ class Representations(Experiment):
         ends = []
         for done, lam in enumerate(self.lams):
             progress(done, len(self.lams))
-            start = lambda_balanced(key, problem, lam, 4, scale=self.scale)
+            initial = lambda_balanced(key, problem, lam, 4, scale=self.scale)
             times = np.linspace(0, self.time / (1 + abs(lam)), self.points)
-            found = balance.flow(times, start, target)
+            found = balance.flow(times, initial, target)
             run = simulate(
-                problem, start, GradientFlow(rtol=1e-9), time=float(times[-1]), record=at(times), observe=["matrix"]
+                problem, initial, GradientFlow(rtol=1e-9), time=float(times[-1]), record=at(times), observe=["matrix"]
             )
             rows["closed"].append(np.asarray(found.matrix))
             rows["simulated"].append(np.asarray(run["matrix"]))
@@ -164,7 +164,7 @@ class BalanceReversal(Experiment):
         return {"learned": (first * _VALUES) @ _TREE.T, "reversal": -(first * _VALUES) @ _TREE.T,
                 "transfer": (second * _VALUES) @ _TREE.T}  # fmt: skip
 
-    def _start(self, lam: float, learned: np.ndarray) -> Weights:
+    def _initial(self, lam: float, learned: np.ndarray) -> Weights:
         """Layers that have learned the first task."""
         return balanced(learned, (4,)) if lam == 0 else two_c_balanced(learned, lam / 2, sign=-1)
 
@@ -173,7 +173,7 @@ class BalanceReversal(Experiment):
             task, -learned
         ):  # mode by mode: rounding would lead the layers out of the saddle
             return np.sum([(balance.mode(times, s, -s, 0.0) + s) ** 2 / 2 for s in _VALUES], axis=0)
-        gaps = np.asarray(balance.flow(times, self._start(lam, learned), task).matrix) - task
+        gaps = np.asarray(balance.flow(times, self._initial(lam, learned), task).matrix) - task
         return np.asarray(np.sum(gaps**2, axis=(-2, -1)) / 2)
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
@@ -190,7 +190,7 @@ class BalanceReversal(Experiment):
             for lam in self.lams[-3:]:
                 run = simulate(
                     factorization(task),
-                    self._start(lam, learned),
+                    self._initial(lam, learned),
                     GradientFlow(rtol=1e-10),
                     time=float(few[-1]),
                     record=at(few),
@@ -305,11 +305,11 @@ class OneNeuron(Experiment):
             progress(len(self.ratios) + done, total)
             row = []
             for angle in angles:
-                start = self._start(lam, angle)
+                initial = self._initial(lam, angle)
                 long = 40.0 * times**3
-                found = balance.neuron(long, start, goal)
+                found = balance.neuron(long, initial, goal)
                 row.append(np.asarray(found.second) * np.asarray(found.first))
-            checks.append(_gap_of_weights(self._start(lam, angles[1]), goal))
+            checks.append(_gap_of_weights(self._initial(lam, angles[1]), goal))
             trajectories.append(row)
         progress(total, total)
         return xarray.Dataset(
@@ -321,7 +321,7 @@ class OneNeuron(Experiment):
             coords={"ratio": list(self.ratios), "lam": list(self.lams), "first": axis, "second": axis, "angle": angles},
         )
 
-    def _start(self, lam: float, angle: float) -> Weights:
+    def _initial(self, lam: float, angle: float) -> Weights:
         """A neuron that computes a vector of length 0.7 in this direction, with this imbalance."""
         readout = math.sqrt((math.hypot(lam, 2 * 0.7) + lam) / 2)
         return Weights((0.7 / readout * np.array([[math.cos(angle), math.sin(angle)]]), [[readout]]))
@@ -358,14 +358,14 @@ def _bend(trajectory: np.ndarray) -> float:
     return float(np.abs((trajectory - trajectory[0]) @ normal).max() / np.linalg.norm(chord))
 
 
-def _gap_of_weights(start: Weights, goal: np.ndarray) -> float:
+def _gap_of_weights(initial: Weights, goal: np.ndarray) -> float:
     """The closed form against the layers' own flow, at one time."""
-    w1, w2 = (np.asarray(w) for w in start.layers)
+    w1, w2 = (np.asarray(w) for w in initial.layers)
 
     def velocity(_: float, flat: np.ndarray) -> np.ndarray:
         gap = goal[0] - flat[2] * flat[:2]
         return np.append(flat[2] * gap, gap @ flat[:2])
 
     run = solve_ivp(velocity, (0, 1.5), np.append(w1, w2), method="DOP853", rtol=1e-12, atol=1e-14).y[:, -1]
-    found = balance.neuron(1.5, start, goal)
+    found = balance.neuron(1.5, initial, goal)
     return float(np.abs(np.append(found.first, found.second) - run).max())

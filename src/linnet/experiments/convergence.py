@@ -32,9 +32,9 @@ def _one_output(strength: float, norm: float, cosine: float) -> Coordinates:
     return Coordinates(np.asarray(strength), np.array([1.0, 0.0]), np.array([cosine, sine]), np.array([norm, 0.0]))
 
 
-def _flow(times: np.ndarray, start: Coordinates, depth: int, samples: float) -> tuple[np.ndarray, np.ndarray]:
+def _flow(times: np.ndarray, initial: Coordinates, depth: int, samples: float) -> tuple[np.ndarray, np.ndarray]:
     """|A - Z| and s at these times, in closed form."""
-    flow = convergence.modes(times, start, depth, samples)
+    flow = convergence.modes(times, initial, depth, samples)
     return np.sqrt(2 * np.asarray(convergence.distance(flow.at))), np.asarray(flow.at.s)
 
 
@@ -79,7 +79,7 @@ class NonlocalFig1(Experiment):
             "distance": Observable.from_function("distance", gap, ()),
             "s": Observable.from_function("s", lambda state, problem: jnp.linalg.norm(state.matrix), ()),
         }
-        tasks, starts = [], []
+        tasks, initializations = [], []
         for seed in range(self.problems):
             rng = np.random.default_rng([self.seed, seed])
             x = math.sqrt(self.n) * np.linalg.qr(rng.normal(size=(self.n, self.d)))[0]
@@ -89,23 +89,23 @@ class NonlocalFig1(Experiment):
             side = rng.normal(size=self.d)
             side -= (side @ z) * z / (z @ z)
             side *= np.linalg.norm(z) / np.linalg.norm(side)
-            starts.append(self.ratio * (math.cos(turn) * z + math.sin(turn) * side)[None])
+            initializations.append(self.ratio * (math.cos(turn) * z + math.sin(turn) * side)[None])
             tasks.append(factorization(z[None]))
         z1 = np.array([float(np.linalg.norm(task.target)) for task in tasks])
         targets = jnp.stack([task.target for task in tasks])
         rows: dict[str, list[Any]] = {"distance": [], "s": [], "exact": [], "exact_s": []}
         for depth in tracked(self.depths, progress):
 
-            def one(target: Any, start: Any, depth: int = depth) -> Any:
+            def one(target: Any, initial: Any, depth: int = depth) -> Any:
                 # whitened data: the loss is n/2 |A - Z|^2 up to a constant, so a step of lr n on 1/2 |A - Z|^2
                 optimizer = SGD(self.lr * self.n)
-                state = EndToEnd(start, Balanced(depth, 1))
+                state = EndToEnd(initial, Balanced(depth, 1))
                 run = simulate(
                     factorization(target), state, optimizer, steps=self.steps, record=at(points), observe=observed
                 )
                 return run.values
 
-            values = jax.vmap(one)(targets, jnp.stack(starts))
+            values = jax.vmap(one)(targets, jnp.stack(initializations))
             for name in ("distance", "s"):
                 rows[name].append(np.asarray(values[name]))
             flows = [_flow(times, _one_output(self.ratio * z, z, math.cos(turn)), depth, self.n) for z in z1]
@@ -215,7 +215,7 @@ class NonlocalRates(Experiment):
     depths: tuple[int, ...] = Field(default=(2, 3, 5, 10), min_length=2, description="Layers, ascending.")
     records: int = Field(default=401, ge=21, le=10_000, description="Recorded times.")
     far_target: float = Field(default=0.01, gt=0, le=1, description="Size of the target on the right.")
-    far_start: float = Field(default=0.1, gt=0, le=10, description="Size of the initialization on the right.")
+    far_scale: float = Field(default=0.1, gt=0, le=10, description="Size of the initialization on the right.")
     far_depths: tuple[int, ...] = Field(default=(2, 3, 4, 6, 10), min_length=2, description="Layers on the right.")
 
     @model_validator(mode="after")
@@ -237,18 +237,18 @@ class NonlocalRates(Experiment):
                 times[i, j] = clock / (self.n * z ** (2 - 2 / depth))
                 distance[i, j] = _flow(times[i, j], _one_output(10 * z, z, cosine), depth, self.n)[0] / z
             progress(i + 1, len(self.sizes))
-        start = _one_output(self.far_start, self.far_target, cosine)
+        initial = _one_output(self.far_scale, self.far_target, cosine)
         return xarray.Dataset(
             {
                 "distance": (("size", "depth", "record"), distance),
                 "time": (("size", "depth", "record"), times),
                 "transition": (
                     "far_depth",
-                    [float(convergence.transition_time(start, depth, self.n)) for depth in self.far_depths],
+                    [float(convergence.transition_time(initial, depth, self.n)) for depth in self.far_depths],
                 ),
                 "slope": (
                     "far_depth",
-                    [float(convergence.far_rate(start, depth, self.n)) for depth in self.far_depths],
+                    [float(convergence.far_rate(initial, depth, self.n)) for depth in self.far_depths],
                 ),
             },
             coords={
@@ -278,7 +278,7 @@ class NonlocalRates(Experiment):
                 found[f"z = {z:g}: depth speeds the end up, smallest ratio"] = at_least(ratio.min(), 1.0)
             else:
                 found["z = 1: depth changes nothing, largest relative change"] = close(ratio, 1, atol=1e-4)
-        if (self.far_target, self.far_start, self.far_depths, self.n) == (0.01, 0.1, (2, 3, 4, 6, 10), 50):
+        if (self.far_target, self.far_scale, self.far_depths, self.n) == (0.01, 0.1, (2, 3, 4, 6, 10), 50):
             wanted = (0.403, 0.786, 1.013, 1.165, 1.084)
             for depth, value, right in zip(self.far_depths, data["transition"].values, wanted, strict=True):
                 found[f"a small target, {depth} layers: end of the far phase"] = near(value, right, 6e-4)
@@ -303,7 +303,7 @@ class NonlocalPeeling(Experiment):
     rank: int = Field(default=3, ge=2, le=10, description="Width of every hidden layer.")
     n: int = Field(default=10, ge=1, le=10**6, description="Samples.")
     depths: tuple[int, ...] = Field(default=(2, 3), min_length=1, max_length=3, description="Layers.")
-    starts: tuple[float, ...] = Field(
+    initializations: tuple[float, ...] = Field(
         default=(1e-4, 1e-2, 1.0), min_length=2, description="Sizes of the initialization, ascending."
     )
     draws: int = Field(default=4, ge=1, le=100, description="Random initializations; the first is shown.")
@@ -315,8 +315,8 @@ class NonlocalPeeling(Experiment):
             raise ValueError(f"spectrum = {self.spectrum} must be positive and descending")
         if self.rank >= len(self.spectrum):
             raise ValueError(f"rank = {self.rank} must be below the number of modes, {len(self.spectrum)}")
-        if list(self.starts) != sorted(self.starts) or self.starts[0] < 1e-8:
-            raise ValueError(f"starts = {self.starts} must ascend from 1e-8 on")
+        if list(self.initializations) != sorted(self.initializations) or self.initializations[0] < 1e-8:
+            raise ValueError(f"initializations = {self.initializations} must ascend from 1e-8 on")
         if min(self.depths) < 2 or max(self.depths) > 6:
             raise ValueError(f"depths = {self.depths} must lie between 2 and 6")
         return self
@@ -343,7 +343,9 @@ class NonlocalPeeling(Experiment):
         for depth in tracked(self.depths, progress):
             hidden = (self.rank,) * (depth - 1)
             states = [
-                balanced(c * g / np.linalg.norm(g, 2), hidden, rank=self.rank) for c in self.starts for g in drawn
+                balanced(c * g / np.linalg.norm(g, 2), hidden, rank=self.rank)
+                for c in self.initializations
+                for g in drawn
             ]
 
             def one(state: Weights) -> Any:
@@ -355,8 +357,8 @@ class NonlocalPeeling(Experiment):
             values, times = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
             for name in rows:
                 value = np.asarray(values[name])
-                rows[name].append(value.reshape(len(self.starts), self.draws, *value.shape[1:]))
-        lead = ("depth", "start", "draw", "time")
+                rows[name].append(value.reshape(len(self.initializations), self.draws, *value.shape[1:]))
+        lead = ("depth", "initialization", "draw", "time")
         return xarray.Dataset(
             {
                 "modes": ((*lead, "mode"), np.array(rows["modes"])),
@@ -364,7 +366,7 @@ class NonlocalPeeling(Experiment):
             },
             coords={
                 "depth": list(self.depths),
-                "start": list(self.starts),
+                "initialization": list(self.initializations),
                 "time": np.asarray(times[0]) / self.n,
                 "rank": np.arange(1, self.rank + 1),
             },
@@ -379,12 +381,12 @@ class NonlocalPeeling(Experiment):
         }
         for depth in self.depths:
             for r in range(1, self.rank):
-                near = closest.sel(depth=depth, rank=r).transpose("start", "draw").values
+                near = closest.sel(depth=depth, rank=r).transpose("initialization", "draw").values
                 typical = np.exp(np.log(near).mean(axis=1))
                 found[f"{depth} layers: closest approach to rank {r}, smallest initialization / largest"] = at_most(
                     typical[0] / typical[-1], 0.5
                 )
-                if depth == 3 and self.starts[0] <= 1e-4:
+                if depth == 3 and self.initializations[0] <= 1e-4:
                     found[f"3 layers, smallest initialization: closest approach to rank {r}"] = at_most(
                         typical[0], 0.03
                     )

@@ -92,10 +92,10 @@ class NonlocalLazy(Experiment):
         goal, side = frame.T
         problem = factorization(goal[None])  # z = 1 and n = 1: nothing measured depends on them
         turn = np.radians(angles)[:, None, None]
-        starts = scales[:, None] * (np.cos(turn) * goal + np.sin(turn) * side)
+        initializations = scales[:, None] * (np.cos(turn) * goal + np.sin(turn) * side)
         rows: dict[str, list[np.ndarray]] = {name: [] for name in ("kernel", "travel", "distance", "largest_kernel")}
         for depth in tracked(self.depths, progress):
-            states = [balanced(a[None], (1,) * (depth - 1), rank=1) for a in starts.reshape(-1, self.d)]
+            states = [balanced(a[None], (1,) * (depth - 1), rank=1) for a in initializations.reshape(-1, self.d)]
 
             def one(state: Weights) -> Any:
                 flow = GradientFlow(rtol=1e-9)

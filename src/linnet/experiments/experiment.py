@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SIZES = ("quick", "paper")
 Progress = Callable[[int, int], None]
-_STABILITY = ("orbits", "sharpness", "mild", "starts", "balance", "landscape", "cross", "networks", "lora")
+_STABILITY = ("orbits", "sharpness", "mild", "initialization", "balance", "landscape", "cross", "networks", "lora")
 _MODULES = {  # of this package, by paper
     "mixed": ("mixed", "mixed_relu"),
     "spectral": ("spectral",),

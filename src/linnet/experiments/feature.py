@@ -53,15 +53,15 @@ def _ratios(key: Any, x: Any, y: Any, width: int, v0: float, sigma0: float, lr: 
     """The mean over the neurons of rho_r / v_r at every step, over sqrt(gamma)."""
     n, g = len(x), x.T @ y
     left, right = jax.random.split(key)
-    start = sigma0 * jax.random.normal(left, (width, x.shape[1])), v0 * jax.random.rademacher(right, (width,), float)
+    initial = sigma0 * jax.random.normal(left, (width, x.shape[1])), v0 * jax.random.rademacher(right, (width,), float)
 
     def step(state: Any, _: None) -> tuple[Any, Any]:
         first, v = state
-        ratio = jnp.mean((first - start[0]) @ g / v) / jnp.linalg.norm(g)
+        ratio = jnp.mean((first - initial[0]) @ g / v) / jnp.linalg.norm(g)
         force = lr / (n * width) * (x.T @ (y - x @ (first.T @ v) / width))
         return (first + jnp.outer(v, force), v + first @ force), ratio
 
-    return jax.lax.scan(step, start, length=steps + 1)[1]
+    return jax.lax.scan(step, initial, length=steps + 1)[1]
 
 
 class FeatureFig1(Experiment):
@@ -103,15 +103,15 @@ class FeatureFig1(Experiment):
         def one(key: Any) -> Any:
             samples = gaussian_samples(key, self.n, self.d, noise2=self.noise2)
             problem = mean_field_regression(*samples, width=self.width)
-            start = readout(key, problem, self.width, sigma0=self.sigma0, v0=self.v0)
-            run = simulate(problem, start, SGD(self.lr), steps=self.steps, record=every(1), observe=observed).values
+            initial = readout(key, problem, self.width, sigma0=self.sigma0, v0=self.v0)
+            run = simulate(problem, initial, SGD(self.lr), steps=self.steps, record=every(1), observe=observed).values
             task = feature.task(problem)
             x = task.step(self.lr)
             model = feature.aligned_descent(
-                feature.amplitudes(start.layers[0], start.layers[1], task), x, task.vstar2, self.steps
+                feature.amplitudes(initial.layers[0], initial.layers[1], task), x, task.vstar2, self.steps
             )
             slope = feature.slope(feature.growth(jnp.arange(self.steps + 1.0), x), self.v0, self.sigma0)
-            return {**run, "model": model.loss(task), "stage_one": slope, "x": x, "start_loss": task.start_loss}
+            return {**run, "model": model.loss(task), "stage_one": slope, "x": x, "initial_loss": task.initial_loss}
 
         def single(key: Any) -> Any:
             samples = gaussian_samples(key, self.n, self.d, noise2=self.noise2)
@@ -211,7 +211,7 @@ class FeaturePhase(Experiment):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        data, starts = jax.random.split(jax.random.key(self.seed))
+        data, initializations = jax.random.split(jax.random.key(self.seed))
         samples = gaussian_samples(data, self.n, self.d)
         problem = mean_field_regression(*samples, width=self.width)
         task = feature.task(problem)
@@ -219,21 +219,23 @@ class FeaturePhase(Experiment):
         observed = {"loss": observe.loss, "slope": observe.slope, "label": observe.label_kernel}
 
         def one(key: Any, v: Any, sigma: Any) -> Any:
-            start = readout(key, problem, self.width, sigma0=sigma * unit, v0=v * unit)
+            initial = readout(key, problem, self.width, sigma0=sigma * unit, v0=v * unit)
             lr = self.share * feature.step_limits(task, v * unit, sigma * unit).isotropic
-            run = simulate(problem, start, SGD(lr), steps=self.steps, record=every(1), observe=observed).values
+            run = simulate(problem, initial, SGD(lr), steps=self.steps, record=every(1), observe=observed).values
             aligned = run["slope"] >= _SLOPE
             left = jnp.where(aligned.any(), run["loss"][jnp.argmax(aligned)] / run["loss"][0], jnp.nan)
             return {
                 "growth": run["label"][-1] / run["label"][0],
                 "left": left,
                 "end": run["loss"][-1] / run["loss"][0],
-                "sampled": feature.end_growth(feature.amplitudes(start.layers[0], start.layers[1], task), task.vstar2),
+                "sampled": feature.end_growth(
+                    feature.amplitudes(initial.layers[0], initial.layers[1], task), task.vstar2
+                ),
                 "richness": feature.richness(task.vstar2, v * unit, sigma * unit),
             }
 
         grid = np.array([(v, s) for v in self.sizes for s in self.sizes])
-        values = jax.jit(jax.vmap(one))(jax.random.split(starts, len(grid)), *grid.T)
+        values = jax.jit(jax.vmap(one))(jax.random.split(initializations, len(grid)), *grid.T)
         r = np.asarray(values["richness"])
         values["predicted"] = feature.kernel_growth(r)
         values["predicted_left"] = np.array(
@@ -294,7 +296,7 @@ class _Pictures(Experiment):
     n: int = Field(default=100, ge=4, le=1000, description="Images, half of each class.")
     width: int = Field(default=256, ge=2, le=10_000, description="Hidden neurons.")
     x: float = Field(default=0.1, gt=0, lt=0.5, description="Dimensionless step, lr sqrt(gamma) / (n width).")
-    start: float = Field(default=0.01, gt=0, le=1, description="v0 = sigma0 in units of v*.")
+    initial: float = Field(default=0.01, gt=0, le=1, description="v0 = sigma0 in units of v*.")
     steps: int = Field(default=200, ge=20, le=10_000, description="Steps.")
 
     @field_validator("images", mode="before")
@@ -439,11 +441,11 @@ class FeatureFig2(_Pictures):
     def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
         problem = mean_field_regression(x, y, width=self.width)
         task = feature.task(problem)
-        size = self.start * jnp.sqrt(task.vstar2)
-        start = readout(key, problem, self.width, sigma0=size, v0=size)
+        size = self.initial * jnp.sqrt(task.vstar2)
+        initial = readout(key, problem, self.width, sigma0=size, v0=size)
         run = simulate(
             problem,
-            start,
+            initial,
             SGD(self.x / task.rate),
             steps=self.steps,
             record=every(1),
@@ -454,7 +456,7 @@ class FeatureFig2(_Pictures):
             "scale": run["squares"] / self.width**2,
             "gram": task.gram,
             "labels": task.labels,
-            "floor": task.floor / task.start_loss,
+            "floor": task.floor / task.initial_loss,
         }
 
     def require(self, data: xarray.Dataset) -> dict[str, Finding]:
@@ -507,7 +509,7 @@ class FeatureFig3(_Pictures):
 
     def train(self, key: Any, x: Any, y: Any) -> dict[str, Any]:
         task = feature.task(mean_field_regression(x, y, width=self.width))
-        size = self.start * jnp.sqrt(task.vstar2)
+        size = self.initial * jnp.sqrt(task.vstar2)
         # relu is homogeneous: scaled inputs and labels make f = (1/w) relu(X W_1^T) v and the mean over n
         root = math.sqrt(self.n)
         first, second = readout(key, factorization(x[:1]), (self.width,), sigma0=size, v0=size).layers
@@ -525,7 +527,7 @@ class FeatureFig3(_Pictures):
             "scale": run["squares"],
             "gram": state.inputs @ state.inputs.T,
             "labels": y,
-            "floor": task.floor / task.start_loss,
+            "floor": task.floor / task.initial_loss,
             "kept": _keeps_sides(task.gram, y),
         }
 

@@ -47,7 +47,7 @@ class EdgeOfNetwork(Experiment):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         inputs, labels = scored_classes(np.random.default_rng(self.seed), 100, 20, 3)
         problem = supervised(labels, "half squares", average="samples")
-        start = mlp(self.seed, inputs, (self.width, 3), activation="tanh", bias=True)
+        initial = mlp(self.seed, inputs, (self.width, 3), activation="tanh", bias=True)
         runs: dict[str, Dynamics] = {
             "descent": SGD(self.lr),
             "stable": GradientFlow(1e-7),
@@ -68,7 +68,7 @@ class EdgeOfNetwork(Experiment):
                 horizon = {"time": self.lr * count, "record": linear(count + 1)}
             else:
                 observed["curvature"] = only(curvature(), every(10))
-            run = simulate(problem, start, dynamics, observe=observed, **horizon)
+            run = simulate(problem, initial, dynamics, observe=observed, **horizon)
             rows["loss"].append(np.asarray(run["mean_loss"]))
             top = np.full(count // 10 + 1, np.nan) if name == "stable" else np.asarray(run["curvature_top"])[::10]
             rows["sharpness"].append(top * self.lr / 2)
@@ -201,11 +201,11 @@ def _mode(depth: int) -> tuple[Any, Weights]:
 
 def _settled(flow: Any, depth: int, kappas: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Variance of a layer and predicted loss where runs with these kappas end."""
-    problem, start = _mode(depth)
+    problem, initial = _mode(depth)
 
     def end(lr: Any) -> tuple[Any, Any]:
         run = simulate(
-            problem, start, flow(lr), steps=steps, observe=[predicted_loss, oscillation], record=at([0, steps])
+            problem, initial, flow(lr), steps=steps, observe=[predicted_loss, oscillation], record=at([0, steps])
         )
         return run["oscillation"][-1] / depth, run["predicted_loss"][-1]
 
@@ -242,17 +242,17 @@ class Mirror(Experiment):
         excesses = np.array(self.excesses)
         sharpness = (1 + excesses) * 2 / self.lr
         y = np.sqrt((sharpness + np.sqrt(sharpness**2 - 4)) / 2)  # x^2 + y^2 = S and x y = 1
-        starts = jnp.asarray(np.stack([1 / y + self.kick, y], axis=1))
+        initializations = jnp.asarray(np.stack([1 / y + self.kick, y], axis=1))
         problem = factorization(np.ones((1, 1)))
 
-        def followed(flow: Any, start: Any) -> Any:
-            state = Weights([start[:1, None], start[1:, None]])
+        def followed(flow: Any, initial: Any) -> Any:
+            state = Weights([initial[:1, None], initial[1:, None]])
             run = simulate(problem, state, flow(self.lr), steps=self.steps, observe={"s": _squares}, record=every(5))
             return run["s"] * self.lr / 2 - 1
 
         kinds = {"descent": SGD, "rod": RodFlow, "central": CentralFlow}
         rows = [
-            np.asarray(jax.vmap(lambda start, kind=kind: followed(kind, start))(starts))
+            np.asarray(jax.vmap(lambda initial, kind=kind: followed(kind, initial))(initializations))
             for kind in tracked(list(kinds.values()), progress)
         ]
         slope = 4 * (sharpness**2 - 4) / sharpness  # |grad S|^2 along the minima

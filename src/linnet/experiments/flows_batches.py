@@ -190,7 +190,7 @@ class FlowsReal(Experiment):
         return (first + np.arange(0, self.window - 1, 10)[:, None] + np.arange(2)).reshape(len(first), -1)
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        problem, start = self._made()
+        problem, initial = self._made()
         runs: dict[str, tuple[Dynamics, int]] = {
             "descent": (SGD(self.lr), 1),
             "rod": (RodFlow(jnp.asarray(self.lr)), 1),
@@ -202,14 +202,14 @@ class FlowsReal(Experiment):
         for name, (dynamics, factor) in tracked(list(runs.items()), progress):
             observed: dict[str, Any] = {"loss": predicted_loss if name == "rod" else loss}
             observed["curvature"] = only(curvature(), every(10 * factor))
-            run = simulate(problem, start, dynamics, steps=count * factor, observe=observed, record=every(factor))
+            run = simulate(problem, initial, dynamics, steps=count * factor, observe=observed, record=every(factor))
             found[f"{name}_loss"] = ("step", np.asarray(run["loss"]))
             edge = np.asarray(run["curvature_top"])[::10] * self.lr / 2
             found[f"{name}_sharpness"] = ("measured", edge)
             steps = factor * windows
             followed = simulate(
                 problem,
-                start,
+                initial,
                 dynamics,
                 steps=int(steps[-1, -1]),
                 observe={"weights": _weights},
@@ -218,7 +218,7 @@ class FlowsReal(Experiment):
             centers[name] = np.asarray(followed["weights"]).reshape(*steps.shape, -1).mean(axis=1)
         for name in ("rod", "flow"):
             found[f"{name}_distance"] = ("window", np.linalg.norm(centers[name] - centers["descent"], axis=1))
-        found["moved"] = ("window", np.linalg.norm(centers["descent"] - _weights(start, problem), axis=1))
+        found["moved"] = ("window", np.linalg.norm(centers["descent"] - _weights(initial, problem), axis=1))
         coords = {"step": np.arange(count + 1), "measured": np.arange(0, count + 1, 10)}
         return xarray.Dataset(found, coords=coords | {"window": windows.mean(axis=1)})
 

@@ -66,10 +66,10 @@ class MixedFig1(Experiment):
         problem = low_rank_recovery(key, self.d, self.rank)
         lazy, signal = self.gamma_sigma2 + self.gamma_w > 1, float(jnp.linalg.norm(problem.truth, 2))
         lr = float(mixed.step_size(self.d, self.c, signal, lazy=lazy, c_lr=self.c_lr))
-        start = gaussian(key, problem, self.width, self.d**self.gamma_sigma2)
+        initial = gaussian(key, problem, self.width, self.d**self.gamma_sigma2)
         run = simulate(
             problem,
-            Pair(start, EndToEnd(start.matrix, Mixed(self.c))),
+            Pair(initial, EndToEnd(initial.matrix, Mixed(self.c))),
             SGD(lr),
             steps=self.steps,
             observe={
@@ -90,7 +90,7 @@ class MixedFig1(Experiment):
         closed = jax.jit(
             lambda t, a, problem: problem.test_error(mixed.matrix(t, a, problem.target, self.c, 2 / self.d**2))
         )
-        errors = [float(closed(lr * k, start.matrix, problem)) for k in shown]
+        errors = [float(closed(lr * k, initial.matrix, problem)) for k in shown]
         data["test_closed_form"] = ("shown", errors, {"long_name": "Test error of the mixed flow in closed form"})
         data["shown"] = ("shown", shown)
         data["target"] = ("index", np.asarray(jnp.linalg.svd(problem.target, compute_uv=False)))
@@ -190,9 +190,9 @@ _DISTANCES = (
 
 
 @jax.jit
-def _stopping(levels: Array, d: float, c: Array, start: Array) -> mixed.Stopping:
+def _stopping(levels: Array, d: float, c: Array, initial: Array) -> mixed.Stopping:
     """The mode model's best moment for every c and mean square of the initialization."""
-    return jax.vmap(lambda c, start: mixed.early_stopping(levels, d, c, start=start))(c, start)
+    return jax.vmap(lambda c, initial: mixed.early_stopping(levels, d, c, initial=initial))(c, initial)
 
 
 _EXCESS = (
@@ -201,13 +201,13 @@ _EXCESS = (
 
 
 @jax.jit
-def _errors(levels: Array, d: float, c: Array, start: Array, time: Array) -> Array:
+def _errors(levels: Array, d: float, c: Array, initial: Array, time: Array) -> Array:
     """The mode model's test error at these times, for every c and mean square of the initialization."""
 
-    def one(c: Array, start: Array, time: Array) -> Array:
-        return mixed.recovery_error(time, levels, d, c, start=start, spiked=True)
+    def one(c: Array, initial: Array, time: Array) -> Array:
+        return mixed.recovery_error(time, levels, d, c, initial=initial, spiked=True)
 
-    return jax.vmap(one)(c, start, time)
+    return jax.vmap(one)(c, initial, time)
 
 
 def _on_grid(spec: sweep.Sweep, count: int) -> sweep.Sweep:
@@ -284,7 +284,7 @@ class MixedFig2(Experiment):
         for i, d in enumerate(sizes):
             for j, total in enumerate(sums):
                 c = d**total
-                best = mixed.early_stopping(levels, d, c, start=c**2 / d**2)
+                best = mixed.early_stopping(levels, d, c, initial=c**2 / d**2)
                 s, n = (
                     np.asarray(mixed.mode(float(best.time), 0.0, target, c, 2 / d**2))
                     for target in (levels * d, 2 * np.sqrt(d) * noise)
@@ -383,12 +383,12 @@ class MixedFig2(Experiment):
         c = variance * width
         lazy = (data["gamma_sigma2"] + data["gamma_w"] > 1).values
         lr = mixed.step_size(d, c.values, values[0] * d, lazy=lazy, c_lr=self.c_lr)
-        start = (variance * c).values
-        found = _stopping(jnp.asarray(values), d, jnp.asarray(c.values.ravel()), start.ravel())
+        initial = (variance * c).values
+        found = _stopping(jnp.asarray(values), d, jnp.asarray(c.values.ravel()), initial.ravel())
         time, error = (np.asarray(x).reshape(c.shape) for x in found)
         step = data["step"].transpose(*c.dims).values
         nearest = lr * np.clip(time / lr, step - 1, step + 1)
-        there = _errors(jnp.asarray(values), d, *(jnp.asarray(x.ravel()) for x in (c.values, start, nearest)))
+        there = _errors(jnp.asarray(values), d, *(jnp.asarray(x.ravel()) for x in (c.values, initial, nearest)))
         excess = np.asarray(there).reshape(c.shape) / error - 1
         found = {"step": time / lr, "test": error, "excess": excess}
         return xarray.Dataset({name: (c.dims, value) for name, value in found.items()}, coords=c.coords)

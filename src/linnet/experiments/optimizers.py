@@ -50,7 +50,7 @@ class OptimizersEdge(Experiment):
         inputs = np.diag(np.sqrt([1.0, self.weak]))
         return regression(inputs, inputs @ [[1.0], [8.0]])
 
-    def _start(self) -> Weights:
+    def _initial(self) -> Weights:
         """Near a balanced network that has learned the strong input; all its neurons, since Adam needs them."""
         first, *others = jax.random.split(jax.random.key(self.seed), 4)
         layers = balanced([[0.9, 0.1]], (4, 4), key=first).layers
@@ -69,15 +69,17 @@ class OptimizersEdge(Experiment):
         }
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        problem, start = self._problem(), self._start()
+        problem, initial = self._problem(), self._initial()
         # by then the weak input is learned, and the flow rests
-        flow = simulate(problem, start, GradientFlow(), time=4 / self.weak, observe=["sharpness"], record=linear(2001))
+        flow = simulate(
+            problem, initial, GradientFlow(), time=4 / self.weak, observe=["sharpness"], record=linear(2001)
+        )
         limit = self.share * float(flow["sharpness"][-1])
         runs = self._optimizers(limit)
         sharp, loss, followed = [], [], []
         for name, optimizer in tracked(list(runs.items()), progress):
             run = simulate(
-                problem, start, optimizer, steps=self.steps, observe=["adaptive_sharpness", "loss"], record=every(1)
+                problem, initial, optimizer, steps=self.steps, observe=["adaptive_sharpness", "loss"], record=every(1)
             )
             threshold = optimizers.stability_limit(self.lr, momentum=0.9, dampening=0.9) if name == "Adam" else limit
             sharp.append(np.asarray(run["adaptive_sharpness"]) / float(threshold))
@@ -164,14 +166,16 @@ class OptimizersDecay(Experiment):
         for depth in tracked(self.depths, progress):
             hidden = (size,) * (depth - 1)
             # its first modes, from none to all of them, and small weights
-            starts = [balanced((u * s * k) @ v.T, hidden, rank=size, key=key) for k in np.tri(size + 1, size, -1)]
-            starts.append(gaussian(key, problem, hidden, self.small**2))
+            initializations = [
+                balanced((u * s * k) @ v.T, hidden, rank=size, key=key) for k in np.tri(size + 1, size, -1)
+            ]
+            initializations.append(gaussian(key, problem, hidden, self.small**2))
             lr = 0.8 * optimizers.largest_stable_lr(depth * s[0] ** (2 - 2 / depth), weight_decay=depth * decays[-1])
 
-            def end(start: Weights, decay: Any, lr: Any = lr) -> tuple[Any, Any]:
+            def end(initial: Weights, decay: Any, lr: Any = lr) -> tuple[Any, Any]:
                 run = simulate(
                     problem,
-                    start,
+                    initial,
                     SGD(lr, weight_decay=decay),
                     steps=self.steps,
                     observe=["modes", "loss"],
@@ -180,7 +184,7 @@ class OptimizersDecay(Experiment):
                 weights = ravel_pytree(run.final)[0]
                 return run["modes"][-1], run["loss"][-1] + decay / 2 * weights @ weights
 
-            many = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+            many = jax.tree.map(lambda *leaves: jnp.stack(leaves), *initializations)
             found = jax.vmap(jax.vmap(end, in_axes=(None, 0)), in_axes=(0, None))(many, jnp.asarray(decays))
             learned.append(found[0])
             costs.append(found[1])

@@ -58,31 +58,31 @@ class _Regressions(Experiment):
         return self
 
     @abc.abstractmethod
-    def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
+    def initializations(self, key: Any, problem: Regression) -> dict[str, Weights]:
         """The initializations by name, all of one shape."""
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        tasks, starts, limits, apart = [], [], [], []
+        tasks, initializations, limits, apart = [], [], [], []
         for key in jax.random.split(jax.random.key(self.seed), self.problems):
-            data, truth, start = jax.random.split(key, 3)
+            data, truth, initial = jax.random.split(key, 3)
             x = jax.random.normal(data, (self.n, self.d_in)) / math.sqrt(self.n)
             problem = regression(x, x @ jax.random.normal(truth, (self.d_in, self.d_out)))
-            named = self.starts(start, problem)
+            named = self.initializations(initial, problem)
             tasks.append(problem)
-            starts.append(_stack(list(named.values())))
+            initializations.append(_stack(list(named.values())))
             limits.append(np.asarray(problem.target))
-            apart.append([np.linalg.norm(np.asarray(start.imbalance()[0]), 2) for start in named.values()])
+            apart.append([np.linalg.norm(np.asarray(initial.imbalance()[0]), 2) for initial in named.values()])
         times = np.append(np.linspace(0, self.shown, 161), self.horizon)
         observed = {"first": _LAYER, "values": observe.singular_values, "loss": observe.loss, "matrix": observe.matrix}
 
-        def one(problem: Regression, start: Weights) -> Any:
+        def one(problem: Regression, initial: Weights) -> Any:
             flow = GradientFlow(rtol=1e-11)
-            return simulate(problem, start, flow, time=self.horizon, record=at(times), observe=observed).values
+            return simulate(problem, initial, flow, time=self.horizon, record=at(times), observe=observed).values
 
-        values = jax.jit(jax.vmap(jax.vmap(one, (None, 0))))(_stack(tasks), _stack(starts))
+        values = jax.jit(jax.vmap(jax.vmap(one, (None, 0))))(_stack(tasks), _stack(initializations))
         gap = np.asarray(values["matrix"])[:, :, -1] - np.array(limits)[:, None]
         sizes = np.linalg.norm(np.array(limits), axis=(1, 2))
-        lead = ("problem", "start")
+        lead = ("problem", "initialization")
         return xarray.Dataset(
             {
                 "first": ((*lead, "time", "index"), np.asarray(values["first"])),
@@ -92,12 +92,12 @@ class _Regressions(Experiment):
                 "imbalance": (lead, np.array(apart)),
                 "target": (("problem", "mode"), np.linalg.svd(np.array(limits), compute_uv=False)),
             },
-            coords={"time": times, "start": list(named)},
+            coords={"time": times, "initialization": list(named)},
         )
 
-    def ratio(self, data: xarray.Dataset, start: str) -> np.ndarray:
+    def ratio(self, data: xarray.Dataset, initial: str) -> np.ndarray:
         """sigma_{k+1} / sigma_k of the first layer at the end, k = d_out, for each problem."""
-        end = data["first"].sel(start=start).isel(time=-1)
+        end = data["first"].sel(initialization=initial).isel(time=-1)
         return np.asarray(end.isel(index=self.d_out) / end.isel(index=self.d_out - 1))
 
 
@@ -123,7 +123,7 @@ class SpectralFig1a(_Regressions):
     def _variances(self) -> dict[str, float]:
         return {f"Gaussian, deviation {self.scale:g}": self.scale**2, f"Gaussian, variance {self.scale:g}": self.scale}
 
-    def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
+    def initializations(self, key: Any, problem: Regression) -> dict[str, Weights]:
         framed = {
             name: i_gamma(problem, gamma, width=self.width, key=key).compress()
             for name, gamma in self._gammas().items()
@@ -135,7 +135,7 @@ class SpectralFig1a(_Regressions):
         large, small, deviation, variance = (*self._gammas(), *self._variances())
         found = {}
         for name, gamma in self._gammas().items():
-            first, values = (data[v].sel(start=name).values for v in ("first", "values"))
+            first, values = (data[v].sel(initialization=name).values for v in ("first", "values"))
             law = np.asarray(
                 jax.vmap(lambda s, g=gamma: spectral.layer_values(s, g, self.d_in).first)(
                     values.reshape(-1, values.shape[-1])
@@ -147,7 +147,7 @@ class SpectralFig1a(_Regressions):
                 rest[np.argmax(np.abs(rest - 1))], 1, 1e-4
             )
             found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
-                data["gap"].sel(start=name).max(), 1e-6
+                data["gap"].sel(initialization=name).max(), 1e-6
             )
         ratio = self.ratio(data, large)
         found[f"{large}: smallest ratio of singular values {self.d_out + 1} and {self.d_out}"] = at_least(
@@ -188,7 +188,7 @@ class SpectralFig4(_Regressions):
             for second in self.second
         }
 
-    def starts(self, key: Any, problem: Regression) -> dict[str, Weights]:
+    def initializations(self, key: Any, problem: Regression) -> dict[str, Weights]:
         return {name: gaussian(key, problem, self.width, pair) for name, pair in self._names().items()}
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
@@ -201,18 +201,18 @@ class SpectralFig4(_Regressions):
                 found[words] = at_least(self.ratio(data, name).min(), 5 * 0.05)
                 continue
             found[f"{name}: largest ratio (the text's low rank)"] = at_most(self.ratio(data, name).max(), 0.05)
-            top = data["first"].sel(start=name).isel(time=-1).values[:, : self.d_out]
+            top = data["first"].sel(initialization=name).isel(time=-1).values[:, : self.d_out]
             # D = W_1 W_1^T - W_2^T W_2 stays, and |k - s^2/k| <= |D| for the squares k of the first layer's top values;
             # 1e-8 of k is more than the solver's error
-            values = data["values"].sel(start=name).isel(time=-1).values
-            allowed = data["imbalance"].sel(start=name).values[:, None]
+            values = data["values"].sel(initialization=name).isel(time=-1).values
+            allowed = data["imbalance"].sel(initialization=name).values[:, None]
             found[
                 f"{name}: largest gap of the top values from sqrt(s) / what the initialization's imbalance allows"
             ] = at_most(
                 (np.abs(top**2 - values**2 / top**2) - 1e-8 * top**2) / allowed, 1, band="derived: |k - s^2/k| <= |D|"
             )
             found[f"{name}: largest relative distance to the minimum-norm solution"] = at_most(
-                data["gap"].sel(start=name).max(), 5e-3
+                data["gap"].sel(initialization=name).max(), 5e-3
             )
         return found
 
@@ -245,8 +245,10 @@ class SpectralFig1b(Experiment):
 
         def one(key: Any, delta: Any) -> Any:
             optimizer = LabelNoiseSGD(self.lr, delta)
-            start = i_gamma(problem, self.gamma)
-            return simulate(problem, start, optimizer, steps=self.steps, record=record, observe={"s": _LAYER}, key=key)
+            initial = i_gamma(problem, self.gamma)
+            return simulate(
+                problem, initial, optimizer, steps=self.steps, record=record, observe={"s": _LAYER}, key=key
+            )
 
         deltas = np.append(0.0, np.full(self.runs, self.delta))
         out = jax.vmap(one)(jax.random.split(noise, self.runs + 1), deltas)
@@ -304,8 +306,8 @@ class SpectralFig3(Experiment):
         optimizer = NoisyFlow(self.dt, drift=False, power=0.5)
 
         def one(key: Any) -> Any:
-            start = i_gamma(problem, 0.5)  # W_1 = I
-            return simulate(problem, start, optimizer, steps=self.steps, record=record, observe=observed, key=key)
+            initial = i_gamma(problem, 0.5)  # W_1 = I
+            return simulate(problem, initial, optimizer, steps=self.steps, record=record, observe=observed, key=key)
 
         out = jax.vmap(one)(jax.random.split(jax.random.key(self.seed), self.paths))
         return xarray.Dataset(

@@ -18,8 +18,8 @@ from linnet.experiments.stability_shared import (
     Rank5,
     Target,
     aligned_runs,
+    check_alphas,
     check_ascending,
-    check_starts,
 )
 from linnet.init import one_zero
 from linnet.optim import SGD
@@ -50,9 +50,9 @@ class StabilityFig4(Target):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         s, lr = np.array(self.spectrum), self.kappa / self.edge
         root = s ** (1 / self.depth)
-        starts = np.stack([0 * s, self.alpha / root, np.ones(len(s))], axis=-1)
+        initializations = np.stack([0 * s, self.alpha / root, np.ones(len(s))], axis=-1)
         kappas = stability.kappa(s, self.depth, lr)
-        run = maps.orbits(stability.one_zero_gap(self.depth), starts, kappas, skip=0, keep=self.steps + 1)
+        run = maps.orbits(stability.one_zero_gap(self.depth), initializations, kappas, skip=0, keep=self.steps + 1)
         direct = aligned_runs(s[None], self.depth, self.alpha, [lr], self.steps, ["layer_gaps", "modes"])
         return xarray.Dataset(
             {
@@ -115,7 +115,7 @@ class StabilityFig13(Rank5):
 
     @model_validator(mode="after")
     def _below(self) -> Self:
-        check_starts(self.alphas, self.spectrum[-1])
+        check_alphas(self.alphas, self.spectrum[-1])
         if self.steps_needed(self.alphas[0]) > 10**6:
             raise ValueError(f"alphas = {self.alphas} must be larger: the smallest leaves the saddle too late")
         return self
@@ -126,10 +126,10 @@ class StabilityFig13(Rank5):
         points = np.unique(np.append(np.arange(200), np.geomspace(200, steps, 400).round()))
 
         def one(alpha: Any) -> Any:
-            start = one_zero(problem, alpha, self.depth)
+            initial = one_zero(problem, alpha, self.depth)
             return simulate(
                 problem,
-                start,
+                initial,
                 SGD(self.lr),
                 steps=steps,
                 record=at(points),

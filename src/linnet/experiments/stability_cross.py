@@ -179,9 +179,9 @@ class StabilityFig5(Target):
             task, left, right = problem, u, v
             if name == "diagonal target":
                 task, left, right = exact, np.eye(self.d, r), np.eye(self.d, r)
-            start = one_zero(task, self.alpha, self.depth)
+            initial = one_zero(task, self.alpha, self.depth)
             if name == "single":
-                start = cast(start, jnp.float32)
+                initial = cast(initial, jnp.float32)
 
             def core(state: Any, problem: Any, left: Any = left, right: Any = right) -> Any:
                 return left.T @ state.matrix @ right
@@ -191,7 +191,7 @@ class StabilityFig5(Target):
                 progress(done, total)
                 done += 1
                 optimizer = SGD(2 / level)
-                run = simulate(task, start, optimizer, steps=self.steps, record=every(1), observe=observed)
+                run = simulate(task, initial, optimizer, steps=self.steps, record=every(1), observe=observed)
                 block = np.asarray(run["core"], dtype=float)
                 block = np.concatenate([block, np.repeat(block[-1:], self.steps + 1 - len(block), axis=0)])
                 modes[name].append(np.einsum("tii->ti", block))

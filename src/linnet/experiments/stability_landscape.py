@@ -35,11 +35,11 @@ def _sharpness(cost: Any, points: Array) -> Array:
     return jax.vmap(lambda p: jnp.linalg.eigvalsh(jax.hessian(cost)(p))[-1])(points)
 
 
-def _stages(start: tuple[float, float], rates: tuple[float, ...], steps: int) -> np.ndarray:
+def _stages(initial: tuple[float, float], rates: tuple[float, ...], steps: int) -> np.ndarray:
     """Descent on the Holder table with one learning rate after another, each from the end of the last: (stage, step,
     2).
     """
-    out, point = [], np.array([start])
+    out, point = [], np.array([initial])
     for lr in rates:
         run = maps.orbits(maps.descent(_holder), point, [lr], skip=0, keep=steps + 1)
         out.append(np.asarray(run.values)[0])
@@ -74,7 +74,7 @@ class StabilityFig8(Experiment):
     quick = {"grid": 121, "steps": 1000}
     minutes = {"quick": 0.1, "paper": 0.1}
 
-    start: tuple[float, float] = Field(default=(0.9, 0.9), description="Start on the landscape of linear networks.")
+    initial: tuple[float, float] = Field(default=(0.9, 0.9), description="Start on the landscape of linear networks.")
     lr: float = Field(default=0.07, gt=0, le=0.1, description="Learning rate there.")
     steps: int = Field(default=2000, ge=200, le=10**6, description="Steps there.")
     away: tuple[float, float] = Field(default=(1.3, 0.2), description="Start on the Holder table.")
@@ -89,9 +89,9 @@ class StabilityFig8(Experiment):
         for name, side in sides.items():
             points = jnp.asarray(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
             surface[name] = np.asarray(jax.jit(jax.vmap(costs[name]))(points)).reshape(self.grid, self.grid)
-        around = maps.orbits(maps.descent(_quartic), np.array([self.start]), [self.lr], skip=0, keep=self.steps).values[
-            0
-        ]
+        around = maps.orbits(
+            maps.descent(_quartic), np.array([self.initial]), [self.lr], skip=0, keep=self.steps
+        ).values[0]
         thrown = _stages(self.away, self.rates, self.each).reshape(-1, 2)
         minima = np.asarray(_minima())
         return xarray.Dataset(
@@ -143,7 +143,7 @@ class StabilityFig10(Experiment):
     quick = {"steps": 8000, "average": 20_000}
     minutes = {"quick": 0.1, "paper": 0.1}
 
-    start: tuple[float, float] = Field(default=(0.9, 0.9), description="Start.")
+    initial: tuple[float, float] = Field(default=(0.9, 0.9), description="Start.")
     rates: tuple[float, float] = Field(default=(0.07, 0.0875), description="Learning rates, the smaller first.")
     steps: int = Field(default=20_000, ge=200, le=10**7, description="Steps before the orbits are recorded.")
     average: int = Field(default=200_000, ge=1000, le=10**7, description="Steps of the Lyapunov exponents.")
@@ -156,11 +156,11 @@ class StabilityFig10(Experiment):
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        step, start, rates = maps.descent(_quartic), np.array([self.start]), np.array(self.rates)
-        late = maps.orbits(step, start, rates, skip=self.steps, keep=128)
+        step, initial, rates = maps.descent(_quartic), np.array([self.initial]), np.array(self.rates)
+        late = maps.orbits(step, initial, rates, skip=self.steps, keep=128)
         # the coordinates are independent, so each has its own exponent: eight steps of a chain
         kappas = 8 * rates[:, None] * stability.curvature(np.array(GOALS), 4)
-        units = np.array(self.start) / np.array(GOALS) ** 0.25
+        units = np.array(self.initial) / np.array(GOALS) ** 0.25
         rate = maps.lyapunov(
             maps.balanced(4), np.tile(units, 2), kappas.ravel(), skip=1000, steps=self.average
         ).exponent
@@ -213,7 +213,7 @@ class StabilityFig11(Experiment):
     quick = {"others": 1}
     minutes = {"quick": 0.1, "paper": 0.1}
 
-    starts: tuple[tuple[float, float], ...] = Field(
+    initializations: tuple[tuple[float, float], ...] = Field(
         default=((1.3, 0.2), (1.1, 0.1)), min_length=2, description="Starts; the first is drawn."
     )
     others: int = Field(default=2, ge=1, le=100, description="How many of the initializations are run.")
@@ -226,11 +226,11 @@ class StabilityFig11(Experiment):
         return tuple(self.first + self.increment * np.arange(self.stages))
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        starts = self.starts[: self.others]
-        points = np.array([_stages(start, self._rates(), self.steps) for start in starts])
+        initializations = self.initializations[: self.others]
+        points = np.array([_stages(initial, self._rates(), self.steps) for initial in initializations])
         sharp = np.asarray(_sharpness(_holder, jnp.asarray(points.reshape(-1, 2)))).reshape(points.shape[:-1])
         loss = np.asarray(jax.jit(jax.vmap(_holder))(jnp.asarray(points.reshape(-1, 2)))).reshape(points.shape[:-1])
-        dims = ("start", "stage", "step")
+        dims = ("initialization", "stage", "step")
         return xarray.Dataset(
             {"point": ((*dims, "coordinate"), points), "sharpness": (dims, sharp), "loss": (dims, loss)},
             coords={"stage": np.array(self._rates())},

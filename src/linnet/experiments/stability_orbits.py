@@ -79,9 +79,9 @@ class StabilityFig1(Target):
         last = at(np.arange(self.matrix_steps - 63, self.matrix_steps + 1))
 
         def one(lr: Any) -> Any:
-            start = one_zero(problem, self.alpha, self.depth)
+            initial = one_zero(problem, self.alpha, self.depth)
             steps = self.matrix_steps
-            return simulate(problem, start, SGD(lr), steps=steps, record=last, observe=["modes"]).values
+            return simulate(problem, initial, SGD(lr), steps=steps, record=last, observe=["modes"]).values
 
         lrs = np.array(self.tested) / self.edge
         measured = np.asarray(jax.vmap(one)(jnp.asarray(lrs))["modes"])[:, 1:, : len(self.spectrum)]
@@ -291,9 +291,9 @@ class StabilityFig16(Experiment):
         rates = np.linspace(self.low, self.high, self.rates)
         kind, spread, boundary = [], [], []
         for depth in tracked(self.depths, progress):
-            start = np.array([[0.0, self.alpha / self.s ** (1 / depth)]])
+            initial = np.array([[0.0, self.alpha / self.s ** (1 / depth)]])
             kappas = stability.kappa(self.s, depth, rates)
-            run = maps.orbits(maps.one_zero(depth), start, kappas, skip=self._steps(depth), keep=512)
+            run = maps.orbits(maps.one_zero(depth), initial, kappas, skip=self._steps(depth), keep=512)
             values = np.asarray(run.values)
             product = values[:, :, 0] * values[:, :, 1] ** (depth - 1)
             amplitude = np.ptp(product, axis=1)

@@ -59,7 +59,7 @@ def check_small(alpha: float, smallest: float) -> None:
         raise ValueError(f"alpha = {alpha:g} must be below the smallest singular value, {smallest:g}")
 
 
-def check_starts(alphas: Sequence[float], smallest: float) -> None:
+def check_alphas(alphas: Sequence[float], smallest: float) -> None:
     """Refuses scales that do not ascend, or of which one is not small."""
     if any(b <= a for a, b in pairwise(alphas)) or not 0 < alphas[0] <= alphas[-1] < smallest:
         raise ValueError(f"alphas = {alphas} must ascend between 0 and the smallest singular value, {smallest:g}")
@@ -132,8 +132,8 @@ def chains(spectrum: Sequence[float], depth: int, alpha: float, lrs: Any, *, ski
     s, lrs = np.array(spectrum), np.asarray(lrs, dtype=float)
     root = s ** (1 / depth)
     kappas = lrs[:, None] * stability.curvature(s, depth)
-    starts = np.broadcast_to(np.stack([0 * root, alpha / root], axis=-1), (*kappas.shape, 2))
-    run = maps.orbits(maps.one_zero(depth), starts.reshape(-1, 2), kappas.ravel(), skip=skip, keep=keep)
+    initializations = np.broadcast_to(np.stack([0 * root, alpha / root], axis=-1), (*kappas.shape, 2))
+    run = maps.orbits(maps.one_zero(depth), initializations.reshape(-1, 2), kappas.ravel(), skip=skip, keep=keep)
     values = np.moveaxis(np.asarray(run.values).reshape(*kappas.shape, keep, 2), 2, 1)
     return values * root[:, None]
 
@@ -148,8 +148,8 @@ def aligned_runs(targets: Any, depth: int, alpha: float, lrs: Any, steps: int, o
 
     def one(target: Any, lr: Any) -> Any:
         problem = factorization(target)
-        start = one_zero(problem, alpha, depth)
-        return simulate(problem, start, SGD(lr), steps=steps, record=every(1), observe=observed).values
+        initial = one_zero(problem, alpha, depth)
+        return simulate(problem, initial, SGD(lr), steps=steps, record=every(1), observe=observed).values
 
     found = jax.vmap(one)(jnp.asarray(targets, dtype=float), jnp.asarray(lrs, dtype=float))
     return {name: np.asarray(value) for name, value in found.items()}

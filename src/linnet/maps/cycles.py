@@ -103,32 +103,32 @@ def multiplier(step: Map, points: Float[Array, " period"], parameter: Float[Arra
     return jnp.prod(slope(jnp.asarray(points, dtype=jnp.float64)))
 
 
-def cycle(step: Map, start: float, parameter: float, period: int) -> Float[Array, " period"]:
-    """The cycle of a map of one number near `start`, by Newton on F^p(x) = x: unstable ones too.
+def cycle(step: Map, initial: float, parameter: float, period: int) -> Float[Array, " period"]:
+    """The cycle of a map of one number near `initial`, by Newton on F^p(x) = x: unstable ones too.
 
-    The points come in the order of the orbit, from the one near `start`. The minimal period may be a divisor of
+    The points come in the order of the orbit, from the one near `initial`. The minimal period may be a divisor of
     `period`.
 
     `step` is the map, a function of a point and the `parameter`.
     """
     period = _check.integer("period", period, least=1)
-    found, gap = _cycle(step, _check.number("start", start), _check.number("parameter", parameter), period)
+    found, gap = _cycle(step, _check.number("initial", initial), _check.number("parameter", parameter), period)
     if not float(gap) <= 1e-9 * max(1.0, float(jnp.max(jnp.abs(found)))):
         raise InputError(
-            f"start = {_check.show(start)} leads to no cycle of period {period} at parameter = "
+            f"initial = {_check.show(initial)} leads to no cycle of period {period} at parameter = "
             f"{_check.show(parameter)}: Newton stopped at a gap of {float(gap):.3g}; start closer."
         )
     return found
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _cycle(step: Map, start: Array, parameter: Array, period: int) -> tuple[Array, Array]:
+def _cycle(step: Map, initial: Array, parameter: Array, period: int) -> tuple[Array, Array]:
     import optimistix  # slow to load
 
     def miss(x: Array, _: Any) -> Array:
         return jax.lax.fori_loop(0, period, lambda _, y: step(y, parameter), x) - x
 
     solver: Any = optimistix.Newton(rtol=1e-14, atol=1e-15)
-    x = optimistix.root_find(miss, solver, start, max_steps=64, throw=False).value
+    x = optimistix.root_find(miss, solver, initial, max_steps=64, throw=False).value
     points = jax.lax.scan(lambda y, _: (step(y, parameter), y), x, length=period)[1]
     return points, jnp.abs(miss(x, None))

@@ -20,13 +20,14 @@ class Lyapunov(NamedTuple):
     escaped: Int[Array, " batch"]
 
 
-def lyapunov(step: Map, start: Any, parameters: Any, *, skip: int, steps: int, limit: float = LIMIT) -> Lyapunov:
+def lyapunov(step: Map, initial: Any, parameters: Any, *, skip: int, steps: int, limit: float = LIMIT) -> Lyapunov:
     """lim (1/n) sum log |DF v_k|, v_k a tangent vector carried along and normalized: the largest exponent.
 
-    For a map of one number it is the mean of log |F'|. `step`, `start`, and `parameters` are as in `orbits`, one orbit
-    for each parameter; `skip` steps are made first, `steps` are averaged, and an orbit beyond `limit` has diverged.
+    For a map of one number it is the mean of log |F'|. `step`, `initial`, and `parameters` are as in `orbits`, one
+    orbit for each parameter; `skip` steps are made first, `steps` are averaged, and an orbit beyond `limit` has
+    diverged.
     """
-    given, points = batch(start, parameters)
+    given, points = batch(initial, parameters)
     return _lyapunov(
         step,
         points,

@@ -30,15 +30,15 @@ class Orbits(NamedTuple):
         return jnp.asarray(escaped >= 0, dtype=bool)
 
 
-def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limit: float = LIMIT) -> Orbits:
+def orbits(step: Map, initial: Any, parameters: Any, *, skip: int, keep: int, limit: float = LIMIT) -> Orbits:
     """Iterates `step(point, parameter)` for every parameter: `skip` transient steps, then `keep` points.
 
     Transient steps are not recorded.
 
-    `start` is a number, or an array of points whose first axis has one entry for each parameter (or one for all). An
+    `initial` is a number, or an array of points whose first axis has one entry for each parameter (or one for all). An
     orbit has diverged once an entry of its point exceeds `limit`. One compiled loop; other numbers reuse it.
     """
-    given, points = batch(start, parameters)
+    given, points = batch(initial, parameters)
     keep = _check.integer("keep", keep, least=1)
     _check.fits("keep", keep, 2 * keep * points.size, f"so many points of {given.size} orbits")
     return _orbits(
@@ -51,15 +51,15 @@ def orbits(step: Map, start: Any, parameters: Any, *, skip: int, keep: int, limi
     )
 
 
-def batch(start: Any, parameters: Any) -> tuple[Float[Array, " batch"], Float[Array, "batch *point"]]:
+def batch(initial: Any, parameters: Any) -> tuple[Float[Array, " batch"], Float[Array, "batch *point"]]:
     """Parameters as a vector and a start for each of them."""
     xp, (given, points) = known(
-        _check.double("parameters", parameters, ndim=(0, 1)), _check.double("start", start, ndim=(0, 1, 2))
+        _check.double("parameters", parameters, ndim=(0, 1)), _check.double("initial", initial, ndim=(0, 1, 2))
     )
     given, points = given.reshape(-1), points.reshape(points.shape or (1,))
     if points.shape[0] not in (1, given.shape[0]):
         raise InputError(
-            f"start has shape {points.shape}: its first axis must have 1 entry or {given.shape[0]}, the parameters."
+            f"initial has shape {points.shape}: its first axis must have 1 entry or {given.shape[0]}, the parameters."
         )
     return _check.floating(given), _check.floating(xp.broadcast_to(points, (given.shape[0], *points.shape[1:])))
 

@@ -6,16 +6,16 @@ import numpy as np
 
 
 def roots(
-    function: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], start: np.ndarray, most: int = 100
+    function: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], initial: np.ndarray, most: int = 100
 ) -> np.ndarray:
-    """Newton from `start` for an array of unknowns; `function` gives values and slopes.
+    """Newton from `initial` for an array of unknowns; `function` gives values and slopes.
 
     For functions that are monotone and bent one way, from the side where Newton cannot overshoot. In NumPy: a compiled
     solver would compile for every shape, which takes a thousand times longer than this.
 
     At most `most` iterations; fewer where all unknowns have converged to rounding.
     """
-    x = np.array(start, dtype=float)
+    x = np.array(initial, dtype=float)
     done, before = np.zeros(x.shape, dtype=bool), np.zeros(x.shape)
     for step in range(most):
         value, slope = function(x)

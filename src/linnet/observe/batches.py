@@ -46,11 +46,11 @@ def batch_sharpness(batch_size: int, draws: int | None = 64, seed: int = 0) -> O
     4096, and has no error. A batch takes a gradient and a Hessian product on B samples. Parts: `ratio`, `error`,
     `numerator`, `denominator`.
     """
-    size, count, start = _numbers(batch_size, draws, seed)
+    size, count, first = _numbers(batch_size, draws, seed)
 
     def function(context: ObservationContext) -> dict[str, Array]:
         """Curvature of a batch's cost along its gradient"""
-        rows = _rows(context, size, count, start)
+        rows = _rows(context, size, count, first)
         sums = jax.lax.map(lambda chosen: _along_gradient(context, chosen), rows)
         above, below = jnp.mean(sums.above), jnp.mean(sums.below)
         error = jnp.zeros_like(above)
@@ -73,7 +73,7 @@ def gradient_noise_interaction(batch_size: int, draws: int | None = 64, seed: in
     `numerator` over steps is 2/lr times that of `denominator` for quadratic costs at every lr (`flows/C7`). Parts:
     `ratio`, `error`, `numerator`, `denominator`.
     """
-    size, count, start = _numbers(batch_size, draws, seed)
+    size, count, first = _numbers(batch_size, draws, seed)
 
     def function(context: ObservationContext) -> dict[str, Array]:
         """Curvature of the whole cost along a batch's gradient"""
@@ -82,7 +82,7 @@ def gradient_noise_interaction(batch_size: int, draws: int | None = 64, seed: in
         whole = state.velocity(problem)
         drawn = samples
         if count is not None and count < n:
-            chosen = jax.random.choice(_key(context, start), n, (count,), replace=False)
+            chosen = jax.random.choice(_key(context, first), n, (count,), replace=False)
             drawn = Samples(samples.inputs[chosen], samples.labels[chosen])
         some = drawn.inputs.shape[0]
 

@@ -305,9 +305,9 @@ def top_of(product: Callable[[Array], Array], first: Float[Array, " parameters"]
         ended = left <= rounding * scale  # nothing is left outside
         return grown._replace(error=jnp.where(ended, 0.0, left * jnp.abs(vectors[j, -1]) / top))
 
-    def begin(start: Array, products: Any) -> _Krylov:
+    def begin(vector: Array, products: Any) -> _Krylov:
         basis, matrix = jnp.zeros((m, first.size), first.dtype), jnp.zeros((m, m), first.dtype)
-        return _Krylov(basis, matrix, start, jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, first.dtype), products)
+        return _Krylov(basis, matrix, vector, jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, first.dtype), products)
 
     def search(now: _Krylov) -> _Krylov:
         now = begin(jnp.where(now.size > 0, guess(now), first), now.products)
@@ -433,27 +433,27 @@ def hessian_density(points: Any, width: Any, *, probes: int = 16, matvecs: int =
         where, wide = x.astype(flat.dtype), size.astype(flat.dtype)
         if flat.size <= max(DENSE_SHARPNESS, matvecs):
             return jnp.mean(_bumps(where, jnp.linalg.eigvalsh(_matrix(flat, act)), wide), axis=1)
-        starts = jax.random.rademacher(key, (probes, flat.size), dtype=flat.dtype)
-        return jnp.mean(densities(act, starts, where, wide, matvecs), axis=0)
+        first_vectors = jax.random.rademacher(key, (probes, flat.size), dtype=flat.dtype)
+        return jnp.mean(densities(act, first_vectors, where, wide, matvecs), axis=0)
 
     return Observable.from_function("hessian_density", function, ("point",))
 
 
 def densities(
     product: Callable[[Array], Array],
-    starts: Float[Array, "probes parameters"],
+    first_vectors: Float[Array, "probes parameters"],
     points: Float[Array, " point"],
     width: Float[Array, ""],
     matvecs: int,
 ) -> Float[Array, "probes point"]:
     """The spectral density of a symmetric map of each initial vector, sum_k w_k N(x; theta_k, width^2)."""
 
-    def one(start: Float[Array, " parameters"]) -> Float[Array, " point"]:
+    def one(vector: Float[Array, " parameters"]) -> Float[Array, " point"]:
         # a node that comes again shares its weight with itself, and what the cut left out has none
-        nodes, vectors = jnp.linalg.eigh(_lanczos(product, start, matvecs, apart=False)[0])
+        nodes, vectors = jnp.linalg.eigh(_lanczos(product, vector, matvecs, apart=False)[0])
         return _bumps(points, nodes, width) @ vectors[0] ** 2
 
-    return jax.lax.map(one, starts)
+    return jax.lax.map(one, first_vectors)
 
 
 def _bumps(points: Float[Array, " point"], centers: Float[Array, " m"], width: Array) -> Float[Array, "point m"]:

@@ -160,15 +160,15 @@ def _lanczos(point: _Local, problem: Problem) -> float:
     def product(v: Any) -> np.ndarray:
         return np.asarray(_product(state, problem, jnp.asarray(np.ravel(v))))
 
-    start = np.random.default_rng(0).normal(size=size)  # generic and fixed: curvature must not depend on a seed
-    if not np.any(product(start)):
+    vector = np.random.default_rng(0).normal(size=size)  # generic and fixed: curvature must not depend on a seed
+    if not np.any(product(vector)):
         return 0.0
     hessian = LinearOperator((size, size), matvec=product, dtype=float)
-    top = abs(float(eigsh(hessian, 1, which="LM", tol=1e-2, v0=start, return_eigenvectors=False)[0]))
+    top = abs(float(eigsh(hessian, 1, which="LM", tol=1e-2, v0=vector, return_eigenvectors=False)[0]))
     # seen from the top, so that the tolerance is relative to the largest eigenvalue and not to one near zero
     shifted = LinearOperator((size, size), matvec=lambda v: top * np.ravel(v) - product(v), dtype=float)
     try:
-        most = eigsh(shifted, 1, which="LA", tol=1e-12, ncv=60, v0=start, maxiter=200, return_eigenvectors=False)[0]
+        most = eigsh(shifted, 1, which="LA", tol=1e-12, ncv=60, v0=vector, maxiter=200, return_eigenvectors=False)[0]
     except ArpackNoConvergence:
         if size > DENSE_HESSIAN:
             raise InputError(

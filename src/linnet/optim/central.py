@@ -42,7 +42,7 @@ class CentralMemory(NamedTuple):
     - `momentum`: the buffer of the averaged gradient, as a vector; None without momentum.
     - `square`: of RMSprop, the mean square of the gradient up to the last step, oscillation included, and what the
       oscillation of that step adds to the next; None otherwise.
-    - `most`: the largest number of critical directions so far; `start`: the initial sharpness over the threshold.
+    - `most`: the largest number of critical directions so far; `initial`: the initial sharpness over the threshold.
     - `unheld`: whether a step found nothing that holds the sharpness at the threshold; the next one diverges.
 
     With a preconditioner P the eigenpairs are those of P^{-1/2} H P^{-1/2}, and U = P^{-1/2} `vectors`.
@@ -54,7 +54,7 @@ class CentralMemory(NamedTuple):
     momentum: Float[Array, " parameters"] | None
     square: "Squares | None"
     most: Int[Array, ""]
-    start: Float[Array, ""]
+    initial: Float[Array, ""]
     unheld: Bool[Array, ""]
 
 
@@ -73,7 +73,7 @@ class CentralFlow(AveragedDescent):
 
     - `directions`: the most critical directions. A run in which there were as many warns: give more. Under `jax.vmap`
       and `jax.jit` nothing warns: there the count is `run.memory.most`, the initial sharpness over the threshold
-      `run.memory.start`.
+      `run.memory.initial`.
     - `substeps`: None, or the number of Euler steps per step of the flow dc/dt = -lr (grad C + T[X]/2) with M = lr in
       all directions.
 
@@ -145,10 +145,10 @@ class CentralFlow(AveragedDescent):
                 stacklevel=2,
             )
         # RMSprop begins with a small v, beyond the threshold, and leaves by raising v
-        if memory.square is None and float(memory.start) > _BEYOND:
+        if memory.square is None and float(memory.initial) > _BEYOND:
             warnings.warn(
-                f"the initial sharpness is {float(memory.start):.3g} of the stability threshold: descent first leaves "
-                "by a catapult, which CentralFlow does not describe; start below the threshold.",
+                f"the initial sharpness is {float(memory.initial):.3g} of the stability threshold: descent first "
+                "leaves by a catapult, which CentralFlow does not describe; start below the threshold.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -192,8 +192,8 @@ class CentralFlow(AveragedDescent):
         if isinstance(self.optimizer, SGD) and self.optimizer.momentum is not None:
             buffer = jnp.zeros_like(flat)
         zero = jnp.zeros((k, k), flat.dtype)
-        start = found.values[0] / self._threshold
-        return CentralMemory(*found, zero, buffer, square, jnp.zeros((), jnp.int32), start, jnp.zeros((), bool))
+        initial = found.values[0] / self._threshold
+        return CentralMemory(*found, zero, buffer, square, jnp.zeros((), jnp.int32), initial, jnp.zeros((), bool))
 
     def _squared(self, own: Array, square: Squares | None) -> Array | None:
         """nu of a step that begins at the gradient `own`."""
@@ -301,7 +301,7 @@ class CentralFlow(AveragedDescent):
             pushed = threshold * along / root**2  # H U
             square = Squares(nu, self._summed(jnp.sum(pushed * (smat(x, k) @ pushed), axis=0)))
         most = jnp.maximum(memory.most, count)
-        return flat, CentralMemory(values, vectors, smat(x, k), pulled, square, most, memory.start, unheld)
+        return flat, CentralMemory(values, vectors, smat(x, k), pulled, square, most, memory.initial, unheld)
 
     def _preconditioned(
         self, own: Array, nu: Array, along: Float[Array, "k parameters"], count: Int[Array, ""]

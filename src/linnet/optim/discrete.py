@@ -101,7 +101,7 @@ class _Steps(Stepper):
         self.leaps, self.one_kernel, self.reverse = leaps and stop is None, one_kernel, reverse
         self.prepared = optimizer.prepare(problem, initial)
 
-    def start(self, state: Any, memory: Any, clock: Num[Array, ""]) -> _Run:
+    def init(self, state: Any, memory: Any, clock: Num[Array, ""]) -> _Run:
         return _Run(state, memory, clock, jnp.asarray(_RUNNING))
 
     def running(self, run: _Run, goal: Num[Array, ""]) -> Bool[Array, ""]:

@@ -20,7 +20,7 @@ class Stepper(abc.ABC):
     """
 
     @abc.abstractmethod
-    def start(self, state: Any, memory: Any, clock: Num[Array, ""]) -> Any:
+    def init(self, state: Any, memory: Any, clock: Num[Array, ""]) -> Any:
         """The run at this step or time."""
 
     @abc.abstractmethod

@@ -247,7 +247,7 @@ class _SolverSteps(Stepper):
         self.solver = _ready(flow.solver, self.controller, reverse=reverse)
         self.order = self.solver.error_order(self.term)
 
-    def start(self, state: Any, memory: Any, clock: Num[Array, ""]) -> _Run:
+    def init(self, state: Any, memory: Any, clock: Num[Array, ""]) -> _Run:
         controller, solver, rest = memory
         integrated = self.flow.integrated(state, rest)
         root = jnp.zeros(()) if self.stop is None or self.stop.root is None else self._root(integrated)

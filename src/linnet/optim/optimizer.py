@@ -211,5 +211,5 @@ def elapsed(lr: Float[Array, ""] | Schedule, clock: Num[Array, "*n"]) -> Float[A
         return now, now[1]
 
     steps = jnp.asarray(clock).astype(jnp.int64)
-    start = (jnp.zeros((), jnp.int64), jnp.zeros((), jnp.float64))
-    return jax.lax.scan(until, start, steps.ravel())[1].reshape(steps.shape)
+    carry = (jnp.zeros((), jnp.int64), jnp.zeros((), jnp.float64))
+    return jax.lax.scan(until, carry, steps.ravel())[1].reshape(steps.shape)

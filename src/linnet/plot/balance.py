@@ -98,11 +98,11 @@ def neuron(data: xarray.Dataset) -> Figure:
         line = np.array([-edge, edge])
         axes.plot(line, -line / np.sqrt(ratio), color=THEORY, lw=1, ls="--")
         chosen = slice(len(axis) // 10, None, max(1, len(axis) // 5))
-        starts = np.stack(np.meshgrid(axis[chosen], axis[chosen], indexing="ij"), axis=-1).reshape(-1, 2)
-        stops = end[chosen, chosen].reshape(-1, 2)
-        for start, stop in zip(starts, stops, strict=True):
-            axes.plot(*_hyperbola(start, stop, float(ratio)), color=TRAIN, lw=0.8)
-            axes.plot(*start, "o", color=TRAIN, ms=2)
+        initial_points = np.stack(np.meshgrid(axis[chosen], axis[chosen], indexing="ij"), axis=-1).reshape(-1, 2)
+        final_points = end[chosen, chosen].reshape(-1, 2)
+        for initial, final in zip(initial_points, final_points, strict=True):
+            axes.plot(*_hyperbola(initial, final, float(ratio)), color=TRAIN, lw=0.8)
+            axes.plot(*initial, "o", color=TRAIN, ms=2)
         axes.set(xlim=(-edge, edge), ylim=(-edge, edge), xlabel="$w$", ylabel="$a$")
         axes.set_title(rf"$\eta_1/\eta_2 = {ratio:g}$")
     for axes, lam in zip(grid[1], data["lam"].values, strict=False):
@@ -120,10 +120,10 @@ def neuron(data: xarray.Dataset) -> Figure:
     return figure
 
 
-def _hyperbola(start: np.ndarray, stop: np.ndarray, ratio: float) -> np.ndarray:
+def _hyperbola(initial: np.ndarray, final: np.ndarray, ratio: float) -> np.ndarray:
     """The curve between two points with the same a^2 g^2 - w^2/g^2, g = ratio^{1/4}."""
     g = ratio**0.25
-    (w, a), (w1, a1) = start / g * [1, g * g], stop / g * [1, g * g]
+    (w, a), (w1, a1) = initial / g * [1, g * g], final / g * [1, g * g]
     if abs(a * a - w * w) < 1e-9:  # two straight lines, through zero if the side changes
         return np.stack([np.linspace(w, w1, 50) * g, np.linspace(a, a1, 50) / g])
     if a * a > w * w:

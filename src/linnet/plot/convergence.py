@@ -27,7 +27,7 @@ def fig1(data: xarray.Dataset) -> Figure:
     return figure
 
 
-def rates(data: xarray.Dataset, far_start: float, far_target: float) -> Figure:
+def rates(data: xarray.Dataset, far_scale: float, far_target: float) -> Figure:
     """|A - Z| / |Z| to the end for each size of the target, and how long the far phase of a small one takes."""
     sizes = data["size"].values
     figure, (*grid, last) = panels(3.4 * (len(sizes) + 1), 4, 1, len(sizes) + 1)
@@ -44,7 +44,7 @@ def rates(data: xarray.Dataset, far_start: float, far_target: float) -> Figure:
         last,
         xlabel="layers",
         ylabel=r"time until $s = \sqrt{6}\,|Z|$",
-        title=f"Far phase, from {far_start:g} to |Z| = {far_target:g}",
+        title=f"Far phase, from {far_scale:g} to |Z| = {far_target:g}",
         ylim=(0, None),
     )
     return figure
@@ -57,8 +57,8 @@ def peeling(data: xarray.Dataset, spectrum: Sequence[float]) -> Figure:
     later = data["time"].values > 0
     time = data["time"].values[later]
     for row, place in zip(grid, (0, -1), strict=True):
-        run = shown.isel(start=place)
-        name = f"Start of size {float(run['start']):g}"
+        run = shown.isel(initialization=place)
+        name = f"Initial size {float(run['initialization']):g}"
         for i, color in enumerate(ramp(data.sizes["mode"])):
             row[0].plot(time, run["modes"].values[later, i], color=color, lw=1.8)
             row[0].axhline(spectrum[i], color=color, lw=0.7, ls=":")

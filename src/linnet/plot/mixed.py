@@ -103,7 +103,7 @@ def fig2(data: xarray.Dataset, signal_rank: float) -> Figure:
         mpl.lines.Line2D(
             [], [], color="#ef4444", lw=2, label=r"infinite noise above: $2\gamma_{\sigma^2} + \gamma_w = 0$"
         ),
-        Patch(facecolor="none", edgecolor="#ef4444", hatch="///", label="start drowns the signal"),
+        Patch(facecolor="none", edgecolor="#ef4444", hatch="///", label="initialization drowns the signal"),
         Patch(facecolor="none", edgecolor="0.35", hatch="...", label="fewer neurons than dimensions"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, fontsize=9)

@@ -19,9 +19,9 @@ def fig1a(data: xarray.Dataset, d_out: int, shown: float) -> Figure:
     """The largest singular values of the first layer in time, a panel for each initialization, of the first problem."""
     figure, grid = panels(11, 6.4, 2, 2, sharex=True)
     part = data.isel(problem=0).sel(time=slice(0, shown))
-    for axes, name in zip(grid.ravel(), data["start"].values, strict=True):
-        values = part["first"].sel(start=name)
-        end = data["first"].isel(problem=0, time=-1).sel(start=name).values
+    for axes, name in zip(grid.ravel(), data["initialization"].values, strict=True):
+        values = part["first"].sel(initialization=name)
+        end = data["first"].isel(problem=0, time=-1).sel(initialization=name).values
         axes.plot(part["time"], values[:, :d_out], color=SIGNAL, lw=1.8)
         axes.plot(part["time"], values[:, d_out], color=NOISE, lw=1.8)
         title = f"{name}:  σ{d_out + 1}/σ{d_out} ends at {end[d_out] / end[d_out - 1]:.3f}"

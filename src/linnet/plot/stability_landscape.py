@@ -60,7 +60,7 @@ def fig10(data: xarray.Dataset, shown: int) -> Figure:
 def fig11(data: xarray.Dataset) -> Figure:
     """Sharpness and loss while the learning rate grows, and where the iterates are."""
     figure, (left, middle, right) = panels(12, 4.2, 1, 3)
-    data = data.isel(start=0)
+    data = data.isel(initialization=0)
     lrs, steps = data["stage"].values, data.sizes["step"]
     time = np.arange(len(lrs) * steps)
     left.plot(time, data["sharpness"].values.ravel(), ".", color=SIGNAL, ms=2)

@@ -32,10 +32,10 @@ class Parabola(NamedTuple):
     half: float
 
     @classmethod
-    def of(cls, start: float, once: float, twice: float) -> "Parabola":
+    def of(cls, base: float, once: float, twice: float) -> "Parabola":
         """Through the losses at c = 0, 1, 2."""
-        half = ((twice - start) - 2 * (once - start)) / 2
-        return cls(once - start - half, half)
+        half = ((twice - base) - 2 * (once - base)) / 2
+        return cls(once - base - half, half)
 
 
 class Interval(NamedTuple):
@@ -48,8 +48,8 @@ class Interval(NamedTuple):
 
 def bracket(loss: Callable[[float], float]) -> Bracket:
     """Bounds of c* of a loss along a step."""
-    start = loss(0.0)
-    if not math.isfinite(start):
+    base = loss(0.0)
+    if not math.isfinite(base):
         return Bracket(math.nan, math.nan, 1)
     low, high, c = 0.0, math.inf, 1.0
     known: list[tuple[float, float]] = []
@@ -57,7 +57,7 @@ def bracket(loss: Callable[[float], float]) -> Bracket:
     while made < FORWARDS:
         made += 1
         value = loss(c)
-        psi = (value - start) / c if math.isfinite(value) else math.inf
+        psi = (value - base) / c if math.isfinite(value) else math.inf
         low, high = (max(low, c), high) if psi <= 0 else (low, min(high, c))
         known.append((c, psi))
         if high / max(low, 1 / MOST) <= WIDTH or low >= MOST or high <= 1 / MOST:

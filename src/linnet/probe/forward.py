@@ -38,8 +38,8 @@ def _measured(
     others = []
     for part in parts:
         others.append(Parabola.of(*(_loss(segment, c, [part], forwards) for c in (0.0, 1.0, 2.0))))
-    start = _loss(segment, 0.0, [surface.batch()], forwards)
-    mine = list(own) or ([surface.batch()] if loss is not None and _close(loss, start) else [])
+    base = _loss(segment, 0.0, [surface.batch()], forwards)
+    mine = list(own) or ([surface.batch()] if loss is not None and _close(loss, base) else [])
     same = False
     if mine:
         known: dict[float, float] = {}
@@ -50,16 +50,16 @@ def _measured(
             return known[c]
 
         line |= _own(bracket(along), Parabola.of(along(0.0), along(1.0), along(2.0)), along(0.0), square, surface)
-        same = _close(along(0.0), start)
+        same = _close(along(0.0), base)
     if not same and all(map(math.isfinite, itertools.chain(*others))):
         found = together(others)
         line |= {"c_other": found.value, "c_other_low": found.low, "c_other_high": found.high, "parts": len(parts)}
     return line | {"moved": math.sqrt(square), "forwards": next(forwards) - 1}
 
 
-def _own(found: Bracket, parabola: Parabola, start: float, square: float, surface: Surface) -> dict[str, Any]:
+def _own(found: Bracket, parabola: Parabola, base: float, square: float, surface: Surface) -> dict[str, Any]:
     line: dict[str, Any] = {"own_low": found.low, "own_high": found.high}
-    resolved = abs(parabola.half) > _ROUNDING * torch.finfo(surface.dtype).eps * abs(start)
+    resolved = abs(parabola.half) > _ROUNDING * torch.finfo(surface.dtype).eps * abs(base)
     if not resolved or not math.isfinite(parabola.half):
         return line
     line["path_sharpness"] = 2 * parabola.half / square

@@ -162,8 +162,8 @@ def largest(
         found = found if root is None else found.mul_(root)
         return found if decay is None else found.add_(decay * v)
 
-    start = scaled(differences.gradient) if first is None else first
-    found = ends(product, start, good=1, matvecs=matvecs, tol=tol, least=least, vectors=vectors)
+    vector = scaled(differences.gradient) if first is None else first
+    found = ends(product, vector, good=1, matvecs=matvecs, tol=tol, least=least, vectors=vectors)
     value, vector = float(found.values[0]), found.vector
     of_decay = 0.0 if decay is None else float(inner(vector, decay * vector))
     return Largest(

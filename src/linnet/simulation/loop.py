@@ -122,8 +122,8 @@ class Loop:
         resumed = request.resumed
         if resumed is None:
             resumed = Resumed(request.initial, optimizer.memory(request.problem, request.initial), None, None, {})
-        start = self.stepper.start(resumed.state, resumed.memory, points[0])
-        carry = start, self._blank(start, resumed)
+        first = self.stepper.init(resumed.state, resumed.memory, points[0])
+        carry = first, self._blank(first, resumed)
         indices = jnp.arange(points.shape[0])
         if not request.dense or request.reverse:
             body = jax.checkpoint(self._advance_and_record, prevent_cse=False) if request.reverse else None

@@ -255,9 +255,9 @@ class _Linear:
     function: Callable[[Any, Any], Any]
 
     def __call__(self, parameters: Any, inputs: Any) -> Any:
-        moved, start, frozen = parameters
-        step = jax.tree.map(jnp.subtract, moved, start)
-        outputs, change = jax.jvp(lambda at: self.function(eqx.combine(at, frozen), inputs), (start,), (step,))
+        moved, initial, frozen = parameters
+        step = jax.tree.map(jnp.subtract, moved, initial)
+        outputs, change = jax.jvp(lambda at: self.function(eqx.combine(at, frozen), inputs), (initial,), (step,))
         return outputs + change
 
 

@@ -144,21 +144,21 @@ class Weights(State):
         return Weights(tuple(layers), compressed=shorter)
 
     @numpy_if_known
-    def expand(self, start: "Weights") -> "Weights":
-        """Inverse of `compress`, for two layers: every neuron of `start`, where this network has taken it.
+    def expand(self, initial: "Weights") -> "Weights":
+        """Inverse of `compress`, for two layers: every neuron of `initial`, where this network has taken it.
 
         [W_1, W_2^T] = Z R with orthonormal Z, and training moves R only: the neurons are the rows of Z R.
-        `self` is a network that has started at `start.compress()`.
+        `self` is a network that has started at `initial.compress()`.
         """
-        if not isinstance(start, Weights) or start.depth != 2:
+        if not isinstance(initial, Weights) or initial.depth != 2:
             raise InputError(
-                f"start = {_check.show(start)} is not allowed: start must be the two layers before compress."
+                f"initial = {_check.show(initial)} is not allowed: initial must be the two layers before compress."
             )
-        frame = _span(_stack(start), None)
-        d_in, w, d_out = start.widths
+        frame = _span(_stack(initial), None)
+        d_in, w, d_out = initial.widths
         small = (d_in, w if frame is None else frame.shape[1], d_out)
         if self.depth != 2 or self.widths != small:
-            raise InputError(f"this network has widths {self.widths}: what start compresses to has {small}.")
+            raise InputError(f"this network has widths {self.widths}: what initial compresses to has {small}.")
         if frame is None:
             return self
         return Weights((product(frame, self.layers[0]), product(self.layers[1], frame.T)))
@@ -185,18 +185,20 @@ class Weights(State):
         return Weights((product(first, basis.T), *rest), compressed=True)
 
     @numpy_if_known
-    def lift(self, basis: Float[Array, "r d_in"], start: "Weights") -> "Weights":
-        """Inverse of `project`: what the samples do not span keeps the value it had in `start`."""
-        if not isinstance(start, Weights):
-            raise InputError(f"start = {_check.show(start)} is not allowed: start must be the Weights before project.")
+    def lift(self, basis: Float[Array, "r d_in"], initial: "Weights") -> "Weights":
+        """Inverse of `project`: what the samples do not span keeps the value it had in `initial`."""
+        if not isinstance(initial, Weights):
+            raise InputError(
+                f"initial = {_check.show(initial)} is not allowed: initial must be the Weights before project."
+            )
         first, *rest = self.layers
-        frozen = start.layers[0]
+        frozen = initial.layers[0]
         if first.shape[1] != basis.shape[0] or frozen.shape != (first.shape[0], basis.shape[1]):
             raise InputError(
-                f"W_1 has shape {first.shape} here and {frozen.shape} in start: they must have {basis.shape[0]} and "
+                f"W_1 has shape {first.shape} here and {frozen.shape} in initial: they must have {basis.shape[0]} and "
                 f"{basis.shape[1]} columns and the same neurons."
             )
-        return Weights((frozen + (first - frozen @ basis.T) @ basis, *rest), compressed=start.compressed)
+        return Weights((frozen + (first - frozen @ basis.T) @ basis, *rest), compressed=initial.compressed)
 
 
 def imbalances(layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:

@@ -37,14 +37,14 @@ def eigen(xp: Any, target: Any, lam: Any) -> tuple[Any, Any]:
     return xp.concatenate([h, rest, -h[::-1]]), xp.concatenate([grow, alone, shrink[:, ::-1]], axis=1)
 
 
-def composed(xp: Any, time: Array, start: Array, rates: Array) -> Array:
+def composed(xp: Any, time: Array, initial: Array, rates: Array) -> Array:
     """P at a time, from P_i' = f_i P_i - (P P^T P)_i / 2, up to a rotation of its columns from the right.
 
     Steps of |f| dt <= 5, each P <- e^{f dt} P R^{-1} with R^T R = I + P^T D P, D = (e^{2 f dt} - 1) / (2 f): nothing
     overflows, no exponent is cut, and the rank stays what it is. R is a QR factor, whose condition is not squared. With
     one column R is positive and P itself is right.
     """
-    width = start.shape[1]
+    width = initial.shape[1]
     solve = (scipy.linalg if xp is np else jax.scipy.linalg).solve_triangular
     steps = xp.maximum(xp.ceil(time * xp.max(xp.abs(rates)) / REACH), 1.0)
     dt = time / steps
@@ -58,7 +58,7 @@ def composed(xp: Any, time: Array, start: Array, rates: Array) -> Array:
         r = xp.sign(xp.diagonal(r))[:, None] * r
         return count + 1, solve(r, (gain * p).T, trans=1, lower=False).T
 
-    return while_loop(xp, lambda now: now[0] < steps, step, (xp.zeros_like(steps), start))[1]
+    return while_loop(xp, lambda now: now[0] < steps, step, (xp.zeros_like(steps), initial))[1]
 
 
 def steps(time: Any, scale: Any, target: Any, lam: Any = 0.0, decay: Any = 0.0) -> float:

@@ -72,7 +72,7 @@ def _kernel(xp: Any, c1: Array, c2: Array, x: Array) -> Array:
 
 
 def flow(
-    time: Number, start: Weights, target: Any, scale: Number = 1.0, *, weight_decay: Number = 0.0, tol: float = 1e-10
+    time: Number, initial: Weights, target: Any, scale: Number = 1.0, *, weight_decay: Number = 0.0, tol: float = 1e-10
 ) -> Grams:
     """The flow of lambda-balanced layers, Q Q^T = e^{F t} Q_0 M^{-1} Q_0^T e^{F t} with M = I + Q_0^T Phi Q_0.
 
@@ -89,8 +89,8 @@ def flow(
     """
     t, kappa = _check.numbers("time", time, least=0), _check.number("scale", scale, above=0)
     mu = _check.number("weight_decay", weight_decay, least=0)
-    first, second, goal = _layers(start, target)
-    lam = _lambda(start, tol, zero=_check.traced(weight_decay) or float(weight_decay) > 0)
+    first, second, goal = _layers(initial, target)
+    lam = _lambda(initial, tol, zero=_check.traced(weight_decay) or float(weight_decay) > 0)
     return evaluate(_flow, t, first, second, goal, kappa, mu, lam, few=_few(time, t, kappa, goal, lam, mu))
 
 
@@ -99,12 +99,12 @@ def _flow(
 ) -> Grams:
     d_in = target.shape[1]
     rates, frame = eigen(xp, target, lam)
-    start = frame.T @ xp.concatenate([first.T, second])
-    if start.shape[1] > start.shape[0]:  # neurons beyond d_in + d_out are rotated away
-        start = xp.linalg.qr(start.T, mode="r").T
+    initial = frame.T @ xp.concatenate([first.T, second])
+    if initial.shape[1] > initial.shape[0]:  # neurons beyond d_in + d_out are rotated away
+        initial = xp.linalg.qr(initial.T, mode="r").T
 
     def at(time: Array) -> Array:
-        q = frame @ composed(xp, scale * time, start, rates - decay / scale)
+        q = frame @ composed(xp, scale * time, initial, rates - decay / scale)
         return q @ q.T
 
     whole = each(xp, at, times.reshape(-1)).reshape(*times.shape, *frame.shape)
@@ -137,7 +137,7 @@ class Neuron(NamedTuple):
 
 def neuron(
     time: Number,
-    start: Weights,
+    initial: Weights,
     target: Any,
     scale: Number = 1.0,
     *,
@@ -155,9 +155,9 @@ def neuron(
             f"lr_multipliers = {_check.show(lr_multipliers)} is not allowed: give two numbers, one for each layer."
         )
     both = [_check.number("lr_multipliers", x, above=0) for x in lr_multipliers]
-    first, second, goal = _layers(start, target)
+    first, second, goal = _layers(initial, target)
     if first.shape[0] != 1:
-        raise InputError(f"start has {first.shape[0]} hidden neurons: this is the flow of one; use balance.flow.")
+        raise InputError(f"initial has {first.shape[0]} hidden neurons: this is the flow of one; use balance.flow.")
     kappa = _check.number("scale", scale, above=0)
     known = not _check.traced((first, second, both))
     one, two = (np.asarray(x) for x in both) if known else (1.0, 1.0)
@@ -173,10 +173,10 @@ def _neuron(
     d_in, g = target.shape[1], (one / two) ** 0.25
     lam = g**2 * xp.sum(second**2) - xp.sum(first**2) / g**2
     rates, frame = eigen(xp, target, lam)
-    start = frame.T @ xp.concatenate([first.T / g, second * g])
+    initial = frame.T @ xp.concatenate([first.T / g, second * g])
 
     def at(time: Array) -> Array:
-        return frame @ composed(xp, scale * xp.sqrt(one * two) * time, start, rates)[:, 0]
+        return frame @ composed(xp, scale * xp.sqrt(one * two) * time, initial, rates)[:, 0]
 
     q = each(xp, at, times.reshape(-1)).reshape(*times.shape, -1)
     return Neuron(g * q[..., :d_in], q[..., d_in:] / g)
@@ -223,13 +223,13 @@ def grams(matrix: Any, lam: Number, width: int) -> Grams:
     return Grams(matrix, gram(vt.T, heavy=lam < 0), gram(u, heavy=lam >= 0))
 
 
-def mode(time: Number, start: Number, target: Number, lam: Number, scale: Number = 1.0) -> Float[Array, "..."]:
+def mode(time: Number, initial: Number, target: Number, lam: Number, scale: Number = 1.0) -> Float[Array, "..."]:
     """A singular value that a hidden neuron carries: da/dt = scale sqrt(lambda^2 + 4 a^2) (s - a), in closed form.
 
     It is a mode of the mixed flow with c = |lambda|/2, whose formula cancels nowhere (`mixed.mode`). A mode without a
     neuron stays zero.
 
-    `start` is a at time 0, `target` is s.
+    `initial` is a at time 0, `target` is s.
 
     >>> from linnet.theory import balance
     >>> print(f"{balance.mode(1.0, 0.0, 2.0, lam=1.0):.3f}")  # a target of 2 at time 1, from 0
@@ -237,11 +237,11 @@ def mode(time: Number, start: Number, target: Number, lam: Number, scale: Number
     """
     number: Any = _check.numbers("lam", lam)
     c = abs(number if _check.traced(number) else np.asarray(number)) / 2
-    return mixed.mode(time, start, target, c, _check.numbers("scale", scale, above=0))
+    return mixed.mode(time, initial, target, c, _check.numbers("scale", scale, above=0))
 
 
 def lazy(
-    time: Number, start: Weights, target: Any, scale: Number = 1.0, *, tol: float = 1e-10
+    time: Number, initial: Weights, target: Any, scale: Number = 1.0, *, tol: float = 1e-10
 ) -> Float[Array, "... d_out d_in"]:
     """The limit |lambda| -> infinity: A = A_0 + P (Y - A_0) (1 - e^{-scale |lambda| t}), P the projection on range W_2.
 
@@ -254,9 +254,9 @@ def lazy(
 
     """
     t, kappa = _check.numbers("time", time, least=0), _check.number("scale", scale, above=0)
-    layers, lam = _layers(start, target), _lambda(start, tol)
-    if not _check.traced(lam) and abs(lam) <= tol * measured_balance(*start.layers).size:
-        raise InputError("start has lambda = 0: this limit is for large |lambda|; use flow.")
+    layers, lam = _layers(initial, target), _lambda(initial, tol)
+    if not _check.traced(lam) and abs(lam) <= tol * measured_balance(*initial.layers).size:
+        raise InputError("initial has lambda = 0: this limit is for large |lambda|; use flow.")
     return evaluate(_lazy, t, *layers, kappa, lam)
 
 
@@ -280,19 +280,19 @@ class FlowEnd(NamedTuple):
         return self.missing > 0
 
 
-def end(start: Weights, target: Any, scale: float = 1.0, *, weight_decay: float = 0.0, tol: float = 1e-10) -> FlowEnd:
+def end(initial: Weights, target: Any, scale: float = 1.0, *, weight_decay: float = 0.0, tol: float = 1e-10) -> FlowEnd:
     """The limit of `flow`: sum of 2 f_i o_i o_i^T over the eigenvectors of F - mu/scale, mu = `weight_decay`, that the
     start can reach.
 
-    Faster ones come first: of each group with equal f > 0 those directions are reached that the start has, less what
+    Faster ones come first: of each group with equal f > 0 those directions are reached that the initial has, less what
     faster groups took. From almost every start they are the top w, and A is the target's best approximation of that
     rank, its values less mu/scale. For lambda = 0, square, w >= d and all s > mu/scale the sign of det A is
     conserved, so half of all starts end at a saddle (`balance/C11`). `tol` is what counts as zero, relative to the
     start and to |F|: what the start lacks in exact arithmetic is rounding here.
     """
     kappa, mu = _check.real("scale", scale, above=0), _check.real("weight_decay", weight_decay, least=0)
-    first, second, goal = map(np.asarray, _layers(start, target))
-    values, frame = eigen(np, goal, np.asarray(_lambda(start, tol, zero=mu > 0)))
+    first, second, goal = map(np.asarray, _layers(initial, target))
+    values, frame = eigen(np, goal, np.asarray(_lambda(initial, tol, zero=mu > 0)))
     values = values - mu / kappa
     p, d_in = frame.T @ np.concatenate([first.T, second]), goal.shape[1]
     size, near = np.linalg.norm(p, 2), tol * np.max(np.abs(values))
@@ -314,25 +314,25 @@ def end(start: Weights, target: Any, scale: float = 1.0, *, weight_decay: float 
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _layers(start: Any, target: Any) -> tuple[Array, Array, Array]:
+def _layers(initial: Any, target: Any) -> tuple[Array, Array, Array]:
     """W_1, W_2 and the target, all double."""
-    if not isinstance(start, Weights) or start.depth != 2:
-        raise InputError(f"start = {_check.show(start)} is not allowed: start must be Weights of two layers.")
+    if not isinstance(initial, Weights) or initial.depth != 2:
+        raise InputError(f"initial = {_check.show(initial)} is not allowed: initial must be Weights of two layers.")
     goal = _check.double("target", target, ndim=2)
-    if goal.shape != (shape := (start.widths[2], start.widths[0])):
-        raise InputError(f"start has shape {shape}: it must have the target's shape {goal.shape}.")
-    first, second = (w.astype(np.float64) for w in start.layers)
+    if goal.shape != (shape := (initial.widths[2], initial.widths[0])):
+        raise InputError(f"initial has shape {shape}: it must have the target's shape {goal.shape}.")
+    first, second = (w.astype(np.float64) for w in initial.layers)
     return first, second, goal
 
 
-def _lambda(start: Weights, tol: float, *, zero: bool = False) -> Any:
+def _lambda(initial: Weights, tol: float, *, zero: bool = False) -> Any:
     """The start's lambda; zero where it must be."""
     tol = _check.real("tol", tol, least=0, below=1)
-    found = measured_balance(*start.layers)
+    found = measured_balance(*initial.layers)
     if not _check.traced(found):
         if found.defect > tol:
             raise InputError(
-                f"start is not balanced: W_2^T W_2 - W_1 W_1^T differs from {float(found.lam):.3g} I by "
+                f"initial is not balanced: W_2^T W_2 - W_1 W_1^T differs from {float(found.lam):.3g} I by "
                 f"{float(found.defect):.1e} of the layers' squares, and tol = {tol:g}."
             )
         if zero and abs(found.lam) > tol * found.size:

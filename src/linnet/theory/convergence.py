@@ -6,7 +6,7 @@ g = sum_{i>=2} z_i a_i b_i and f = f_1 + g = u^T Z v. Times of any shape come fi
 
 Arguments: `samples` is n, `depth` L, `z1` and `z2` are the largest singular values of Z, `values` all of them in
 descending order, `rank` is r of the minimum Z_r, `strength` s at time 0, `target` z of one aligned mode; `at` and
-`start` are points of the flow as `Coordinates`.
+`initial` are points of the flow as `Coordinates`.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from linnet.theory._formula import (
 )
 from linnet.theory._riccati import composed, eigen, few, steps
 from linnet.theory._times import leading
-from linnet.theory.rank_one_flow import NODES, WEIGHTS, known, one_start, whole_depth
+from linnet.theory.rank_one_flow import NODES, WEIGHTS, known, one_initial, whole_depth
 from linnet.theory.rank_one_flow import Coordinates as Coordinates
 from linnet.theory.rank_one_flow import Frames as Frames
 from linnet.theory.rank_one_flow import ModesFlow as ModesFlow
@@ -88,12 +88,12 @@ _NETWORK = {"depth": above(1), "samples": above(0)}  # any depth above 1, not on
 # Other flows and their ends ------------------------------------------------------------------------------------------
 
 
-def aligned_time(start: float, end: float, target: float, depth: int, samples: float = 1.0) -> float:
-    """The time from `start` to `end` of one aligned mode, by quadrature of ds / (n L s^e (z - s)) in ln s."""
-    s0, s1 = _check.real("start", start, above=0), _check.real("end", end, above=0)
+def aligned_time(initial: float, end: float, target: float, depth: int, samples: float = 1.0) -> float:
+    """The time from `initial` to `end` of one aligned mode, by quadrature of ds / (n L s^e (z - s)) in ln s."""
+    s0, s1 = _check.real("initial", initial, above=0), _check.real("end", end, above=0)
     z, order = _check.real("target", target), 1 - 2 / whole_depth(depth)
     if not (s0 <= s1 < z or s0 >= s1 > z):
-        raise InputError(f"end = {s1} is not allowed: end must lie between start = {s0} and target = {z}.")
+        raise InputError(f"end = {s1} is not allowed: end must lie between initial = {s0} and target = {z}.")
     value = scipy.integrate.quad(
         lambda y: np.exp(-order * y) / (z - np.exp(y)), np.log(s0), np.log(s1), epsrel=1e-12, limit=500
     )[0]
@@ -106,13 +106,13 @@ def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) 
     return samples * z1 ** (2 - 2 / depth) * leading(time, z1, depth, samples)
 
 
-def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
+def limit(initial: Coordinates, *, tol: float = 1e-12) -> Coordinates:
     """Where the flow ends: z_* u v^T, z_* the largest z_i with a_i + b_i != 0, or zero if there is none.
 
     u and v are the normalized parts of a + b at z_*. `tol` is what counts as zero. So for max(d_in, d_out) >= 2 almost
     every start of rank one reaches the global minimum, whatever its size, sign and depth.
     """
-    s, a, b, z = (np.asarray(x) for x in one_start(start))
+    s, a, b, z = (np.asarray(x) for x in one_initial(initial))
     tol = _check.real("tol", tol, least=0, below=1)
     both = a + b
     present = (np.abs(both) > tol) & (z > tol * z[0])
@@ -125,7 +125,7 @@ def limit(start: Coordinates, *, tol: float = 1e-12) -> Coordinates:
 
 
 def two_layers(
-    time: Number, start: Any, target: Any, samples: float = 1.0, *, rank: int | None = None
+    time: Number, initial: Any, target: Any, samples: float = 1.0, *, rank: int | None = None
 ) -> Float[Array, "... d_out d_in"]:
     """The flow of two balanced layers from a start of any rank, in closed form.
 
@@ -133,9 +133,9 @@ def two_layers(
     steps, so that nothing overflows and the rank stays constant. `theory.balance` has layers of any
     imbalance, and their Gram matrices.
     """
-    a0, z = _check.double("start", start, ndim=2), _check.double("target", target, ndim=2)
+    a0, z = _check.double("initial", initial, ndim=2), _check.double("target", target, ndim=2)
     if a0.shape != z.shape:
-        raise InputError(f"start has shape {a0.shape}: it must have the target's shape {z.shape}.")
+        raise InputError(f"initial has shape {a0.shape}: it must have the target's shape {z.shape}.")
     count = _check.number("samples", samples, above=0)
     t = _check.numbers("time", time, least=0)
     s = np.linalg.svd(np.asarray(a0), compute_uv=False)
@@ -153,10 +153,10 @@ def two_layers(
 def _two_layers(xp: Any, times: Array, a0: Array, target: Array, samples: Array, *, rank: int) -> Array:
     rates, frame = eigen(xp, target, 0.0)
     u, s, vt = xp.linalg.svd(a0, full_matrices=False)
-    start = frame.T @ (xp.concatenate([vt[:rank].T, u[:, :rank]]) * xp.sqrt(s[:rank]))
+    initial = frame.T @ (xp.concatenate([vt[:rank].T, u[:, :rank]]) * xp.sqrt(s[:rank]))
 
     def at(time: Array) -> Array:
-        q = frame @ composed(xp, samples * time, start, rates)
+        q = frame @ composed(xp, samples * time, initial, rates)
         return q[target.shape[1] :] @ q[: target.shape[1]].T
 
     return each(xp, at, times.reshape(-1)).reshape(*times.shape, *target.shape)
@@ -233,9 +233,9 @@ class Envelope(NamedTuple):
 FORMS = ("theorem", "sharper", "sharpest")
 
 
-@formula(start=_AT, alpha=at_least(0, below=1), beta=above(1), **_NETWORK, form=choice(FORMS))
+@formula(initial=_AT, alpha=at_least(0, below=1), beta=above(1), **_NETWORK, form=choice(FORMS))
 def envelope(
-    start: Coordinates, alpha: Number, beta: Number, depth: Number, samples: Number = 1.0, *, form: str = "theorem"
+    initial: Coordinates, alpha: Number, beta: Number, depth: Number, samples: Number = 1.0, *, form: str = "theorem"
 ) -> Envelope:
     """Theorem 20 with its exponent corrected, and two sharper forms of the same proof (`nonlocal/C15`).
 
@@ -246,7 +246,7 @@ def envelope(
 
     `form` is "theorem", "sharper", or "sharpest".
     """
-    xp, x = namespace(start), _terms(start)
+    xp, x = namespace(initial), _terms(initial)
     e, near = 2 - 2 / depth, xp.maximum(alpha - x.gamma, 0.0)
     unit = samples * x.z1**e
     level = xp.full_like(alpha, np.sqrt(6)) if form == "theorem" else slow_level.raw(alpha)
@@ -257,7 +257,7 @@ def envelope(
     else:
         fast = unit * depth * (near**e - x.gamma * loss * beta**e)
         slow = unit * (alpha * near**e - x.gamma * depth * loss * beta**e)
-    inside = in_set.raw(start, alpha, np.inf if form == "sharpest" else beta)
+    inside = in_set.raw(initial, alpha, np.inf if form == "sharpest" else beta)
     applies = inside & (alpha > x.gamma) & (alpha < 1) & (beta > 1) & (fast > 0) & (slow > 0)
     return Envelope(fast, slow, level, applies)
 
@@ -372,7 +372,7 @@ def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array,
 # Escape from small starts --------------------------------------------------------------------------------------------
 
 
-def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
+def escape_time(initial: Coordinates, depth: int, samples: float = 1.0) -> float:
     """T = s_0^{-(1-2/L)} / n int_0^inf nu^{-(L-2)} d theta, the time to leave the origin as s_0 -> 0.
 
     L >= 3 (two layers take a logarithmic time); any start with a limit other than zero, also with f_0 < 0, where it may
@@ -380,13 +380,13 @@ def escape_time(start: Coordinates, depth: int, samples: float = 1.0) -> float:
     """
     depth = _check.integer("depth", depth, least=3, reason="two layers leave in logarithmic time: use passage_time")
     n = _check.real("samples", samples, above=0)
-    s, a, b, z = (np.asarray(x) for x in one_start(start))
+    s, a, b, z = (np.asarray(x) for x in one_initial(initial))
     if not z[0] > 0:
-        raise InputError("start has a target of zero: there is nothing to escape to.")
+        raise InputError("initial has a target of zero: there is nothing to escape to.")
     rate, weight = np.concatenate([z, -z]) / z[0], np.concatenate([(a + b) ** 2, (a - b) ** 2]) / 4
     top = rate[weight > 0].max()
     if top <= 0:
-        raise InputError("start tends to zero: a_i + b_i must differ from 0 for some z_i > 0.")
+        raise InputError("initial tends to zero: a_i + b_i must differ from 0 for some z_i > 0.")
 
     power, at, total, last = depth - 2, 0.0, 0.0, np.inf
     # the integrand has one maximum, so what is small after it stays small

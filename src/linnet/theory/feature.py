@@ -44,7 +44,7 @@ from linnet.theory._formula import (
 from linnet.theory._times import leading
 
 ALIGNED = 0.95  # stage one ends at the first step with this slope
-_LARGE_START = 1e100  # in units of vstar2
+_LARGE_INITIAL = 1e100  # in units of vstar2
 _Three = tuple[Array, Array, Array]
 
 
@@ -78,7 +78,7 @@ class FeatureTask(NamedTuple):
     vstar2: Float[Array, ""]
     rhostar2: Float[Array, ""]
     rate: Float[Array, ""]
-    start_loss: Float[Array, ""]
+    initial_loss: Float[Array, ""]
     floor: Float[Array, ""]
 
     @property
@@ -245,7 +245,7 @@ def slope(grown: Growth, v0: Number, sigma0: Number) -> Float[Array, "..."]:
 
 def alignment_rapidity(level: float, v0: float, sigma0: float) -> float:
     """The rapidity theta at which the slope reaches `level` under gradient flow."""
-    p, (v, sigma) = _inside("level", level), _start(v0, sigma0)
+    p, (v, sigma) = _inside("level", level), _initial(v0, sigma0)
 
     def gap(theta: float) -> float:
         return float(slope.raw(flow_growth.raw(np.asarray(theta)), v, sigma)) - p
@@ -259,7 +259,7 @@ def alignment_steps(level: float, x: float, v0: float, sigma0: float) -> float:
 
     atanh(level) / atanh(x) for sigma0 << v0.
     """
-    p, (v, sigma) = _inside("level", level), _start(v0, sigma0)
+    p, (v, sigma) = _inside("level", level), _initial(v0, sigma0)
     step = _inside("x", x)
 
     def gap(k: float) -> float:
@@ -358,7 +358,7 @@ def _gap_ahead(*, u: Array, gap: Array) -> None:
     if not _check.traced(u) and np.any(np.asarray(u) == 0):
         raise InputError(f"u = {_check.show(u)} is not allowed: what starts at 0 stays there.")
     if not _check.traced((u, gap)) and np.any(np.asarray(gap) > (1 - np.asarray(u) ** 2) * (1 + 1e-12)):
-        raise InputError(f"gap = {_check.show(gap)} is not allowed: the start has a smaller gap, 1 - u^2, already.")
+        raise InputError(f"gap = {_check.show(gap)} is not allowed: the initial has a smaller gap, 1 - u^2, already.")
 
 
 @formula(_gap_ahead, u=above(-1, below=1), gap=above(0, below=1))
@@ -473,14 +473,14 @@ class Aligned(NamedTuple):
         """The loss of f, floor included."""
         return evaluate(_aligned_loss, self, _TASK.check("task", task))
 
-    def kernel_growth(self, start: Amplitudes) -> Float[Array, "..."]:
+    def kernel_growth(self, initial: Amplitudes) -> Float[Array, "..."]:
         """y^T Theta y over its initial value, (Ap P^2 + Am N^2) / (Ap + Am)."""
-        return evaluate(_aligned_growth, self, _amplitudes("start", start))
+        return evaluate(_aligned_growth, self, _amplitudes("initial", initial))
 
     @in_doubles
-    def slope(self, start: Amplitudes, v0: Any) -> Float[Array, "..."]:
+    def slope(self, initial: Amplitudes, v0: Any) -> Float[Array, "..."]:
         """sum(rho v) / (sqrt(gamma) sum(v^2)) in both stages, from v_r(0) = +-v0."""
-        return evaluate(_aligned_slope, self, _amplitudes("start", start), _check.number("v0", v0, above=0))
+        return evaluate(_aligned_slope, self, _amplitudes("initial", initial), _check.number("v0", v0, above=0))
 
 
 def _one_more(_: Any, x: Array) -> Array:
@@ -498,24 +498,24 @@ def _aligned_loss(_: Any, at: Aligned, task: FeatureTask) -> Array:
     return task.floor + at.left**2 * task.gamma / task.kbar / (2 * task.samples)
 
 
-def _aligned_growth(_: Any, at: Aligned, start: Amplitudes) -> Array:
-    return (start.plus * (1 + at.rise) ** 2 + start.minus * (1 + at.fall) ** 2) / (start.plus + start.minus)
+def _aligned_growth(_: Any, at: Aligned, initial: Amplitudes) -> Array:
+    return (initial.plus * (1 + at.rise) ** 2 + initial.minus * (1 + at.fall) ** 2) / (initial.plus + initial.minus)
 
 
-def _aligned_slope(_: Any, at: Aligned, start: Amplitudes, v0: Array) -> Array:
-    cross = 2 * v0**2 - (start.plus + start.minus) / 2  # mean(v^2 - alpha^2)
+def _aligned_slope(_: Any, at: Aligned, initial: Amplitudes, v0: Array) -> Array:
+    cross = 2 * v0**2 - (initial.plus + initial.minus) / 2  # mean(v^2 - alpha^2)
     p, n = 1 + at.rise, 1 + at.fall
-    up, down = start.plus * p, start.minus * n
+    up, down = initial.plus * p, initial.minus * n
     product = up * at.rise - down * at.fall + cross * (at.rise - at.fall)
     return product / (up * p + down * n + 2 * cross * p * n)
 
 
-def _amplitudes(name: str, start: Any, *, growing: bool = False) -> Amplitudes:
+def _amplitudes(name: str, initial: Any, *, growing: bool = False) -> Amplitudes:
     """The amplitudes of a start, whose sum is above 0; `growing` asks it of those that grow."""
-    if not isinstance(start, tuple) or len(start) != 2:
-        raise InputError(f"{name} = {_check.show(start)} is not allowed: {name} must be Amplitudes(plus, minus).")
+    if not isinstance(initial, tuple) or len(initial) != 2:
+        raise InputError(f"{name} = {_check.show(initial)} is not allowed: {name} must be Amplitudes(plus, minus).")
     plus, minus = (
-        _check.numbers(f"{name}.{part}", x, least=0) for part, x in zip(("plus", "minus"), start, strict=True)
+        _check.numbers(f"{name}.{part}", x, least=0) for part, x in zip(("plus", "minus"), initial, strict=True)
     )
     _check.matching(plus=plus, minus=minus)
     if growing and not _check.traced(plus) and not np.all(np.asarray(plus) > 0):
@@ -528,35 +528,37 @@ def _amplitudes(name: str, start: Any, *, growing: bool = False) -> Amplitudes:
     return Amplitudes(plus, minus)
 
 
-def _axes(start: Amplitudes) -> np.ndarray:
-    return np.empty(np.broadcast_shapes(np.shape(start.plus), np.shape(start.minus)))
+def _axes(initial: Amplitudes) -> np.ndarray:
+    return np.empty(np.broadcast_shapes(np.shape(initial.plus), np.shape(initial.minus)))
 
 
 _AMPLITUDES = Domain(_amplitudes, axes=_axes)
 _GROWING = Domain(partial(_amplitudes, growing=True), axes=_axes)
 
 
-def _moderate(*, start: Amplitudes, vstar2: Array, **_: Any) -> None:
-    if _check.traced((start, vstar2)):
+def _moderate(*, initial: Amplitudes, vstar2: Array, **_: Any) -> None:
+    if _check.traced((initial, vstar2)):
         return
     with np.errstate(all="ignore"):
-        if np.any(np.maximum(np.asarray(start.plus), np.asarray(start.minus)) / np.asarray(vstar2) > _LARGE_START):
+        if np.any(
+            np.maximum(np.asarray(initial.plus), np.asarray(initial.minus)) / np.asarray(vstar2) > _LARGE_INITIAL
+        ):
             raise InputError(
-                f"vstar2 = {_check.show(vstar2)} is not allowed: it must be at least {1 / _LARGE_START:g} of start."
+                f"vstar2 = {_check.show(vstar2)} is not allowed: it must be at least {1 / _LARGE_INITIAL:g} of initial."
             )
 
 
-@formula(_moderate, start=_AMPLITUDES, x=above(0), vstar2=above(0), steps=integer(0, loops=True))
-def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
+@formula(_moderate, initial=_AMPLITUDES, x=above(0), vstar2=above(0), steps=integer(0, loops=True))
+def aligned_descent(initial: Amplitudes, x: Number, vstar2: Number, steps: int) -> Aligned:
     """The aligned model of gradient descent at steps 0..k: two scalars for the whole training (`feature/C21`).
 
     a = (Ap P^2 - Am N^2) / (4 vstar2), h = x (1-a), P *= 1+h, N *= 1-h. Exact where K = kappa I and every w_r(0) is
     parallel to g up to the null space of X.
 
-    `start` is the result of `amplitudes`, `x` the dimensionless step.
+    `initial` is the result of `amplitudes`, `x` the dimensionless step.
     """
     xp = namespace(x)
-    b, c, x = xp.broadcast_arrays(*_shares(start, vstar2), x)
+    b, c, x = xp.broadcast_arrays(*_shares(initial, vstar2), x)
 
     def step(now: _Three, _: None) -> tuple[_Three, _Three]:
         rise, fall, left = now
@@ -572,9 +574,9 @@ def aligned_descent(start: Amplitudes, x: Number, vstar2: Number, steps: int) ->
     return Aligned(rise, fall, _learned(xp, b, c, (1 + rise) ** 2, (1 + fall) ** 2, left), left)
 
 
-def _shares(start: Amplitudes, vstar2: Any) -> tuple[Array, Array]:
+def _shares(initial: Amplitudes, vstar2: Any) -> tuple[Array, Array]:
     """b = Ap / (4 vstar2) and b' = Am / (4 vstar2), with a = b P^2 - b' N^2."""
-    return start.plus / (4 * vstar2), start.minus / (4 * vstar2)
+    return initial.plus / (4 * vstar2), initial.minus / (4 * vstar2)
 
 
 def _learned(xp: Any, b: Array, c: Array, up: Array, down: Array, left: Array) -> Array:
@@ -592,23 +594,23 @@ class _Riccati(NamedTuple):
     low: Array
 
 
-def _riccati(xp: Any, start: Amplitudes, vstar2: Any) -> _Riccati:
-    b, c = _shares(start, vstar2)
+def _riccati(xp: Any, initial: Amplitudes, vstar2: Any) -> _Riccati:
+    b, c = _shares(initial, vstar2)
     root = xp.hypot(1.0, 2 * xp.sqrt(b) * xp.sqrt(c))
     # D - 2b by its product with D + 2b
     ahead = 1 + (1 + 4 * b * (c - b)) / (root + 2 * b)
     return _Riccati(b, c, root, ahead, -2 * c / (1 + root))
 
 
-@formula(_moderate, theta=within(pairs=False), start=_AMPLITUDES, vstar2=above(0))
-def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
+@formula(_moderate, theta=within(pairs=False), initial=_AMPLITUDES, vstar2=above(0))
+def aligned_flow(theta: Number, initial: Amplitudes, vstar2: Number) -> Aligned:
     """The aligned model of gradient flow at the rapidity theta (negative: before the start), z = P/N and N = 1/P.
 
     A Riccati equation, z' = 2 z (1 - b z + b'/z) with b = Ap / (4 vstar2), b' = Am / (4 vstar2); b = 0 included. z - 1
     and 1 - a come as products, and no sum has terms of both signs.
     """
     xp = namespace(theta)
-    b, c, root, ahead, low = _riccati(xp, start, vstar2)
+    b, c, root, ahead, low = _riccati(xp, initial, vstar2)
     turn = 2 * root * leading(theta, root)
     rest, gone = xp.exp(-turn), -xp.expm1(-turn)
     grows = ahead > 0
@@ -620,14 +622,14 @@ def aligned_flow(theta: Number, start: Amplitudes, vstar2: Number) -> Aligned:
     return Aligned(rise, -rise / xp.sqrt(z), _learned(xp, b, c, z, 1 / z, left), left)
 
 
-@formula(_moderate, share=NUMBERS, start=_GROWING, vstar2=above(0))
-def aligned_time(share: Number, start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
+@formula(_moderate, share=NUMBERS, initial=_GROWING, vstar2=above(0))
+def aligned_time(share: Number, initial: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """The rapidity at which the flow has learned a = `share` of the output.
 
-    NaN where it never does, infinite at 1, negative where the start has learned more.
+    NaN where it never does, infinite at 1, negative where the initial has learned more.
     """
     xp, q = namespace(share), share
-    b, c, root, ahead, low = _riccati(xp, start, vstar2)
+    b, c, root, ahead, low = _riccati(xp, initial, vstar2)
     behind = (1 - q) * (1 + (1 + q) / (root + xp.hypot(q, 2 * xp.sqrt(b) * xp.sqrt(c))))  # 2b (zp - z)
     ratio = (_level_of(xp, q, b, c) - low) * ahead / (behind * (1 - low))
     return xp.where(ratio > 0, xp.log(xp.where(ratio > 0, ratio, 1.0)), np.nan) / (2 * root)
@@ -688,13 +690,13 @@ def total_rapidity(richness: Number) -> Float[Array, "..."]:
     return namespace(richness).arcsinh(richness) / 2
 
 
-@formula(start=_GROWING, vstar2=above(0))
-def end_growth(start: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
+@formula(initial=_GROWING, vstar2=above(0))
+def end_growth(initial: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """G from the amplitudes of one start, (Ap z + Am / z) / (Ap + Am) at the z where a = 1."""
     xp = namespace(vstar2)
-    b, c, *_ = _riccati(xp, start, vstar2)
+    b, c, *_ = _riccati(xp, initial, vstar2)
     z = _level_of(xp, xp.ones(()), b, c)
-    return (start.plus * z + start.minus / z) / (start.plus + start.minus)
+    return (initial.plus * z + initial.minus / z) / (initial.plus + initial.minus)
 
 
 @in_doubles
@@ -775,7 +777,7 @@ def _end_kernel(xp: Any, x: Array, end: EndState) -> Array:
 def _both_or_none(*, v0: Array, sigma0: Array, **_: Any) -> None:
     none = not _check.traced(v0) and float(v0) == 0
     if none and (_check.traced(sigma0) or float(sigma0) != 0):
-        raise InputError(f"sigma0 = {_check.show(sigma0)} is not allowed without v0: a start has both.")
+        raise InputError(f"sigma0 = {_check.show(sigma0)} is not allowed without v0: a initial has both.")
 
 
 _V0_OR_NONE = Domain(lambda name, value: _check.number(name, 0.0) if value is None else _V0.check(name, value))
@@ -787,7 +789,7 @@ def end_state(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     """The end of gradient flow from a vanishing start (`feature/C24`), or from v0 and sigma0 in a wide network.
 
     Along the flow [W_1, v] is multiplied by a Lorentz matrix, a rotation of inputs times one boost (`feature/C25`). A
-    wide start has W_1^T W_1 / w = sigma0^2 I, which no rotation changes, so the fit fixes the end: with V = |X^+ y|,
+    wide initial has W_1^T W_1 / w = sigma0^2 I, which no rotation changes, so the fit fixes the end: with V = |X^+ y|,
     A = v0^2 + sigma0^2 and H = sqrt(A^2 + 4 V^2), mean(v^2) = (H + v0^2 - sigma0^2)/2, W_1^T W_1 / w = sigma0^2 I +
     2 V^2/(A + H) u u^T along u = X^+ y / V, and Theta = [(H + A)/2 K + 2/(A + H) f f^T] / w with f = K K^+ y.
     From a vanishing start mean(v^2) = V and w_r = v_r u.
@@ -811,7 +813,7 @@ def end_state(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> EndState:
 
 class StepLimits(NamedTuple):
     """Learning rates: below `monotone` no overshoot, below `isotropic` convergence (both K near kappa I);
-    `end`, `start`.
+    `end`, `initial`.
 
     The last two are for any K: 2n / lambda_max(Theta) at the end and, where a start is given, at the start.
     """
@@ -819,7 +821,7 @@ class StepLimits(NamedTuple):
     monotone: Float[Array, ""]
     isotropic: Float[Array, ""]
     end: Float[Array, ""]
-    start: Float[Array, ""]
+    initial: Float[Array, ""]
 
 
 @formula(_both_or_none, task=_TASK, v0=_V0_OR_NONE, sigma0=_SIGMA0)
@@ -828,7 +830,7 @@ def step_limits(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> StepLim
 
     `monotone`: x = 1/2, small start. `isotropic`: x = R / sqrt(1 + R^2) of the start (v0, sigma0), 1
     without one. `end`: 2n / lambda_max(Theta) at the end state, necessary for any K and the one to use where K is
-    spread; it may be far below x = 1. `start`: the same at the start, infinite without one. In finite width the
+    spread; it may be far below x = 1. `initial`: the same at the start, infinite without one. In finite width the
     largest eigenvalue of X W_1^T W_1 X^T / w is not sigma0^2 |K| but sigma0^2 (sqrt(|K|) + sqrt(tr(K) / w))^2, the
     edge of its random spectrum (Chevet); for K = kappa I that is (1 + sqrt(n/w))^2. Both limits count it.
     """
@@ -968,10 +970,10 @@ def source_times(
     beta, v = _check.real("beta_bar", beta_bar, above=0), _inside("v0", v0)
     trace = _covariance(sigma).trace
     unit = w * math.sqrt(n) / (_check.real("lr", lr, above=0) * math.sqrt(trace) * beta)
-    start = math.log(1 / v)
+    initial = math.log(1 / v)
     late = math.log(n * beta * trace / _check.real("eps", eps, above=0, most=n * beta * trace))
     one, two = np.asarray(_check.double("constants", constants, ndim=1, shape=(2,)))
-    return Times(float(one) * unit * start, float(two) * unit * (start + late))
+    return Times(float(one) * unit * initial, float(two) * unit * (initial + late))
 
 
 class Failures(NamedTuple):
@@ -995,7 +997,7 @@ def failures(samples: int, width: float) -> Failures:
     )
 
 
-def start_bound(gamma: float, sigma0: float, width: float, delta: float) -> float:
+def initialization_bound(gamma: float, sigma0: float, width: float, delta: float) -> float:
     """sigma0 sqrt(2 gamma log(8 w / delta)), above all |<w_r(0), g>| with probability 1 - delta (Lemma A.1)."""
     size = _check.real("sigma0", sigma0, least=0) * math.sqrt(_check.real("gamma", gamma, above=0))
     share = _inside("delta", delta)
@@ -1110,5 +1112,5 @@ def _covariance(given: Any) -> Covariance:
     return given
 
 
-def _start(v0: Any, sigma0: Any) -> tuple[float, float]:
+def _initial(v0: Any, sigma0: Any) -> tuple[float, float]:
     return _check.real("v0", v0, above=0), _check.real("sigma0", sigma0, least=0)

@@ -9,8 +9,8 @@ manifold (`mixed/C4`), and from W_1 W_1^T - W_2^T W_2 = 2c I where the target's 
 -2c I where its columns lie in the range of W_2: for every target, then, with w = d_in or w = d_out neurons
 (`mixed/C5`). Fewer cannot follow it. For wide Gaussian layers it holds up to sqrt(d/w) (`mixed/C6`).
 
-Arguments: `start` is the value at time 0, `target` the value that a mode reaches, `observed` is A_obs, `truth` A_star.
-Of noisy recovery, `levels` are the a_i in descending order (signals are a_i d), width = d^`gamma_w`, variance =
+Arguments: `initial` is the value at time 0, `target` the value that a mode reaches, `observed` is A_obs, `truth` is
+A_star. Of noisy recovery, `levels` are the a_i in descending order (signals are a_i d), width = d^`gamma_w`, variance =
 d^`gamma_sigma2`. `variant` is "derived" or, for a formula as it was printed, "printed".
 """
 
@@ -50,20 +50,20 @@ _LEVELS = vector(above=0)
 _CURVES = {"c": at_least(0), "kappa": above(0)}  # of modes
 
 
-def _same_shape(*, start: Array, observed: Array, **_: Any) -> None:
-    _check.array("observed", observed, ndim=2, shape=start.shape)
+def _same_shape(*, initial: Array, observed: Array, **_: Any) -> None:
+    _check.array("observed", observed, ndim=2, shape=initial.shape)
 
 
 # Lazy ----------------------------------------------------------------------------------------------------------------
 
 
-@formula(_same_shape, time=TIMES, start=_ARRAY, observed=_ARRAY, c=scalar(least=0), kappa=scalar(above=0))
+@formula(_same_shape, time=TIMES, initial=_ARRAY, observed=_ARRAY, c=scalar(least=0), kappa=scalar(above=0))
 def lazy(
-    time: Number, start: Float[Array, "d_out d_in"], observed: Float[Array, "d_out d_in"], c: Number, kappa: Number
+    time: Number, initial: Float[Array, "d_out d_in"], observed: Float[Array, "d_out d_in"], c: Number, kappa: Number
 ) -> Float[Array, "... d_out d_in"]:
     """The lazy flow dA/dt = -2c G: A(t) = A_obs + exp(-2 kappa c t) (A_0 - A_obs)."""
     left = namespace(time).exp(-2 * kappa * c * leading(time, observed)).astype(observed.dtype)
-    return observed + left * (start - observed)
+    return observed + left * (initial - observed)
 
 
 class LazyOptimum(NamedTuple):
@@ -99,14 +99,14 @@ def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d
 # One mode ------------------------------------------------------------------------------------------------------------
 
 
-@formula(time=TIMES, start=NUMBERS, target=NUMBERS, **_CURVES)
-def mode(time: Number, start: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
+@formula(time=TIMES, initial=NUMBERS, target=NUMBERS, **_CURVES)
+def mode(time: Number, initial: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
     """A singular value under ds/dt = 2 kappa hypot(s, c) (s_star - s), in closed form for all signs, c >= 0 and times.
 
     In p = s + hypot(s, c) the flow is a Riccati equation with constant coefficients; every sum below has terms of one
     sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
     """
-    xp, s0, goal = namespace(time, target), start, target
+    xp, s0, goal = namespace(time, target), initial, target
     t = leading(time, s0, goal, c, kappa)
     sign = xp.where(goal < 0, -1.0, 1.0)  # the equation is odd
     s0, goal = sign * s0, xp.abs(goal)
@@ -150,9 +150,9 @@ def _ratio(xp: Any, a: Array, b: Array) -> Array:
     return xp.where(b != 0, a / xp.where(b != 0, b, 1.0), 0.0)
 
 
-@formula(start=NUMBERS, end=NUMBERS, target=NUMBERS, **_CURVES)
-def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
-    """The time a mode takes from `start` to `end`; NaN where `end` is not strictly between `start` and `target`.
+@formula(initial=NUMBERS, end=NUMBERS, target=NUMBERS, **_CURVES)
+def mode_time(initial: Number, end: Number, target: Number, c: Number, kappa: Number = 1.0) -> Float[Array, "..."]:
+    """The time a mode takes from `initial` to `end`; NaN where `end` is not strictly between `initial` and `target`.
 
     t = ln[(p_star - p_0)(p_1 + n) / ((p_star - p_1)(p_0 + n))] / (2 kappa h), in one logarithm: the argument less one
     is 2h (p_1 - p_0) / ((p_star - p_1)(p_0 + n)).
@@ -161,7 +161,7 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     >>> print(f"{mixed.mode_time(0.0, 1.0, 2.0, c=0.1):.4f}")  # from 0 to half of a target of 2
     0.9100
     """
-    xp, s0, s1, goal = namespace(target), start, end, target
+    xp, s0, s1, goal = namespace(target), initial, end, target
     sign = xp.where(goal < 0, -1.0, 1.0)
     unit = xp.maximum(xp.maximum(xp.abs(s0), xp.abs(s1)), xp.maximum(xp.abs(goal), c))
     unit = xp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
@@ -179,26 +179,26 @@ def mode_time(start: Number, end: Number, target: Number, c: Number, kappa: Numb
     return xp.where(between & reachable, time, xp.nan)
 
 
-def _within_mean(*, first: Array, second: Array, start: Array) -> None:
-    known = not _check.traced((first, second, start))
-    if known and np.any(np.abs(start) > (np.asarray(first) + np.asarray(second)) / 2 * (1 + 1e-9)):
+def _within_mean(*, first: Array, second: Array, initial: Array) -> None:
+    known = not _check.traced((first, second, initial))
+    if known and np.any(np.abs(initial) > (np.asarray(first) + np.asarray(second)) / 2 * (1 + 1e-9)):
         raise InputError(
-            f"start = {_check.show(start)} is not allowed: u^T A v cannot exceed (first + second) / 2 in modulus."
+            f"initial = {_check.show(initial)} is not allowed: u^T A v cannot exceed (first + second) / 2 in modulus."
         )
 
 
-@formula(_within_mean, first=at_least(0), second=at_least(0), start=NUMBERS)
-def mode_scale(first: Number, second: Number, start: Number) -> Float[Array, "..."]:
+@formula(_within_mean, first=at_least(0), second=at_least(0), initial=NUMBERS)
+def mode_scale(first: Number, second: Number, initial: Number) -> Float[Array, "..."]:
     """The c of one mode from where its network starts: c^2 = ((C1 + C2)/2)^2 - s^2, a constant of the flow.
 
     C1 = |W_1 v|^2, C2 = |W_2^T u|^2 and s = u^T A v. For one input and one output d(C1 + C2)/dt = 4 g s and
     ds/dt = g (C1 + C2) whatever the width and the cost (g = -dC/dA), so C1 + C2 = 2 hypot(s, c) always and `mode` is
     exact. It is variance * width for wide Gaussian layers, and gamma for W_1 = sqrt(2 gamma) Q, W_2 = 0.
 
-    `first` is C1, `second` C2, and `start` s.
+    `first` is C1, `second` C2, and `initial` s.
     """
-    xp = namespace(start)
-    mean, s = (first + second) / 2, xp.abs(start)
+    xp = namespace(initial)
+    mean, s = (first + second) / 2, xp.abs(initial)
     return xp.sqrt(xp.maximum(mean - s, 0.0)) * xp.sqrt(mean + s)  # |s| <= sqrt(C1 C2) <= mean
 
 
@@ -220,10 +220,10 @@ def mode_sharpness(value: Number, target: Number, c: Number, kappa: Number = 1.0
 # The whole matrix ----------------------------------------------------------------------------------------------------
 
 
-@formula(_same_shape, time=TIMES, start=_ARRAY, observed=_ARRAY, c=scalar(least=0), kappa=scalar(above=0))
+@formula(_same_shape, time=TIMES, initial=_ARRAY, observed=_ARRAY, c=scalar(least=0), kappa=scalar(above=0))
 def matrix(
     time: Number,
-    start: Float[Array, "d_out d_in"],
+    initial: Float[Array, "d_out d_in"],
     observed: Float[Array, "d_out d_in"],
     c: Number,
     kappa: Number = 1.0,
@@ -236,7 +236,7 @@ def matrix(
     At c = 0 a start of low rank keeps its rank, but its rounding grows with every mode that it lacks: at long
     times use `convergence.two_layers`, which takes the rank as an argument.
     """
-    xp, a0, goal = namespace(start), start, observed
+    xp, a0, goal = namespace(initial), initial, observed
     times, c = (kappa * time).astype(goal.dtype), c.astype(goal.dtype)
     d_out, d_in = goal.shape
     r = min(d_out, d_in)
@@ -496,7 +496,7 @@ def recovery(
     unit = d * np.log(d) / lr
     c = d ** (gamma_sigma2 + gamma_w)
     errors = {
-        "start": float(d ** (2 * gamma_sigma2 + gamma_w)),
+        "initial": float(d ** (2 * gamma_sigma2 + gamma_w)),
         "laziness": float((c * np.log(d) / d) ** 2),
         "noise": float(d**-0.5),
         "threshold": float(c / d),
@@ -529,7 +529,7 @@ def spiked_signals(levels: Any, d: Number) -> Spiked:
 
 
 def recovery_error(
-    time: Number, levels: Any, d: Number, c: Number, *, nodes: int = 2000, spiked: bool = False, start: Number = 0.0
+    time: Number, levels: Any, d: Number, c: Number, *, nodes: int = 2000, spiked: bool = False, initial: Number = 0.0
 ) -> Float[Array, "..."]:
     """The test error of noisy low-rank recovery at flow time t, mode by mode, at any d (no simulation).
 
@@ -539,21 +539,21 @@ def recovery_error(
     `spiked` adds what noise does to signals at finite d (`spiked_signals`). The singular vectors of A_star + E are
     rotated: a signal's target is a_i d + 1/a_i and its overlap with A_star a_i d - 1/a_i, so its squared error is
     (s_i - a_i d + 1/a_i)^2 + 2d - 1/a_i^2; a signal that the noise hides always costs (a_i d)^2. The other dimensions
-    are left for the noise. `start` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
+    are left for the noise. `initial` is the mean square |A_0|^2 / d^2 = variance^2 width of the start, which decays as
     exp(-4 kappa c t). d is at least the number of signals.
 
     `nodes` is the number of terms of that sum.
     """
     a = _levels(levels)
     d, t = _check.number("d", d, least=a.shape[0], most=_MOST_DIMENSIONS), _check.numbers("time", time, least=0)
-    c, start = _check.number("c", c, least=0), _check.number("start", start, least=0)
+    c, initial = _check.number("c", c, least=0), _check.number("initial", initial, least=0)
     nodes = _check.integer("nodes", nodes, least=1, most=1_000_000)
     shape = {"nodes": nodes, "spiked": _check.flag("spiked", spiked)}
-    return evaluate(_recovery_error, t, a, d, c, start, **shape, few=_MANY // nodes)
+    return evaluate(_recovery_error, t, a, d, c, initial, **shape, few=_MANY // nodes)
 
 
 def _recovery_error(
-    xp: Any, t: Array, a: Array, d: Array, c: Array, start: Array, *, nodes: int, spiked: bool
+    xp: Any, t: Array, a: Array, d: Array, c: Array, initial: Array, *, nodes: int, spiked: bool
 ) -> Array:
     kappa = 2 / d**2
     if spiked:
@@ -567,7 +567,7 @@ def _recovery_error(
     signal = xp.where(detectable, mode.raw(t, zero, value, c, kappa), 0.0) - a * d + lost
     noise = mode.raw(t, zero, 2 * xp.sqrt(left) * xp.cos(angle), c, kappa)
     rest = xp.sum(lost * (2 * a * d - lost))
-    decayed = start * xp.exp(-4 * kappa * c * t)
+    decayed = initial * xp.exp(-4 * kappa * c * t)
     return (xp.sum(signal**2, axis=-1) + rest + left * xp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
 
 
@@ -586,22 +586,22 @@ def _enough_dimensions(*, levels: Array, d: Array, **_: Any) -> None:
     _check.number("d", d, least=levels.shape[0], most=_MOST_DIMENSIONS)
 
 
-@formula(_enough_dimensions, levels=_LEVELS, d=scalar(above=0), c=scalar(above=0), start=scalar(least=0))
-def early_stopping(levels: Any, d: Number, c: Number, *, start: Number = 0.0) -> Stopping:
+@formula(_enough_dimensions, levels=_LEVELS, d=scalar(above=0), c=scalar(above=0), initial=scalar(least=0))
+def early_stopping(levels: Any, d: Number, c: Number, *, initial: Number = 0.0) -> Stopping:
     """The minimum over time of the spiked `recovery_error`: when to stop and what is reached, without simulation.
 
-    Searched on 256 times until the strongest noise mode is learned and the start has decayed, then twice more between
+    Searched on 256 times until the strongest noise mode is learned and the initial has decayed, then twice more between
     the neighbors of the best.
     """
     xp = namespace(d)
     kappa, edge = 2 / d**2, 2 * xp.sqrt(d)
-    decay = xp.log1p(100 * start) / (4 * kappa * c)
+    decay = xp.log1p(100 * initial) / (4 * kappa * c)
     horizon = mode_time.raw(xp.zeros_like(d), 0.95 * edge, edge, c, kappa) + decay
 
     low, high = xp.zeros_like(horizon), horizon
     for count in (256, 32, 32):
         times = xp.linspace(low, high, count)
-        errors = _recovery_error(xp, times, levels, d, c, start, nodes=_NODES, spiked=True)
+        errors = _recovery_error(xp, times, levels, d, c, initial, nodes=_NODES, spiked=True)
         best = xp.argmin(errors)
         low, high = times[xp.maximum(best - 1, 0)], times[xp.minimum(best + 1, count - 1)]
     return Stopping(times[best], errors[best])

@@ -25,9 +25,9 @@ from linnet.theory._formula import evaluate
 from linnet.theory.stability import Fate, Outcome
 
 __all__ = [
+    "INITIALIZATIONS",
     "KEEP",
     "MOST_STEPS",
-    "STARTS",
     "VISIBLE",
     "Cross",
     "CrossState",
@@ -43,7 +43,7 @@ __all__ = [
     "worst",
 ]
 
-STARTS = ("one-zero", "orthogonal", "balanced")
+INITIALIZATIONS = ("one-zero", "orthogonal", "balanced")
 KEEP = 128  # points of an orbit that are examined; periods up to half of them are found
 MOST_STEPS = 500_000  # of the chain of numbers that a mode is
 VISIBLE = 0.01  # a cross component of this share of s_1 is seen
@@ -93,15 +93,15 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def escape_steps(
-    s: Float[np.ndarray, " modes"], alpha: float, depth: int, start: str, step: float
+    s: Float[np.ndarray, " modes"], alpha: float, depth: int, init: str, step: float
 ) -> Float[np.ndarray, " modes"]:
     """The steps of size `step` that each mode takes to leave the saddle (`stability.escape_time`); 0 for one layer."""
     s, depth, alpha = _modes(s, depth, alpha)
-    _check.choice("start", start, STARTS)
+    _check.choice("init", init, INITIALIZATIONS)
     step = _check.real("step", step, above=0)
     if depth == 1:
         return np.zeros(len(s))
-    time = stability.escape_time(s, alpha, depth, "balanced" if start == "balanced" else "one_zero")
+    time = stability.escape_time(s, alpha, depth, "balanced" if init == "balanced" else "one_zero")
     return np.maximum(np.broadcast_to(time, s.shape), 0.0) / step
 
 
@@ -110,7 +110,7 @@ def mode_fates(
     depth: int,
     kappas: Float[np.ndarray, " modes"],
     alpha: float,
-    start: str,
+    init: str,
     escape: Float[np.ndarray, " modes"],
 ) -> tuple[list[ModeFate], Float[np.ndarray, "points 2 modes"]]:
     """What becomes of each mode from this start, and its layer values in the end, y (all but the last) then x.
@@ -119,10 +119,10 @@ def mode_fates(
     """
     s, depth, alpha = _modes(s, depth, alpha)
     kappas, escape = _of_each("kappas", kappas, s, above=0), _of_each("escape", escape, s, least=0)
-    _check.choice("start", start, STARTS)
+    _check.choice("init", init, INITIALIZATIONS)
     steps = int(min(3 * np.ceil(escape.max()) + 20_000, MOST_STEPS))
     slow = 2 * escape > MOST_STEPS
-    both, escaped = _late(s, depth, kappas, alpha, start, steps, slow)
+    both, escaped = _late(s, depth, kappas, alpha, init, steps, slow)
     product = both[..., 0] ** (depth - 1) * both[..., 1]
     both = both[:, -KEEP:]
     periods = maps.period(maps.Orbits(_check.floating(both), jnp.asarray(escaped, dtype=escaped.dtype)), most=KEEP // 2)
@@ -202,12 +202,12 @@ def _near(seen: tuple[float, float], cycle: tuple[float, float]) -> bool:
 
 
 def _late(
-    s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, start: str, steps: int, slow: np.ndarray
+    s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, init: str, steps: int, slow: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Layer values (y in all layers but the last, x in the last) of every mode at the last steps, in units of s^{1/L},
     and when a mode diverged. Those that the saddle holds for longer than anyone can iterate begin where it lets go.
     """
-    found, escaped = _chain(s, depth, kappas, alpha, start, steps)
+    found, escaped = _chain(s, depth, kappas, alpha, init, steps)
     both = np.array(found)
     if slow.any():
         with_x = np.where(slow, 0.9, 0.5)
@@ -218,16 +218,16 @@ def _late(
 
 
 def _chain(
-    s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, start: str, steps: int
+    s: np.ndarray, depth: int, kappas: np.ndarray, alpha: float, init: str, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     if depth == 1:
-        begin = np.zeros(len(s)) if start != "balanced" else alpha / s
+        begin = np.zeros(len(s)) if init != "balanced" else alpha / s
         found = maps.orbits(maps.balanced(1), begin, kappas, skip=steps, keep=_LONG)
         both = np.stack([np.ones_like(found.values), found.values], axis=-1)
         return both, np.asarray(found.escaped)
     root = alpha / s ** (1 / depth)
     limit = max(maps.LIMIT, 10 * float(root.max()))
-    if start == "balanced":
+    if init == "balanced":
         one = maps.orbits(maps.balanced(depth), root, kappas, skip=steps, keep=_LONG, limit=limit)
         return np.stack([one.values, one.values], axis=-1), np.asarray(one.escaped)
     begin = np.stack([np.zeros_like(root), root], axis=-1)

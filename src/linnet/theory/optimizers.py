@@ -198,8 +198,8 @@ def modified_equation_error(
     how: dict[str, Any] = {"momentum": momentum, "dampening": dampening, "nesterov": nesterov}
     how |= {"weight_decay": weight_decay, "decoupled": decoupled}
     equation = modified_equation(lr, **how)
-    starts = (1.0, 0.0, curvature), (0.0, 1.0, 0.0)  # weight, buffer, and gradient
-    columns = [update.sgd_step(*start, lr, **how) for start in starts]
+    units = (1.0, 0.0, curvature), (0.0, 1.0, 0.0)  # weight, buffer, and gradient
+    columns = [update.sgd_step(*unit, lr, **how) for unit in units]
     roots = np.linalg.eigvals(np.array(columns).T)
     if np.any(np.imag(roots)) or np.max(np.real(roots)) <= 0:
         return math.inf

@@ -4,7 +4,7 @@ A = s u v^T has L layers, Z = sum_i z_i p_i q_i^T is the target, the loss is (n/
 singular vectors of Z: a_i = <u, p_i>, b_i = <v, q_i>. Rates and bounds of this flow are in `convergence`.
 
 Arguments: `samples` is n, `depth` L; an initial matrix is `strength` s_0 times the outer product of the vectors `left`
-u_0 and `right` v_0, and `target` is Z; `at` and `start` are points of the flow as `Coordinates`.
+u_0 and `right` v_0, and `target` is Z; `at` and `initial` are points of the flow as `Coordinates`.
 """
 
 from typing import Any, NamedTuple
@@ -239,10 +239,10 @@ def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth:
         seen = jax.tree.map(lambda p, q: xp.where(done(spot) | lost, p, q), still, inside)
         return (spot, end), seen
 
-    start = _beginning(xp, plane, unit / s, depth)
+    initial = _beginning(xp, plane, unit / s, depth)
     flat = times.reshape(-1)
     order = xp.argsort(flat)
-    _, seen = scan(xp, visit, (start, start), speed * flat[order])
+    _, seen = scan(xp, visit, (initial, initial), speed * flat[order])
     back = xp.argsort(order)
     theta, w = (x[back].reshape(times.shape) for x in (seen.theta, seen.w))
     grown = xp.exp(plane.lag * theta[..., None] - plane.log_norm(xp, theta)[..., None])
@@ -254,7 +254,7 @@ _FEW = 64  # times that are marched to without a compiler
 
 
 @in_doubles
-def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> ModesFlow:
+def modes(time: Number, initial: Coordinates, depth: Number, samples: Number = 1.0) -> ModesFlow:
     """The whole gradient flow from a balanced rank-one start in closed form, in singular coordinates.
 
     In the clock theta the directions follow a linear flow without the depth in it, a_i +- b_i growing as
@@ -267,7 +267,7 @@ def modes(time: Number, start: Coordinates, depth: Number, samples: Number = 1.0
     t = _check.numbers("time", time, least=0)
     length = _check.number("depth", depth, least=2)
     count = _check.number("samples", samples, above=0)
-    place = one_start(start)
+    place = one_initial(initial)
     return evaluate(_march, t, *place, length, count, few=_FEW * place.a.shape[0])
 
 
@@ -275,18 +275,18 @@ def rank_one(
     time: Number, strength: float, left: Any, right: Any, target: Any, depth: int, samples: float = 1.0
 ) -> RankOneFlow:
     """The gradient flow of a balanced network of any widths from A_0 = s_0 u_0 v_0^T, at any times."""
-    start, frames = coordinates(strength, left, right, target)
-    flow = modes(time, start, whole_depth(depth), samples)
+    initial, frames = coordinates(strength, left, right, target)
+    flow = modes(time, initial, whole_depth(depth), samples)
     u, v = (np.asarray(_check.double(name, x, ndim=1)) for name, x in (("left", left), ("right", right)))
     u, v = u / np.max(np.abs(u)), v / np.max(np.abs(v))  # squares of tiny numbers must not underflow
-    return evaluate(_turned_back, flow, start, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
+    return evaluate(_turned_back, flow, initial, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
 
 
-def _turned_back(xp: Any, flow: ModesFlow, start: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
+def _turned_back(xp: Any, flow: ModesFlow, initial: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
     """What has changed is turned back: the start itself would not survive both turns to the last digit."""
     d_out, d_in = frames.left.shape[0], frames.right.shape[0]
-    u = u + (flow.at.a - start.a)[..., :d_out] @ frames.left.T
-    v = v + (flow.at.b - start.b)[..., :d_in] @ frames.right.T
+    u = u + (flow.at.a - initial.a)[..., :d_out] @ frames.left.T
+    v = v + (flow.at.b - initial.b)[..., :d_in] @ frames.right.T
     return RankOneFlow(xp.asarray(flow.at.s), u, v, flow.theta)
 
 
@@ -294,8 +294,8 @@ def _passage(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, dept
     unit = _unit(xp, s, z)
     plane = _plane(xp, a, b, z / unit)
     goal = unit / level  # in w
-    start = _beginning(xp, plane, unit / s, depth)
-    rising = goal < start.w
+    initial = _beginning(xp, plane, unit / s, depth)
+    rising = goal < initial.w
 
     def before(spot: _Spot) -> Array:
         return xp.where(rising, spot.w > goal, spot.w < goal)
@@ -327,7 +327,7 @@ def _passage(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, dept
         return jax.tree.map(lambda p, q: xp.where(before(top), q, p), top, end)
 
     spot, end = while_loop(
-        xp, lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (start, start)
+        xp, lambda pair: before(pair[1]) & ~never(pair[1]), lambda pair: (pair[1], step(pair[1])), (initial, initial)
     )
     length = end.theta - spot.theta
 
@@ -351,21 +351,21 @@ def _passage(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, dept
     )
     here = _panel(xp, plane, spot, found[2].x, depth)[0]
     time = here.t / (samples * unit ** (2 - 2 / depth))
-    return xp.where(before(start), xp.where(before(end), np.inf, time), 0.0)
+    return xp.where(before(initial), xp.where(before(end), np.inf, time), 0.0)
 
 
-def passage_time(level: Number, start: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, ""]:
+def passage_time(level: Number, initial: Coordinates, depth: Number, samples: Number = 1.0) -> Float[Array, ""]:
     """The first time at which s passes `level`, up or down; infinite if it never does. Turning points are located."""
-    place, high = one_start(start), _check.number("level", level, above=0)
+    place, high = one_initial(initial), _check.number("level", level, above=0)
     numbers = _check.number("depth", depth, least=2), _check.number("samples", samples, above=0)
     return evaluate(_passage, high, *place, *numbers, few=_FEW * place.a.shape[0])
 
 
 def transition_time(
-    start: Coordinates, depth: Number, samples: Number = 1.0, level: Number = 6**0.5
+    initial: Coordinates, depth: Number, samples: Number = 1.0, level: Number = 6**0.5
 ) -> Float[Array, ""]:
     """t_tr, the first time with s <= level z_1; 0 if it is so from the start (Theorem 20; 3/2 will do for sqrt 6)."""
-    place, share = one_start(start), _check.number("level", level, above=0)
+    place, share = one_initial(initial), _check.number("level", level, above=0)
     numbers = _check.number("depth", depth, least=2), _check.number("samples", samples, above=0)
     return evaluate(_transition, share, *place, *numbers, few=_FEW * place.a.shape[0])
 
@@ -379,13 +379,13 @@ def _transition(xp: Any, level: Array, s: Array, a: Array, b: Array, z: Array, d
     return xp.where(z[0] > 0, xp.where(below, 0.0, time), np.inf)
 
 
-def aligned(time: Number, start: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
+def aligned(time: Number, initial: Number, target: Number, depth: int, samples: float = 1.0) -> Float[Array, "..."]:
     """s(t) of one aligned mode, ds/dt = -n L s^e (s - z); a negative target is a mode of the wrong sign.
 
-    `start` is s at time 0, `target` is z.
+    `initial` is s at time 0, `target` is z.
     """
-    given = _check.numbers("start", start, above=0), _check.numbers("target", target)
-    _check.matching(start=given[0], target=given[1])
+    given = _check.numbers("initial", initial, above=0), _check.numbers("target", target)
+    _check.matching(initial=given[0], target=given[1])
     numbers = float(whole_depth(depth)), _check.number("samples", samples, above=0)
     return evaluate(_aligned, _check.numbers("time", time, least=0), *given, *numbers, few=_FEW)
 
@@ -429,18 +429,18 @@ def known(at: Any, name: str = "at") -> Coordinates:
     return Coordinates(s, a, b, z)
 
 
-def one_start(start: Any) -> Coordinates:
+def one_initial(initial: Any) -> Coordinates:
     """The coordinates of one rank-one matrix: s > 0 and unit vectors."""
-    s, a, b, z = found = known(start, "start")
+    s, a, b, z = found = known(initial, "initial")
     if s.ndim != 0 or a.ndim != 1 or b.ndim != 1 or z.ndim != 1:
         raise InputError(
-            f"start has shapes {s.shape}, {a.shape}, {b.shape} and {z.shape}: it must be one number and three vectors "
-            "of one length; batch with jax.vmap."
+            f"initial has shapes {s.shape}, {a.shape}, {b.shape} and {z.shape}: it must be one number and three "
+            "vectors of one length; batch with jax.vmap."
         )
     if not _check.traced(s) and float(s) <= 0:
-        raise InputError(f"start.s = {_check.show(s)} is not allowed: start.s must be above 0.")
+        raise InputError(f"initial.s = {_check.show(s)} is not allowed: initial.s must be above 0.")
     if not _check.traced((a, b)) and any(abs(np.sum(np.asarray(x) ** 2) - 1) > 1e-6 for x in (a, b)):
-        raise InputError("start.a and start.b are not allowed: they must be unit vectors.")
+        raise InputError("initial.a and initial.b are not allowed: they must be unit vectors.")
     return found
 
 

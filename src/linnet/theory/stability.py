@@ -334,17 +334,17 @@ def _one_zero_gap(depth: int) -> maps.Map:
 # The minimum of the gradient flow ------------------------------------------------------------------------------------
 
 
-def flow_values(start: Any, s: Any) -> Float[np.ndarray, "depth *batch"]:
+def flow_values(initial: Any, s: Any) -> Float[np.ndarray, "depth *batch"]:
     """The layer values where gradient flow ends from non-negative values y_l(0) (L x ...), at most one of them zero.
 
     y_l = sqrt(c + y_l(0)^2) with the one c > -min y_l(0)^2 for which prod y_l = s, found on a log scale.
     """
-    given = np.asarray(_check.double("start", start, ndim=(1, 2)))
+    given = np.asarray(_check.double("initial", initial, ndim=(1, 2)))
     if np.any(given < 0) or np.any(np.sum(given == 0, axis=0) > 1):
-        raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
+        raise InputError("initial is not allowed: its layer values must not be negative, and at most one may be zero.")
     goal = _positive("s", s)
-    if _check.matching(start=given[0], s=goal) != given.shape[1:]:
-        raise InputError(f"s has shape {goal.shape}: s must be one number or one for each column of start.")
+    if _check.matching(initial=given[0], s=goal) != given.shape[1:]:
+        raise InputError(f"s has shape {goal.shape}: s must be one number or one for each column of initial.")
     goal = np.broadcast_to(goal, given.shape[1:])
     excess = _log_excess(given)
     return np.exp(np.logaddexp(_log_lowest_square(excess, np.ones(len(excess)), goal), excess) / 2)
@@ -377,7 +377,7 @@ _PANEL = 0.7  # length of a panel in a logarithm
 _LINEAR = 0.05  # up to this share of where it would curve, K is integrated in s itself
 
 
-def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
+def flow_time(initial: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     """The flow times at which a mode passes the values `end`, from layer values y_l(0) >= 0, at most one of them zero.
 
     All y_l^2 grow alike, so ds/dt = (s_star - s) K with K(s) = s^2 sum_l 1/y_l^2, and the time is the integral of
@@ -385,10 +385,10 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     By quadrature in ln s far from the target and in ln|s_star - s| near it. 0 where the mode begins beyond a value,
     infinite for the target itself and what lies behind it, and where it is beyond all numbers.
     """
-    given = np.asarray(_check.double("start", start, ndim=1))
+    given = np.asarray(_check.double("initial", initial, ndim=1))
     goal = _check.real("s", s, above=0)
     if np.any(given < 0) or np.sum(given == 0) > 1:
-        raise InputError("start is not allowed: its layer values must not be negative, and at most one may be zero.")
+        raise InputError("initial is not allowed: its layer values must not be negative, and at most one may be zero.")
     unit = goal ** (1 / given.size)  # squares of tiny numbers must not underflow
     ends = np.atleast_1d(np.asarray(_check.numbers("end", end)))
     if ends.ndim > 1:
@@ -417,7 +417,7 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
     at = float(np.prod(y))
     up = at < 1
     if at < np.finfo(float).tiny and np.all(y > 0):
-        raise InputError(f"start = {_check.show(given)} is not allowed: its product is below double precision.")
+        raise InputError(f"initial = {_check.show(given)} is not allowed: its product is below double precision.")
     ahead = (at < ends) & (ends < 1) if up else (ends > 1) & (ends < at)
     times = np.where((ends <= at) if up else (ends >= at), 0.0, np.inf)
     passed: list[Any] = []
@@ -431,7 +431,7 @@ def flow_time(start: Any, end: Any, s: float) -> Float[np.ndarray, " k"]:
             if at < np.finfo(float).tiny:
                 if y.size == 2:  # a logarithm, which is no large number
                     raise InputError(
-                        f"start = {_check.show(given)} is not allowed: its square is below double precision."
+                        f"initial = {_check.show(given)} is not allowed: its square is below double precision."
                     )
                 break  # 1 / K is beyond all numbers
             values = at * (_NODES + 1) / 2
@@ -697,18 +697,18 @@ def sorting_crossover(depth: int) -> float:
     return crossing(lambda q: sorting_onset(q, depth) - float(cross_edge(q, depth)), 0.2, 0.7, tolerance=1e-12)
 
 
-def escape_time(s: Any, alpha: Any, depth: int, start: str = "one_zero") -> Float[np.ndarray, "..."]:
+def escape_time(s: Any, alpha: Any, depth: int, init: str = "one_zero") -> Float[np.ndarray, "..."]:
     """The time lr * steps that a mode takes to leave the saddle, for small alpha and lr.
 
     One-zero start, n = L - 2: (sqrt(pi)/2) Gamma(n/2) / Gamma((n+1)/2) / (s alpha^n); balanced start:
     alpha^{-n} / (n s). For L = 2 when the linearized growth reaches s: asinh(2s/alpha^2)/(2s) and ln(s/alpha^2)/(2s).
     """
     depth = _check.integer("depth", depth, least=2)
-    _check.choice("start", start, ("one_zero", "balanced"))
+    _check.choice("init", init, ("one_zero", "balanced"))
     s, alpha = _positive("s", s), _positive("alpha", alpha)
     _check.matching(s=s, alpha=alpha)
     n = depth - 2
-    if start == "balanced":
+    if init == "balanced":
         return alpha**-n / (n * s) if n else np.log(s / alpha**2) / (2 * s)
     if n == 0:
         return np.arcsinh(2 * s / alpha**2) / (2 * s)

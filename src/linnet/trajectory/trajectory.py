@@ -198,9 +198,9 @@ class Trajectory(eqx.Module):
     def then(self, other: "Trajectory") -> "Trajectory":
         """A single run and another one that began where it ended; the state between them is recorded twice."""
         steps = None if self.steps is None or other.steps is None else other.steps + _rows(self.steps, -1)
-        start = _rows(self.times, -1)
-        moved = dataclasses.replace(other, steps=steps, times=other.times + start)
-        clock = start if self.steps is None else _rows(self.steps, -1)
+        offset = _rows(self.times, -1)
+        moved = dataclasses.replace(other, steps=steps, times=other.times + offset)
+        clock = offset if self.steps is None else _rows(self.steps, -1)
         whole = moved._with(jax.tree.map(_joined, self._records, moved._records))
         lost = self.code == Status.DIVERGED.code  # a batch goes on, with a code for each run
         code, ended = jnp.where(lost, self.code, other.code), jnp.where(lost, self.ended, other.ended + clock)

@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from linnet import observe
-from linnet._check import InputError
+from linnet._check import InputError, has_kinks
 from linnet.optim import SGD, RodFlow
 from linnet.outcome import Status
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
@@ -85,12 +85,12 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
     smooth = _smooth(problem, network)
     _hold(smooth)
     sharp = float(observe.sharpness(network, problem))
-    start = Assumption.of(
+    initial = Assumption.of(
         "an initialization that is not beyond the edge (lr S / 2 - 1)",
         max(0.0, lr * sharp / 2 - 1),
         rough=_BEYOND * (1 + 1e-12),
     )
-    _hold(start)
+    _hold(initial)
     run, end = _followed(problem, network, lr)
     rest = Assumption.of("a rod that settles (what a step misses its other end by)", end.defect, rough=_NEARLY)
     _hold(rest)
@@ -103,7 +103,7 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
     source = Source(
         "the end of the rod flow, a " + ("2-cycle of descent" if cycles else "minimum"),
         ("flows/C1",),
-        (smooth, start, rest, attracts),
+        (smooth, initial, rest, attracts),
     )
     settles_at = "2-cycle" if cycles else "minimum"
     errors = ERRORS[settles_at] if isinstance(network, Weights) else {}

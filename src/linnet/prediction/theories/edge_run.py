@@ -58,9 +58,9 @@ def _read(network: Any, run: "Trajectory") -> tuple[Quantity, ...]:
     if "matrix" in late:
         found.append(Quantity("mean_predictor_norm", float(np.linalg.norm(np.mean(late["matrix"], axis=0)))))
     if "weights" in late:
-        start = np.asarray(ravel_pytree(network.trained())[0])
+        initial = np.asarray(ravel_pytree(network.trained())[0])
         found.append(Quantity("amplitude", float(np.sqrt(np.sum(np.var(late["weights"], axis=0))))))
-        found.append(Quantity("distance", float(np.linalg.norm(np.mean(late["weights"], axis=0) - start))))
+        found.append(Quantity("distance", float(np.linalg.norm(np.mean(late["weights"], axis=0) - initial))))
     return tuple(found)
 
 

@@ -55,17 +55,17 @@ def predicted(
 ) -> Prediction:
     """The prediction for a problem and an initialization; `lr` and `eps` are chosen where they are None."""
     task, v, sigma = feature.task(law.problem), law.v0, law.sigma0
-    start_loss, spectrum = float(task.start_loss), law.problem.singular_values
-    eps = 0.01 * start_loss if eps is None else _check.real("eps", eps, least=SMALLEST, most=LARGEST)
+    initial_loss, spectrum = float(task.initial_loss), law.problem.singular_values
+    eps = 0.01 * initial_loss if eps is None else _check.real("eps", eps, least=SMALLEST, most=LARGEST)
     limits, end = feature.step_limits(task, v, sigma), feature.end_state(task, v, sigma)
-    stable = min(float(limits.start), float(limits.end))
+    stable = min(float(limits.initial), float(limits.end))
     smooth = min(float(limits.monotone), stable)
     rate = 0.1 * stable if lr is None else _check.real("lr", lr, least=SMALLEST, most=LARGEST)
     richness = float(feature.richness(task.vstar2, v, sigma))
     grown = float(feature.total_growth(task, v, sigma))
     regime, x, settles = Regime.of_growth(grown), float(task.step(rate)), rate < stable
     curves = _model(task, x, richness, v, sigma) if settles else None
-    floor, left = float(task.floor) / start_loss, _left(task, end)
+    floor, left = float(task.floor) / initial_loss, _left(task, end)
     two_stages, ends, stable_lrs = _sources(law, apart=floor - left, step=rate / stable)
     found = stages(curves, rate, rounded=curves is not None and bool(curves.step[1] > 1), source=two_stages)
     late = float(feature.late_factor(task, rate, end))
@@ -101,7 +101,7 @@ def predicted(
         Quantity("late_factor", late, "factor of the residual in a late step", source=ends),
         Quantity("largest_lr_without_overshoot", smooth, "largest lr without overshoot", source=stable_lrs),
         Quantity("largest_stable_lr", stable, "largest stable lr", source=stable_lrs),
-        Quantity("loss", Row(initial=start_loss, final=left * start_loss)),
+        Quantity("loss", Row(initial=initial_loss, final=left * initial_loss)),
         _conditions(law, population, rate, eps),
     )
     return Prediction(
@@ -116,7 +116,7 @@ def predicted(
         network=None if callable(law.network) else law.network,
         optimizer=SGD(rate),
         panels=panels,
-        experiment=experiment(law, rate, start_loss=start_loss, stable=stable, late=late, curves=curves),
+        experiment=experiment(law, rate, initial_loss=initial_loss, stable=stable, late=late, curves=curves),
         data={"curves": curves, "task": task},
     )
 
@@ -232,18 +232,18 @@ def _model(task: FeatureTask, x: float, richness: float, v0: float, sigma0: floa
 
     Steps of the flow are those of descent to a share of x/2, below 1/2000.
     """
-    start = feature.expected_amplitudes(v0, sigma0)
+    initial = feature.expected_amplitudes(v0, sigma0)
     share = float(feature.kernel_growth(richness)) / richness  # 1/x of the largest step
     rapidity = float(feature.total_rapidity(richness)) + 8 / share
     if x * share >= 1e-3:
         steps = np.arange(math.ceil(rapidity / math.log1p(x)) + 2.0)
-        path = feature.aligned_descent(start, x, task.vstar2, len(steps) - 1)
+        path = feature.aligned_descent(initial, x, task.vstar2, len(steps) - 1)
     else:
         theta = np.linspace(0, rapidity, 8001)
-        steps, path = theta / x, feature.aligned_flow(theta, start, task.vstar2)
+        steps, path = theta / x, feature.aligned_flow(theta, initial, task.vstar2)
     return FeatureCurves(
         step=steps,
-        loss=np.asarray(path.loss(task)) / float(task.start_loss),
-        slope=np.asarray(path.slope(start, v0)),
-        growth=np.asarray(path.kernel_growth(start)),
+        loss=np.asarray(path.loss(task)) / float(task.initial_loss),
+        slope=np.asarray(path.slope(initial, v0)),
+        growth=np.asarray(path.kernel_growth(initial)),
     )

@@ -101,7 +101,7 @@ def end_quantities(
 
 
 def experiment(
-    law: Law, lr: float, *, start_loss: float, stable: float, late: float, curves: FeatureCurves | None
+    law: Law, lr: float, *, initial_loss: float, stable: float, late: float, curves: FeatureCurves | None
 ) -> ExactRun:
     """Exact gradient descent at the full width, in compressed coordinates.
 
@@ -120,7 +120,7 @@ def experiment(
         )
 
     def read(run: Trajectory) -> tuple[Quantity, ...]:
-        measured, diverged = measured_curves(run, start_loss), run.status == Status.DIVERGED
+        measured, diverged = measured_curves(run, initial_loss), run.status == Status.DIVERGED
         found = {quantity.name: quantity for quantity in stages(measured, lr, error=0.0)}
         there, loss = None, np.asarray(run["loss"])
         if "target_distance" in run.values and found["t1"].value is not None:
@@ -131,7 +131,7 @@ def experiment(
             *(end_quantities(None, None, None) if diverged else _end(run.final, law)),
             Quantity("target_distance_at_t1", there, "distance from the target-aligned kernel at t1"),
             Quantity("loss", Row(initial=float(loss[0]), final=float(loss[-1]))),
-            Quantity("loss_left", float(loss[-1]) / start_loss, "loss at the end over that of an output of zero"),
+            Quantity("loss_left", float(loss[-1]) / initial_loss, "loss at the end over that of an output of zero"),
             Quantity("status", run.status),
             Quantity("steps", int(measured.step[-1]), "steps"),
         )
@@ -139,10 +139,10 @@ def experiment(
     return ExactRun(run, read, observables, optional=("target_distance",))
 
 
-def measured_curves(run: Trajectory, start_loss: float) -> FeatureCurves:
+def measured_curves(run: Trajectory, initial_loss: float) -> FeatureCurves:
     """What a run with the observables `loss`, `slope`, and `label_kernel` recorded."""
     step, loss, slope, label = (np.asarray(x) for x in (run.steps, run["loss"], run["slope"], run["label_kernel"]))
-    return FeatureCurves(step=step, loss=loss / start_loss, slope=slope, growth=label / label[0])
+    return FeatureCurves(step=step, loss=loss / initial_loss, slope=slope, growth=label / label[0])
 
 
 def _steps(curves: FeatureCurves | None, lr: float, stable: float, late: float) -> int:

@@ -332,15 +332,15 @@ def _there(state: Any, problem: Problem) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _compared(start: Network, end: Network, linear: Network, problem: Problem) -> tuple[Array, ...]:
+def _compared(initial: Network, end: Network, linear: Network, problem: Problem) -> tuple[Array, ...]:
     """How far outputs, the cost's curvature, and the kernel have changed since initialization."""
-    before, after, straight = start.matrix, end.matrix, linear.matrix
+    before, after, straight = initial.matrix, end.matrix, linear.matrix
     off, moved = after - straight, straight - before
     rounding = _ROUNDINGS * float(np.finfo(before.dtype).eps)
     size = jnp.linalg.norm(after, axis=0) + jnp.linalg.norm(before, axis=0)
     force = problem.gradient(before)
     curved = problem.curvature(before, moved)
     apart = over(problem.gradient(straight) - force - curved, curved)
-    kernels = [state.tangent(force) for state in (start, end)]
+    kernels = [state.tangent(force) for state in (initial, end)]
     bent = jnp.mean(jnp.linalg.norm(off, axis=0) > rounding * size, dtype=before.dtype)
     return over(off, moved), bent, apart, over(kernels[1] - kernels[0], kernels[0]), straight

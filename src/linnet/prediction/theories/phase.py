@@ -67,7 +67,7 @@ class MixedFlow:
     def test_errors(self, times: Any) -> Float[np.ndarray, " times"]:
         """The test error at these flow times."""
         clock = _check.double("times", times, ndim=1)
-        errors = mixed.recovery_error(clock, self.levels, self.d, self.c, nodes=64, spiked=True, start=self.initial)
+        errors = mixed.recovery_error(clock, self.levels, self.d, self.c, nodes=64, spiked=True, initial=self.initial)
         return np.asarray(errors)
 
 
@@ -236,7 +236,7 @@ def _prediction(
     lr = constant_lr(optimizer) if isinstance(optimizer, SGD) else None
     values, _, detectable = (np.asarray(x) for x in mixed.spiked_signals(a, size))
     edge = 2 * math.sqrt(d - np.sum(detectable))
-    stop = mixed.early_stopping(a, size, c, start=flow.initial)
+    stop = mixed.early_stopping(a, size, c, initial=flow.initial)
     noise = len(a) < d
     modes = _modes(flow, np.append(values, edge) if noise else values, lr)
     largest = float(mixed.largest_lr(values[0], c, flow.kappa))

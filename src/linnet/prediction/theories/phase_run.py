@@ -51,9 +51,9 @@ def _smallest() -> Any:
     return jax.jit(_smallest_errors, compiler_options=hurried())
 
 
-def _smallest_errors(levels: Any, d: Any, c: Any, start: Any) -> Any:
-    pairs = (c, start)
-    return jax.lax.map(lambda one: mixed.early_stopping(levels, d, one[0], start=one[1]).error, pairs, batch_size=64)
+def _smallest_errors(levels: Any, d: Any, c: Any, initial: Any) -> Any:
+    pairs = (c, initial)
+    return jax.lax.map(lambda one: mixed.early_stopping(levels, d, one[0], initial=one[1]).error, pairs, batch_size=64)
 
 
 def horizon(prediction: Prediction) -> float:

@@ -70,8 +70,8 @@ def analyze(
         # with one or two layers of enough neurons all minima are alike
         depth, hidden = initialization.depth, initialization.hidden
         alike = depth == 1 or (depth == 2 and min(hidden) >= min(reduction.limit.shape))
-        start = objective.sharpness(objective.start)
-        sharpness = Sharpness(start, end.sharpness, end.sharpness if alike else np.nan)
+        initial = objective.sharpness(objective.initial)
+        sharpness = Sharpness(initial, end.sharpness, end.sharpness if alike else np.nan)
         return _followed(objective, modes, sharpness, end, lr, optimizer, follow=True)
     follow = follow and feasible(objective)
     exact = initialization.aligned and bool(modes.alone.all())
@@ -80,10 +80,10 @@ def analyze(
         flow = follow_flow(objective, modes)
         end = reached(objective, modes, flow.end) if flow.arrived else end
     if follow:
-        start = objective.sharpness(objective.start)
+        initial = objective.sharpness(objective.initial)
     else:
-        start = sharpness_bound(reduction, objective, layer_grams(layers), prefixes(layers)[-1])
-    sharpness = Sharpness(start, end.sharpness, flattest(modes, initialization.depth, end.sharpness))
+        initial = sharpness_bound(reduction, objective, layer_grams(layers), prefixes(layers)[-1])
+    sharpness = Sharpness(initial, end.sharpness, flattest(modes, initialization.depth, end.sharpness))
     if not is_plain(optimizer):
         return _followed(objective, modes, sharpness, end, lr, optimizer, follow=follow)
     rate = sharpness.choose(lr, optimizer)
@@ -129,7 +129,7 @@ def _followed(
         stable = rate < largest_lr(optimizer, sharpness.end)
         solution = follow_optimizer(objective, modes, rate, optimizer, stable, count=EXACT if follow else 0)
     else:
-        stable = rate < largest_lr(optimizer, max(sharpness.start, sharpness.end))
+        stable = rate < largest_lr(optimizer, max(sharpness.initial, sharpness.end))
         solution = follow_descent(objective, modes, rate, stable)
     if solution.arrived and not objective.decay:
         end = reached(objective, modes, solution.end)

@@ -54,8 +54,8 @@ def _unknown(objective: Objective, reduction: ReducedRegression, end: End, optim
         return MOMENTS
     if end.kind is not NetworkEnd.REACHED or end.weights is None:
         return "the end of training is unknown"
-    directions = min(objective.limit.size, objective.start.size)
-    entries = objective.limit.size * objective.start.size
+    directions = min(objective.limit.size, objective.initial.size)
+    entries = objective.limit.size * objective.initial.size
     if entries > _ENTRIES or len(reduction.units) * directions**3 > _OPERATIONS:
         return "there are too many samples, inputs, and outputs to compute it"
     return ""

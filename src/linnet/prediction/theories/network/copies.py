@@ -82,7 +82,7 @@ def copies_lost(
         return None
     how, weights = optimizer.coefficients, _copies(objective)
     buffer = initial_buffer(weights, objective.loss_gradient(weights), **how)
-    most, separated = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value))), np.inf
+    most, separated = _LOST * max(float(np.max(np.abs(objective.initial))), float(np.max(modes.value))), np.inf
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(1, steps + 1):
             weights, buffer = sgd_step(weights, buffer, objective.loss_gradient(weights), lr, **how)
@@ -96,14 +96,14 @@ def copies_lost(
 
 
 def _copies(objective: Objective) -> Float[np.ndarray, "copies weights"]:
-    sizes = [float(np.max(np.abs(w))) for w in objective.layers(objective.start) if np.any(w)]
-    noise = np.random.default_rng(0).normal(size=(COPIES, objective.start.size))
-    return objective.start + _APART * min(sizes) * noise
+    sizes = [float(np.max(np.abs(w))) for w in objective.layers(objective.initial) if np.any(w)]
+    noise = np.random.default_rng(0).normal(size=(COPIES, objective.initial.size))
+    return objective.initial + _APART * min(sizes) * noise
 
 
 def _followed(objective: Objective, modes: NetworkModes, lr: float, steps: int) -> Copies:
     weights = _copies(objective)
-    most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
+    most = _LOST * max(float(np.max(np.abs(objective.initial))), float(np.max(modes.value)))
     diverged, left, late, separated = np.full(COPIES, -1), np.zeros(COPIES, bool), [], np.inf
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(1, steps + 1):

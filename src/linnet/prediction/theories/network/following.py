@@ -75,9 +75,9 @@ def feasible(objective: Objective) -> bool:
 def follow_flow(objective: Objective, modes: NetworkModes) -> Solution:
     """Gradient flow until it arrives or has taken too long; a step is a unit of time."""
     if len(objective.shapes) == 1:
-        start = _measure(objective, modes)(objective.start)
-        return Solution(np.zeros(1), start[None], np.ravel(objective.limit), 0, True)
-    return _integrated(objective, modes, ModifiedEquation(), objective.start, 0.0)
+        initial = _measure(objective, modes)(objective.initial)
+        return Solution(np.zeros(1), initial[None], np.ravel(objective.limit), 0, True)
+    return _integrated(objective, modes, ModifiedEquation(), objective.initial, 0.0)
 
 
 def follow_descent(objective: Objective, modes: NetworkModes, lr: float, converges: bool) -> Solution:
@@ -162,7 +162,7 @@ def _measure(objective: Objective, modes: NetworkModes) -> Measure:
 def _one_layer(objective: Objective, modes: NetworkModes, lr: float) -> Solution:
     """A_n = A_end + (A_0 - A_end) (1 - lr K)^n with K = X^T X + decay, at selected steps."""
     goal, gram = objective.one_layer
-    begin, factor = objective.matrix(objective.start) - goal, 1 - lr * gram
+    begin, factor = objective.matrix(objective.initial) - goal, 1 - lr * gram
     slowest = float(np.max(np.abs(factor)))
     last = 1.0 if slowest >= 1 else math.log(_ARRIVED) / math.log(max(slowest, _ARRIVED))
     steps = np.unique(np.rint(np.concatenate([[0.0], np.geomspace(1, max(last, 1), _POINTS)])))
@@ -180,10 +180,10 @@ def _stepped(
     """Exact steps, at most `count` of them."""
     measure = _measure(objective, modes)
     how = {} if optimizer is None else optimizer.coefficients
-    buffer = initial_buffer(objective.start, objective.loss_gradient(objective.start), **how)
+    buffer = initial_buffer(objective.initial, objective.loss_gradient(objective.initial), **how)
     count = min(count, int(_OPERATIONS / objective.operations))
-    most = _LOST * max(float(np.max(np.abs(objective.start))), float(np.max(modes.value)))
-    weights, before, values = objective.start, None, [measure(objective.start)]
+    most = _LOST * max(float(np.max(np.abs(objective.initial))), float(np.max(modes.value)))
+    weights, before, values = objective.initial, None, [measure(objective.initial)]
     near, asked = _ARRIVED * values[0][-2], 0
     rows = 1 if optimizer is None else 2  # with momentum it may pass its end
     arrived, diverged, left = False, False, math.inf
@@ -235,7 +235,7 @@ def _solved(
     """The solver's steps. Where the second-order term outweighs the gradient the flow would rest, and no step does."""
     measure = _measure(objective, modes)
     solver = make_solver(objective, equation, weights, begin, float(np.max(modes.value)))
-    near = _ARRIVED * measure(objective.start)[-2]
+    near = _ARRIVED * measure(objective.initial)[-2]
     steps, values, peak, steepness = [begin], [measure(weights)], 0.0, 0.0
     for index in range(SOLVER_STEPS):
         if values[-1][-2] <= near or exhausted(solver, objective, equation):
@@ -282,7 +282,7 @@ def make_solver(
     Implicit, with the whole Hessian of few weights and the Gauss-Newton matrix of many, if A has few entries.
     """
     rate, bend, shift = equation
-    size = float(np.max(np.abs(objective.start)))
+    size = float(np.max(np.abs(objective.initial)))
     far = begin + 1e15 / (rate * float(np.max(objective.gram)) * max(size, 1e-3))
 
     def jacobian(_: float, moved: Flat) -> Float[np.ndarray, "weights weights"]:
@@ -305,15 +305,15 @@ def make_solver(
 def exhausted(solver: "scipy.integrate.OdeSolver", objective: Objective, equation: ModifiedEquation) -> bool:
     """Whether the solver has ended or taken too long, by its gradients and linear systems."""
     gradients = solver.nfev * (2 if equation.bend else 1)
-    systems = getattr(solver, "multiplications", solver.nlu * objective.start.size**3 / 3)
+    systems = getattr(solver, "multiplications", solver.nlu * objective.initial.size**3 / 3)
     return bool(solver.status != "running" or gradients * objective.operations + _DENSE * systems > _OPERATIONS)
 
 
 def _tolerances(objective: Objective, goal: float) -> Flat:
     """Absolute errors of the weights: small beside the initial ones, which grow, and beside what multiplies them."""
-    layers = objective.layers(objective.start)
+    layers = objective.layers(objective.initial)
     sizes = [float(np.linalg.norm(w)) for w in layers]
-    size = float(np.max(np.abs(objective.start)))
+    size = float(np.max(np.abs(objective.initial)))
     limits = []
     for i, w in enumerate(layers):
         others = math.prod(sizes[:i] + sizes[i + 1 :])

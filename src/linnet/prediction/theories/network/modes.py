@@ -107,10 +107,10 @@ def final_values(modes: NetworkModes, initialization: Initialization) -> Float[n
         return np.sqrt(np.where(shift >= 0, [total, other], [other, total]))
     if not initialization.aligned:
         return np.tile(s ** (1 / depth), (depth, 1))
-    start = np.full((depth, s.size), initialization.scale[0])
+    initial = np.full((depth, s.size), initialization.scale[0])
     if initialization.kind == "one-zero":
-        start[-1] = 0.0
-    return edge.flow_values(start, s)
+        initial[-1] = 0.0
+    return edge.flow_values(initial, s)
 
 
 def kernels(values: Float[np.ndarray, "layers modes"]) -> Float[np.ndarray, " modes"]:

@@ -35,10 +35,10 @@ class Objective:
     ):
         self.gram, self.limit = reduction.scales**2, reduction.limit
         self.shapes = [w.shape for w in layers]
-        self.start = flat(layers)
+        self.initial = flat(layers)
         self.spare = tuple(spare)
         self.decay = decay
-        self.operations = 6 * (_CALLS + self.start.size) * (_TOUCHED + min(self.limit.shape))  # of a gradient
+        self.operations = 6 * (_CALLS + self.initial.size) * (_TOUCHED + min(self.limit.shape))  # of a gradient
 
     def layers(self, weights: Float[np.ndarray, "*many weights"]) -> list[Float[np.ndarray, "*many rows columns"]]:
         """The layers' matrices, or stacks of them."""

@@ -45,12 +45,12 @@ def _followed(objective: Objective, goal: float) -> Flat | None:
     try:
         with np.errstate(all="ignore"):
             equation = ModifiedEquation()
-            solver = make_solver(objective, equation, objective.start, 0.0, goal)
+            solver = make_solver(objective, equation, objective.initial, 0.0, goal)
             for index in range(SOLVER_STEPS):
                 if exhausted(solver, objective, equation):
                     return None
                 solver.step()
-                weights = objective.start + solver.y
+                weights = objective.initial + solver.y
                 if index % OFTEN:
                     continue
                 if np.max(np.abs(weights)) <= small and _is_minimum(objective, zero := np.zeros_like(weights)):

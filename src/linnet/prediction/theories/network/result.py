@@ -139,7 +139,7 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
     reachable = kept = int(np.sum(s > _ROUNDING * s[0]))
     initialization, layers = recognized(setup.layers, setup.hidden, u[:, :kept], vt[:kept].T)
     objective = Objective(reduction, layers, initialization.spare(layers, setup.compressed), decay)
-    flat = initialization.kind != "one-zero" and not np.any(objective.loss_gradient(objective.start))
+    flat = initialization.kind != "one-zero" and not np.any(objective.loss_gradient(objective.initial))
     if flat and reduction.loss(prefixes(layers)[-1]) > floor:
         raise InputError("network is not allowed: its gradient is zero there, and training never moves it.")
     minimum = regularized_minimum(objective, s[0]) if decay else None
@@ -227,7 +227,7 @@ def _quantities(
         "predictor_norm": (float(np.linalg.norm(value)), "end"),
         "end": (end.kind, "rates"),
         "largest_stable_lr": (largest_lr(how, sharpness.end), "rates"),
-        "largest_stable_lr_at_initialization": (largest_lr(how, sharpness.start), "rates"),
+        "largest_stable_lr_at_initialization": (largest_lr(how, sharpness.initial), "rates"),
         "largest_stable_lr_at_flattest_end": (largest_lr(how, sharpness.flattest), "rates"),
         "largest_stable_lr_with_batches": (batches[0], "batches"),
         "outcome": (analysis.verdict.outcome, "rates"),

@@ -37,7 +37,7 @@ class TrainingRun:
 
     def __init__(self, setup: "Setup", objective: Objective, analysis: Analysis, quantities: Mapping[str, Quantity]):
         self.setup, self.objective, self.analysis, self.quantities = setup, objective, analysis, quantities
-        self.layers = layers = objective.layers(objective.start)
+        self.layers = layers = objective.layers(objective.initial)
         reduction, modes, self.decay = setup.reduction, analysis.times.modes, float(setup.optimizer.effective_decay)
         floor, begin = reduction.best(quantities["bottleneck"].value)[1], quantities["loss"].value.initial
         begin -= reduction.unexplained

@@ -68,7 +68,7 @@ def times(setup: "Setup", initialization: Initialization, layers: Sequence[np.nd
             return Source(origin)
         if times.solution.arrived:
             return Source(origin, ("optimizers/C8",))
-        top = max(analysis.sharpness.start, analysis.sharpness.end)
+        top = max(analysis.sharpness.initial, analysis.sharpness.end)
         short = analysis.lr / largest_monotone_lr(optimizer, top)
         follows = Assumption.of("steps follow the flow (lr over the least that overshoots)", short)
         return Source(f"{origin}; layers where the flow ends", ("optimizers/C8",), (follows,))

@@ -69,7 +69,7 @@ class NetworkVerdict:
 class Sharpness(NamedTuple):
     """The sharpness at initialization, where training ends, and at the flattest minimum there is."""
 
-    start: float
+    initial: float
     end: float
     flattest: float
 
@@ -77,7 +77,7 @@ class Sharpness(NamedTuple):
         """The learning rate, by default a tenth of what initialization and end allow."""
         if lr is not None:
             return float(lr)
-        return _CHOSEN * largest_lr(optimizer, max(self.start, self.end))
+        return _CHOSEN * largest_lr(optimizer, max(self.initial, self.end))
 
 
 def flattest(modes: NetworkModes, depth: int, end: float) -> float:
@@ -92,13 +92,13 @@ def descent_verdict(
     reduction: ReducedRegression, modes: NetworkModes, initialization: Initialization, sharpness: Sharpness, lr: float
 ) -> NetworkVerdict:
     """Gradient descent with this learning rate, by its sharpness and by the maps of single modes."""
-    at_start, at_end, at_best = (lr * curvature for curvature in sharpness)
+    at_init, at_end, at_best = (lr * curvature for curvature in sharpness)
     count, depth = modes.value.size, initialization.depth
-    if at_end < 2 and (at_start < 2 or depth == 1):
-        text = f"lr times the sharpness is {at_start:.3g} at the start and {at_end:.3g} in the end, both below 2"
+    if at_end < 2 and (at_init < 2 or depth == 1):
+        text = f"lr times the sharpness is {at_init:.3g} at the start and {at_end:.3g} in the end, both below 2"
         return NetworkVerdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)
     if at_end < 2:
-        text = f"the start is too sharp for it (lr times sharpness {at_start:.3g}, above 2): it jumps first"
+        text = f"the start is too sharp for it (lr times sharpness {at_init:.3g}, above 2): it jumps first"
         return NetworkVerdict.alike(NetworkOutcome.SURVIVES, text, _CONVERGES, count)
     if depth == 1:
         text = f"lr times the curvature is {at_end:.3g}, above 2"
@@ -231,7 +231,7 @@ def momentum_verdict(
     if share >= 1:
         text = f"lr is {share:.3g} of the largest stable one where the flow ends"
         return NetworkVerdict.alike(NetworkOutcome.ELSEWHERE, text, _UNKNOWN, count)
-    top = max(sharpness.start, sharpness.end, solution.peak)
+    top = max(sharpness.initial, sharpness.end, solution.peak)
     if lr < (largest_lr if optimizer.momentum is None else largest_monotone_lr)(optimizer, top):
         text = f"lr is {share:.3g} of the largest stable one where it ends, and too small to overshoot"
         return NetworkVerdict.alike(NetworkOutcome.CONVERGES, text, _CONVERGES, count)

@@ -17,10 +17,10 @@ from linnet.experiments.experiment import Experiment, Progress
 from linnet.experiments.stability_shared import (
     Rank5,
     Target,
+    check_alphas,
     check_descending,
     check_modes_fit,
     check_small,
-    check_starts,
 )
 from linnet.init import one_zero, orthogonal, random_one_zero
 from linnet.observe import Observable
@@ -62,10 +62,10 @@ class StabilityFig3(Target):
         r = len(self.spectrum)
 
         def one(lr: Any) -> Any:
-            start = one_zero(problem, self.alpha, self.depth)
+            initial = one_zero(problem, self.alpha, self.depth)
             optimizer = SGD(lr)
             return simulate(
-                problem, start, optimizer, steps=self.steps, record=every(1), observe=["modes", "matrix"]
+                problem, initial, optimizer, steps=self.steps, record=every(1), observe=["modes", "matrix"]
             ).values
 
         values = jax.vmap(one)(jnp.array(self.kappas) / self.edge)
@@ -136,9 +136,9 @@ class StabilityFig12(Rank5):
         rank = len(self.spectrum)
         target, u, v = with_spectrum(left, right, np.pad(self.spectrum, (0, self.d - rank)), self.d)
         problem = factorization(target)
-        start = orthogonal(turn, problem, self.alpha, self.depth)
+        initial = orthogonal(turn, problem, self.alpha, self.depth)
         frames = [v]
-        for layer in start.layers[:-1]:
+        for layer in initial.layers[:-1]:
             frames.append(layer @ frames[-1] / self.alpha)
         frames.append(u)
         off = 1 - jnp.eye(self.d)
@@ -154,7 +154,7 @@ class StabilityFig12(Rank5):
             "modes": observe.modes,
         }
         points = np.unique(np.append(np.arange(1, 10), np.linspace(0, steps, 151).round()))
-        run = simulate(problem, start, SGD(self.lr), steps=steps, record=at(points), observe=observed, progress=None)
+        run = simulate(problem, initial, SGD(self.lr), steps=steps, record=at(points), observe=observed, progress=None)
         return xarray.Dataset(
             {
                 "deviation": ("step", np.asarray(run["deviation"])),
@@ -217,7 +217,7 @@ class _Beyond(Experiment):
         left, right = jax.random.split(jax.random.key(self.seed))
         return factorization(with_spectrum(left, right, self.spectrum, self.d).matrix)
 
-    def runs(self, problem: Factorization, starts: list[Any], names: list[Any], axis: str) -> xarray.Dataset:
+    def runs(self, problem: Factorization, initializations: list[Any], names: list[Any], axis: str) -> xarray.Dataset:
         """All starts at once."""
         points = np.unique(
             np.concatenate([np.linspace(0, self.steps, 301).round(), self.steps - np.arange(self.shown + 1)])
@@ -231,8 +231,8 @@ class _Beyond(Experiment):
         }
         optimizer = SGD(self.lr)
         run = jax.vmap(
-            lambda start: simulate(problem, start, optimizer, steps=self.steps, record=at(points), observe=observed)
-        )(_stack(starts))
+            lambda initial: simulate(problem, initial, optimizer, steps=self.steps, record=at(points), observe=observed)
+        )(_stack(initializations))
         assert run.steps is not None
         lead, r = (axis, "step"), self.rank
         return xarray.Dataset(
@@ -283,13 +283,13 @@ class StabilityFig14(_Beyond):
 
     @model_validator(mode="after")
     def _below(self) -> Self:
-        check_starts(self.alphas, self.spectrum[-1])
+        check_alphas(self.alphas, self.spectrum[-1])
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         problem = self.problem()
-        starts = [one_zero(problem, alpha, self.depth) for alpha in self.alphas]
-        return self.runs(problem, starts, list(self.alphas), "alpha")
+        initializations = [one_zero(problem, alpha, self.depth) for alpha in self.alphas]
+        return self.runs(problem, initializations, list(self.alphas), "alpha")
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         modes, values = self.late(data, "modes"), self.late(data, "sorted")
@@ -340,14 +340,14 @@ class StabilityFig15(_Beyond):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         problem, key = self.problem(), jax.random.key(self.seed + 1)
-        starts: list[Any] = [
+        initializations: list[Any] = [
             one_zero(problem, self.alpha, self.depth),
             orthogonal(key, problem, self.alpha, self.depth),
         ]
         for each in jax.random.split(key, self.draws):
-            starts.append(random_one_zero(each, problem, self.alpha, self.depth))
+            initializations.append(random_one_zero(each, problem, self.alpha, self.depth))
         names = ["identity", "orthogonal", "random", *(f"random {k + 1}" for k in range(1, self.draws))]
-        return self.runs(problem, starts, names, "start")
+        return self.runs(problem, initializations, names, "initialization")
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         modes, distance = self.late(data, "modes"), self.late(data, "distance")
@@ -363,7 +363,7 @@ class StabilityFig15(_Beyond):
         found |= self.orbit_findings(f"{self.draws} random initializations", np.concatenate(modes[2:]), 1e-9)
         # where mode 1 is high: when it is low, layers that are not balanced may put modes 1 and 2 in different order,
         # and the distance of sorted singular vectors is then 2
-        second = data.sel(step=slice(self.steps // 2, None)).isel(start=slice(2, None))
+        second = data.sel(step=slice(self.steps // 2, None)).isel(initialization=slice(2, None))
         farther = np.where(
             second["modes"].values[:, :, 0] > self.spectrum[0], second["distance"].values.max(axis=2), np.nan
         )

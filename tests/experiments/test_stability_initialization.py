@@ -5,9 +5,9 @@ from toys import broken, run
 
 import linnet as ln
 from linnet.experiments.stability_balance import StabilityFig13, StabilityFig22, StabilityFig23
+from linnet.experiments.stability_initialization import StabilityFig12, StabilityFig14, StabilityFig15
 from linnet.experiments.stability_landscape import StabilityFig8, StabilityFig10, StabilityFig11
 from linnet.experiments.stability_orbits import SADDLE, StabilityFig16
-from linnet.experiments.stability_starts import StabilityFig12, StabilityFig14, StabilityFig15
 
 
 def test_landscapes(tmp_path):

@@ -92,11 +92,11 @@ def fig14(data: xarray.Dataset, shown: int, spectrum: Sequence[float]) -> Figure
 def fig15(data: xarray.Dataset, shown: int, spectrum: Sequence[float]) -> Figure:
     """Modes and sorted values at the end, and subspace distances in time, for each initialization."""
     figure, grid = panels(11, 8.4, 3, 2)
-    for name in data["start"].values[3:]:
-        other = data.sel(start=name)
+    for name in data["initialization"].values[3:]:
+        other = data.sel(initialization=name)
         grid[2, 1].plot(other["step"][1:], other["distance"].values[1:].max(axis=1), color=QUIET, lw=0.5, alpha=0.6)
-    for (left, right), name in zip(grid, data["start"].values[:3], strict=True):
-        part = data.sel(start=name)
+    for (left, right), name in zip(grid, data["initialization"].values[:3], strict=True):
+        part = data.sel(initialization=name)
         _draw_orbits(left, part, shown, len(spectrum))
         finish(left, ylabel=r"$u_i^T A\, v_i$", title=f"{name} initialization: the last steps")
         later = part.isel(step=part["step"].values > 0)
