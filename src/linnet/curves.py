@@ -89,9 +89,9 @@ def rises(loss: Any, last: int = 50) -> Float[np.ndarray, "*runs records"]:
     curve = _curve("loss", loss)
     count = _check.integer("last", last, least=1)
     known = ~(np.isnan(curve[..., 1:]) | np.isnan(curve[..., :-1]))
-    up, seen = _sums(curve[..., 1:] > curve[..., :-1]), _sums(known)
+    up, counted = _sums(curve[..., 1:] > curve[..., :-1]), _sums(known)
     before = np.maximum(np.arange(curve.shape[-1]) - count, 0)
-    total = seen - seen[..., before]
+    total = counted - counted[..., before]
     return np.where(total > 0, (up - up[..., before]) / np.maximum(total, 1), np.nan)
 
 

@@ -178,9 +178,9 @@ def _convolved(layer: eqx.nn.Conv2d, x: Float[Array, "c h w"]) -> Float[Array, "
     weight = layer.weight
     outputs, _, tall, wide = weight.shape
     padded = jnp.pad(x, ((0, 0), ((tall - 1) // 2, tall // 2), ((wide - 1) // 2, wide // 2)))
-    seen = jnp.concatenate([padded[:, i : i + h] for i in range(tall)]).reshape(tall * c, -1)
+    patches = jnp.concatenate([padded[:, i : i + h] for i in range(tall)]).reshape(tall * c, -1)
     rows = weight.transpose(3, 0, 2, 1).reshape(wide * outputs, tall * c)
-    columns = (rows @ seen).reshape(wide, outputs, h, w + wide - 1)
+    columns = (rows @ patches).reshape(wide, outputs, h, w + wide - 1)
     answer = sum((columns[j, :, :, j : j + w] for j in range(1, wide)), columns[0, :, :, :w])
     return answer if layer.bias is None else answer + layer.bias
 

@@ -248,9 +248,9 @@ def grams_from_the_matrix(
     initial = _draw(4, 2, 3, 1.0, seed)[1]
     first, second = (np.asarray(w) for w in initial.layers)
     u = np.linalg.svd(first)[0]
-    seen = second @ u[:, :2] @ u[:, :2].T
-    free = np.linalg.svd(seen)[0][:, 2:]
-    one, other = (Weights((first, seen + free[:, [i]] @ u[:, 2:].T)) for i in (0, 1))
+    measured = second @ u[:, :2] @ u[:, :2].T
+    free = np.linalg.svd(measured)[0][:, 2:]
+    one, other = (Weights((first, measured + free[:, [i]] @ u[:, 2:].T)) for i in (0, 1))
     yield at_most(_apart(one.matrix, other.matrix), 1e-13, what="the same A")
     yield at_most(abs((one.balance() or 0.0) - (other.balance() or 0.0)), 1e-13, what="the same lambda")
     yield at_least(_apart(observe.grams(one)[1], observe.grams(other)[1]), 0.1, what="another C2")
@@ -368,8 +368,8 @@ def large_imbalance(size: str, lazy: Callable[..., Any] = balance.lazy, seed: Se
             times = np.array([0.3, 1.0, 3.0]) / large
             at = balance.flow(times, initial, target)
             errors.append(float(np.max(np.abs(at.matrix - lazy(times, initial, target)))))
-            seen = at if full else balance.flow(3.0, initial, target)
-            drifts.append(max(np.max(np.abs(x - y)) for x, y in zip(seen[1:], observe.grams(initial), strict=True)))
+            measured = at if full else balance.flow(3.0, initial, target)
+            drifts.append(max(np.max(np.abs(x - y)) for x, y in zip(measured[1:], observe.grams(initial), strict=True)))
         case = {"d_out": d_out, "d_in": d_in, "width": width, "sign": sign}
         yield at_most(errors[1] / errors[0], 0.02, what="error, at |lambda| = 1e4 over that at 1e2", **case)
         drift = drifts[1] / drifts[0]

@@ -164,14 +164,14 @@ def _layer_runs(kind: str) -> _LayerRuns:
             layers = [np.asarray(w) for w in balanced(a, _HIDDEN, rank=rank, key=jax.random.key(i)).layers]
         initializations.append(Weights(layers))
     many = jax.tree.map(lambda *x: jnp.stack(x), *initializations)
-    seen = jax.vmap(
+    measured = jax.vmap(
         lambda initial: (
             simulate(
                 problem, initial, GradientFlow(rtol=1e-11), time=400.0, observe=_OBSERVED, record=linear(41)
             ).values
         )
     )(many)
-    return _LayerRuns(np.asarray(seen["a"]), tuple(np.asarray(seen[f"w{i}"]) for i in (1, 2, 3)))
+    return _LayerRuns(np.asarray(measured["a"]), tuple(np.asarray(measured[f"w{i}"]) for i in (1, 2, 3)))
 
 
 # The flow of the layers ----------------------------------------------------------------------------------------------

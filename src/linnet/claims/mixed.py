@@ -188,9 +188,9 @@ def operator_sandwich(size: str, share: float = 1.0) -> Iterator[Finding]:
         initial = _network(d_out, d_in, width, seed=width)
         imbalance = share * initial.imbalance()[0]
         for name, problem in _costs(d_out, d_in, width, size).items():
-            seen = ["matrix", "input_gram", "output_gram"]
-            run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=4.0, record=linear(9), observe=seen)
-            for a, c1, c2 in zip(*(run[key] for key in seen), strict=True):
+            names = ["matrix", "input_gram", "output_gram"]
+            run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=4.0, record=linear(9), observe=names)
+            for a, c1, c2 in zip(*(run[key] for key in names), strict=True):
                 for bound, gram in zip(mixed.sandwich(a, imbalance), (c1, c2), strict=True):
                     slack = min(
                         float(jnp.linalg.eigvalsh(gram - bound.low)[0]),
@@ -200,7 +200,7 @@ def operator_sandwich(size: str, share: float = 1.0) -> Iterator[Finding]:
 
 
 @claim("mixed/C8", "asymptotic", "Lemma B.3", negative_control={"factor": 0.5})
-def start_is_a_projection(
+def initialization_is_a_projection(
     size: str, factor: float = 1.0, d: Dimension | None = None, seed: Seed = 0
 ) -> Iterator[Finding]:
     """At initialization W_1 W_1^T is c times a projection up to a constant times variance sqrt(w d); likewise W_2^T

@@ -36,7 +36,7 @@ def _problem(d: int) -> Factorization:
     return low_rank_recovery(jax.random.key(1), d, _RANK, levels=_LEVELS)
 
 
-class _Course(NamedTuple):
+class _Series(NamedTuple):
     """Singular values and misalignment of a matrix at the recorded times."""
 
     values: np.ndarray
@@ -52,12 +52,12 @@ class _Run(NamedTuple):
     width: float
     problem: Factorization
     times: np.ndarray
-    network: _Course
-    mixed: _Course
+    network: _Series
+    mixed: _Series
     gram_error: np.ndarray
 
     @property
-    def courses(self) -> dict[str, _Course]:
+    def both(self) -> dict[str, _Series]:
         return {"network": self.network, "mixed equation": self.mixed}
 
     def first(self, reached: np.ndarray) -> int:
@@ -71,12 +71,12 @@ class _Run(NamedTuple):
         return self.first(self.times >= _LATE * self.d * (1 - 1e-9))
 
 
-def _course(problem: Factorization, matrices: Any) -> _Course:
+def _series(problem: Factorization, matrices: Any) -> _Series:
     u, s, vt = np.linalg.svd(np.asarray(matrices))
     left, _, right = np.linalg.svd(np.asarray(problem.truth))
     both = left[:, :_RANK].T @ u[:, :, :_RANK] + right[:_RANK] @ np.swapaxes(vt, 1, 2)[:, :, :_RANK]
     x = 4 * _RANK - np.sum(np.diagonal(both, axis1=1, axis2=2) ** 2, axis=1)
-    return _Course(s, x, np.asarray(matrices))
+    return _Series(s, x, np.asarray(matrices))
 
 
 @lru_cache
@@ -94,7 +94,7 @@ def _run(d: int) -> _Run:
         record=every(2),
         observe={"a": observe.matrix, "b": on_second(observe.matrix), "gram": observe.input_gram},
     )
-    network, equation = _course(problem, run["a"]), _course(problem, run["b"])
+    network, equation = _series(problem, run["a"]), _series(problem, run["b"])
     hats = [Mixed(c).grams(jnp.asarray(a))[0] for a in network.matrices]
     errors = [float(jnp.linalg.norm(gram - hat, 2)) for gram, hat in zip(run["gram"], hats, strict=True)]
     return _Run(d, c, width, problem, np.asarray(run.times), network, equation, np.asarray(errors))
@@ -114,19 +114,19 @@ def alignment_is_kept(size: str, begin: float = _LATE) -> Iterator[Finding]:
     for d in _sizes(size)[1:]:
         run = _run(d)
         after = run.times >= begin * d * (1 - 1e-9)
-        for name, course in run.courses.items():
-            s = course.values[after]
+        for name, series in run.both.items():
+            s = series.values[after]
             case = {"d": d, "of": name}
             yield at_least(s[:, _RANK - 1] / run.c, 0.4, what="s_K / c", **case)
             yield at_most(s[:, _RANK] / run.c, 2.0, what="s_{K+1} / c", **case)
             yield at_most(s[:, _RANK] / s[:, _RANK - 1], 0.45, what="s_{K+1} / s_K", **case)
             yield at_least(1 - s[:, 1] / s[:, 0], 0.25, what="gap / s_1", **case)
-            yield at_most(d * course.misalignment[after], 30.0, what="d x", **case)
+            yield at_most(d * series.misalignment[after], 30.0, what="d x", **case)
             grown = (s[-1, _RANK] - s[0, _RANK]) / (run.c * np.log(d) / np.sqrt(d))
             yield at_most(grown, 5.0, what="growth of s_{K+1} / (c d^{-1/2} ln d)", **case)
             if d >= 200:  # one constant for both conditions, as `in_p1` has it
                 inside = [mixed.in_p1(values, _LEVELS, run.c, 0.25, 0.4, 2.0) for values in s]
-                aligned = [mixed.in_p2(float(x), d, 30.0, 1.0) for x in course.misalignment[after]]
+                aligned = [mixed.in_p2(float(x), d, 30.0, 1.0) for x in series.misalignment[after]]
                 share = float(np.mean([*inside, *aligned]))
                 yield near(share, 1, 0.25 / len(s), what="share of records in_p1 and in_p2", **case)
 
@@ -138,8 +138,8 @@ def singular_values_move_slowly(size: str, power: float = 1.0) -> Iterator[Findi
     """
     for d in _sizes(size):
         run = _run(d)
-        for name, course in run.courses.items():
-            s = course.values[:, : _RANK + 1]
+        for name, series in run.both.items():
+            s = series.values[:, : _RANK + 1]
             rate = d**2 * np.abs(np.diff(s, axis=0)) / np.diff(run.times)[:, None]
             yield at_most(rate / (d**power * (s[:-1] + run.c)), 5.0, d=d, of=name)
             moved = np.abs(np.diff(np.log(s + run.c), axis=0))  # the records are d/25 apart
@@ -190,17 +190,17 @@ def lazy_stage_aligns(size: str, power: float = 1.0) -> Iterator[Finding]:
     for d in _sizes(size):
         run = _run(d)
         left, _, right = np.linalg.svd(np.asarray(run.problem.truth))
-        for name, course in run.courses.items():
-            top, level = course.values[:, 0], run.c * d ** (-delta / 2)
+        for name, series in run.both.items():
+            top, level = series.values[:, 0], run.c * d ** (-delta / 2)
             t1 = run.first(top >= level)
             around = slice(t1 - 1, t1 + 1)  # x falls fast there: on the line between two records, in logarithms
-            at_t1 = np.exp(np.interp(np.log(level), np.log(top[around]), np.log(course.misalignment[around])))
-            s = course.values[run.late]
+            at_t1 = np.exp(np.interp(np.log(level), np.log(top[around]), np.log(series.misalignment[around])))
+            s = series.values[run.late]
             core = left[:, :_RANK] @ np.diag(s[:_RANK]) @ right[:_RANK]
-            gap = np.linalg.norm(course.matrices[run.late] - core, 2) / run.c
+            gap = np.linalg.norm(series.matrices[run.late] - core, 2) / run.c
             first, second = min(0.5, delta / 2), min((_GAMMA_W - 1) / 8, 0.25)
             scaled.setdefault((name, "x(t_1)"), []).append(float(at_t1) * d ** (power * first))
-            scaled.setdefault((name, "x(t_2)"), []).append(course.misalignment[run.late] * d ** (power * first))
+            scaled.setdefault((name, "x(t_2)"), []).append(series.misalignment[run.late] * d ** (power * first))
             scaled.setdefault((name, "|A - Sigma| / c at t_2"), []).append(gap * d ** (power * second))
     for (name, what), found in scaled.items():
         for before, after, d in zip(found, found[1:], _sizes(size)[1:], strict=False):
@@ -281,12 +281,12 @@ def disturbed_dynamics_stay_aligned(size: str, power: float = 1.0) -> Iterator[F
             closure = _Disturbed(jnp.asarray(run.c), jnp.asarray(d**-strength), *turns)
             initial = EndToEnd(run.mixed.matrices[run.late], closure)
             later = simulate(run.problem, initial, SGD(d / _C_LR), steps=64, record=every(16), observe=["matrix"])
-            course = _course(run.problem, later["matrix"])
+            series = _series(run.problem, later["matrix"])
             case = {"d": d, "lambda": strength}
-            s = course.values
+            s = series.values
             yield at_most(s[:, _RANK] / s[:, _RANK - 1], 0.45, what="s_{K+1} / s_K", **case)
             yield at_least(1 - s[:, 1] / s[:, 0], 0.2, what="gap / s_1", **case)
-            scaled.setdefault(strength, []).append(course.misalignment.max() * d ** (power * min(1, 2 * strength)))
+            scaled.setdefault(strength, []).append(series.misalignment.max() * d ** (power * min(1, 2 * strength)))
     for strength, found in scaled.items():
         for before, after, d in zip(found, found[1:], sizes[1:], strict=False):
             yield at_most(after / before, 1.3, d=d, what="x d^{min(1, 2 lambda)}", **{"lambda": strength})

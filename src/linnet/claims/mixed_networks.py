@@ -53,15 +53,15 @@ def any_cost_and_shape(size: str, closure: Callable[[float], Mixed] = Mixed, see
     The constants 2.5 and 2 are measured; the theorem has none.
     """
     shapes = ((10, 40), (40, 10)) if size == "quick" else ((10, 40), (40, 10), (20, 20), (30, 60), (50, 5))
-    seen = ["matrix", "input_gram", "output_gram"]
+    names = ["matrix", "input_gram", "output_gram"]
     for d_out, d_in in shapes:
         for name, problem in _costs(d_out, d_in, size).items():
             for ratio in (4, 30):
                 width, c, d = ratio * max(d_out, d_in), 1.0, max(d_out, d_in)
                 initial = gaussian(jax.random.key(seed), problem, width, c / width)
-                run = simulate(problem, initial, GradientFlow(), time=4.0, record=linear(9), observe=seen)
+                run = simulate(problem, initial, GradientFlow(), time=4.0, record=linear(9), observe=names)
                 gaps, sizes = [], []
-                for a, c1, c2 in zip(*(run[key] for key in seen), strict=True):
+                for a, c1, c2 in zip(*(run[key] for key in names), strict=True):
                     hat1, hat2 = closure(c).grams(a)
                     gaps.append(max(_norm(c1 - hat1), _norm(c2 - hat2)))
                     sizes.append(_norm(c1))

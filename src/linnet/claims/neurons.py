@@ -16,7 +16,7 @@ from linnet.claims.claim import THREE, Finding, Seed, as_printed, at_least, at_m
 # Descent, neuron by neuron -------------------------------------------------------------------------------------------
 
 
-class _Path(NamedTuple):
+class _Descent(NamedTuple):
     """Every step of a descent: the inputs (n x n, with the Gram matrix of the samples), labels, W_1, and v."""
 
     x: np.ndarray
@@ -68,7 +68,7 @@ def _samples(rng: np.random.Generator, n: int, values: np.ndarray, beta: float, 
     return np.asarray(np.linalg.qr(inputs.T, mode="r")).T, y
 
 
-def _descend(x: Any, y: Any, rng: Any, width: int, v0: float, sigma0: float, step: float, steps: int) -> _Path:
+def _descend(x: Any, y: Any, rng: Any, width: int, v0: float, sigma0: float, step: float, steps: int) -> _Descent:
     """Descent with lr = step n w / sqrt(gamma)."""
     n = len(y)
     first, v = sigma0 * rng.normal(size=(width, n)), v0 * rng.choice([-1.0, 1.0], size=width)
@@ -78,7 +78,7 @@ def _descend(x: Any, y: Any, rng: Any, width: int, v0: float, sigma0: float, ste
         force = lr / (n * width) * (x.T @ (y - x @ (first.T @ v) / width))
         first, v = first + np.outer(v, force), v + first @ force
         path.append((first, v))
-    return _Path(x, y, np.stack([a for a, _ in path]), np.stack([b for _, b in path]))
+    return _Descent(x, y, np.stack([a for a, _ in path]), np.stack([b for _, b in path]))
 
 
 _COVARIANCES: dict[str, Callable[[int], np.ndarray]] = {
@@ -89,7 +89,7 @@ _COVARIANCES: dict[str, Callable[[int], np.ndarray]] = {
 
 
 @lru_cache
-def _run(law: str, ratio: float, seed: int, n: int = 10, d: int = 2000, level: float = 1e-2) -> _Path:
+def _run(law: str, ratio: float, seed: int, n: int = 10, d: int = 2000, level: float = 1e-2) -> _Descent:
     """A run with v0 = level / sqrt(gamma) and sigma0 = ratio v0, to a millionth of the loss and less."""
     rng = np.random.default_rng([seed, n, d])
     x, y = _samples(rng, n, _COVARIANCES[law](d), 1.0, 0.01)
@@ -121,7 +121,7 @@ def increments_lie_along_the_feature(size: str, ratio: float = 0.1, seed: Seed =
             yield at_most(rest / unit, 0.1, **case, what="C of the fifth claim")
 
 
-def _induction(path: _Path, share: float) -> tuple[np.ndarray, np.ndarray]:
+def _induction(path: _Descent, share: float) -> tuple[np.ndarray, np.ndarray]:
     """rho_r v_r(0) and v_r v_r(0) in stage one, over the first four bounds of (13) with gamma (1 + share unit)^2, unit
     = tr(Sigma) / gamma^{3/2}, less 1.
     """

@@ -45,8 +45,8 @@ def _trained(x: np.ndarray, y: np.ndarray, seed: int, width: int, lr: float, ste
     problem, network = supervised(y.astype(np.float32)), reduced(initial)[0]
     run = simulate(problem, network, SGD(lr), steps=steps, record=every(1), observe=observed)
     first = np.arange(0, steps, gap)
-    seen = np.stack([first, first + 1], axis=1).ravel()
-    return _Trained(int(rise_count(np.asarray(run["loss"]))), np.asarray(run["curvature_top"])[seen])
+    measured = np.stack([first, first + 1], axis=1).ravel()
+    return _Trained(int(rise_count(np.asarray(run["loss"]))), np.asarray(run["curvature_top"])[measured])
 
 
 @claim(

@@ -470,8 +470,8 @@ def cross_instability(size: str, multipliers: Callable[..., Any] = stability.cro
         rate = math.log(float(np.abs(multipliers(ratio, depth, kappa)[0]))) / 2
         steps, cross = _kicked(depth, ratio, kappa, 1200, 2)
         # while it is small for the first time: what has grown moves at random, and may be small again
-        seen = (cross > 1e-11) & (cross < 1e-4) & (np.maximum.accumulate(cross) < 1e-2)
-        slope = np.polyfit(steps[seen], np.log(cross[seen]), 1)[0]
+        growing = (cross > 1e-11) & (cross < 1e-4) & (np.maximum.accumulate(cross) < 1e-2)
+        slope = np.polyfit(steps[growing], np.log(cross[growing]), 1)[0]
         yield within(slope / rate, 0.9, 1.1, depth=depth, ratio=ratio, kappa=kappa, what="growth rate of a kick")
     # below the threshold a kick does not grow: rotations of the hidden layers keep it, the rest decays
     _, cross = _kicked(3, 0.9, 0.98 * float(stability.cross_edge(0.9, 3)), 1200, 2)
@@ -594,7 +594,7 @@ def no_negative_curvature(size: str, scale: float = 1.0) -> Iterator[Finding]:
     "stability/C18",
     "exact",
     "Lemma 11 (Chen and Bruna)",
-    hypotheses={"the bound is finite": lambda case: case["room"] > 0},
+    hypotheses={"the bound is finite": lambda case: case["margin"] > 0},
     negative_control={"side": -1.0},
 )
 def chen_bruna(size: str, side: float = 1.0) -> Iterator[Finding]:
@@ -611,11 +611,11 @@ def chen_bruna(size: str, side: float = 1.0) -> Iterator[Finding]:
             kappa = brentq(miss, 2.0, 1e3, xtol=1e-13)
             back = _step(_step(x, kappa, depth), kappa, depth)
             theta = side * (1 - x) * math.sqrt(depth)  # the unit vector moves every layer by 1/sqrt(L)
-            room = line.second - theta * line.third
-            if room > 0:
-                case = {"depth": depth, "x_0": x, "room": room}
+            margin = line.second - theta * line.third
+            if margin > 0:
+                case = {"depth": depth, "x_0": x, "margin": margin}
                 yield close(back, x, atol=1e-9, what="F(F(x_0)) - x_0", **case)
-                yield within(kappa / line.second, 2 / line.second, 2 / room, what="lr", **case)
+                yield within(kappa / line.second, 2 / line.second, 2 / margin, what="lr", **case)
 
 
 # Errata --------------------------------------------------------------------------------------------------------------
@@ -866,8 +866,8 @@ def gaps_that_stay(size: str, kappa: float = 2.05) -> Iterator[Finding]:
         yield as_printed(at_most(end, 1e-3, kappa=share, mode=1, what="gap goes to zero"))
     # as the figure and the lemma have it: the squares themselves, along a run of the layers
     problem = factorization(np.array([10.0, 9.0, 6.0]))
-    seen = {"values": Observable.from_function("values", lambda state, problem: state.values)}
-    run = simulate(problem, one_zero(problem, 0.01, 3), SGD(_lr(10.0, kappa)), steps=4000, observe=seen)
+    growing = {"values": Observable.from_function("values", lambda state, problem: state.values)}
+    run = simulate(problem, one_zero(problem, 0.01, 3), SGD(_lr(10.0, kappa)), steps=4000, observe=growing)
     squares = np.asarray(run["values"]) ** 2
     gaps = np.abs(squares[:, 2] - squares[:, 0])
     yield at_most(np.max(gaps) / np.min(squares[-1]), 1e-4, alpha=0.01, what="|s_L^2 - s_1^2|, largest, over s^2")

@@ -117,9 +117,9 @@ def spread_table(spreads: Sequence[Spread]) -> Fitted:
         bounds = f"{low:.4g} to {high:.4g}" if math.isfinite(low + high) else f">= {low:.4g}"
         bounds = f"<= {high:.4g}" if not math.isfinite(low) else bounds
         word = "[bold red]fails[/]" if one.failed else "[yellow]close[/]" if one.close else "[green]holds[/]"
-        seen = f"{min(one.measured):.4g} to {max(one.measured):.4g}"
+        measured = f"{min(one.measured):.4g} to {max(one.measured):.4g}"
         table.add(
-            word, f"{one.failed}/{len(one.measured)}", f"{one.margin:.3g}", escape(one.name), seen, escape(bounds)
+            word, f"{one.failed}/{len(one.measured)}", f"{one.margin:.3g}", escape(one.name), measured, escape(bounds)
         )
     return table
 

@@ -186,7 +186,7 @@ class BalanceReversal(Experiment):
         for done, task in enumerate(tasks.values()):
             progress(done, len(tasks))
             curves.append([self._loss(shown, lam, task, learned) for lam in self.lams])
-            seen = []
+            losses = []
             for lam in self.lams[-3:]:
                 run = simulate(
                     factorization(task),
@@ -196,8 +196,8 @@ class BalanceReversal(Experiment):
                     record=at(few),
                     observe=["loss"],
                 )
-                seen.append(np.asarray(run["loss"]))
-            simulated.append(seen)
+                losses.append(np.asarray(run["loss"]))
+            simulated.append(losses)
             row = []
             for lam in lams:
                 long = np.linspace(0, (math.log(1 + 1 / lam) + 20) / (_VALUES[-1] + lam), self.points)

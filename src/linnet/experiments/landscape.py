@@ -119,10 +119,10 @@ class NonlocalLandscape(Experiment):
         kind, kept = data["label"].values, data["kept"].values.astype(bool)
         minimum, degenerate = (kind == _KINDS.index(name) for name in (Kind.GLOBAL_MIN, Kind.DEGENERATE_SOSP))
         deep = data["depth"].values > 2
-        z, room = np.array(self.spectrum), min(self.bottleneck, len(self.spectrum))
+        z, rank = np.array(self.spectrum), min(self.bottleneck, len(self.spectrum))
         lost = np.array([np.sum(z[~k] ** 2) for k in kept])
         best = lost <= np.min(lost) + 1e-12 * np.sum(z**2)  # the largest modes, or others as large
-        rungs = [any(np.array_equal(k, np.arange(len(z)) < size) for size in range(room)) for k in kept]
+        rungs = [any(np.array_equal(k, np.arange(len(z)) < size) for size in range(rank)) for k in kept]
         out = {
             "minima that do not keep the largest modes": at_most(np.sum(minimum & ~best), 0),
             "networks whose largest modes are no minimum": at_most(np.sum(~minimum[:, best]), 0),
@@ -140,7 +140,7 @@ class NonlocalLandscape(Experiment):
             out["two layers: degenerate points"] = at_most(np.sum(degenerate[~deep]), 0)
         if deep.any():
             out["three layers and more: degenerate points at least, each"] = at_least(
-                np.min(np.sum(degenerate[deep], axis=1)), room
+                np.min(np.sum(degenerate[deep], axis=1)), rank
             )
             if len(set(self.spectrum)) == len(self.spectrum):
                 same = degenerate[deep] == np.array(rungs)

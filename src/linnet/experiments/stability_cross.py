@@ -101,8 +101,8 @@ class StabilityFig18(Target):
         def first(name: str, values: np.ndarray, threshold: str) -> None:
             place = begins[threshold]
             if grid[0] < place < grid[-1]:
-                seen = values > 1e-6 * s[0]
-                measured = grid[np.argmax(seen)] if seen.any() else math.nan
+                visible = values > 1e-6 * s[0]
+                measured = grid[np.argmax(visible)] if visible.any() else math.nan
                 found[f"{name} begins to alternate, half step"] = within(measured, place - slow, place + slow + spacing)
 
         for i, threshold in ((0, "2/S_1"), (1, "2/S_2")):

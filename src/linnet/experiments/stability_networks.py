@@ -124,8 +124,8 @@ class StabilityFig17(Experiment):
 
     def _bands(self, run: xarray.Dataset) -> dict[str, Finding]:
         loss, flip, edge = run["loss"].values, run["flip"].values, 2 / self.lr
-        seen = np.isfinite(run["sharpness"].values)
-        step, sharpness = run["step"].values[seen], run["sharpness"].values[seen]
+        measured = np.isfinite(run["sharpness"].values)
+        step, sharpness = run["step"].values[measured], run["sharpness"].values[measured]
         k = int(first_record(sharpness >= edge))
         # uniform weights are so small that the saddle is left late, and the first swings are larger: with 1000 images
         # and 200 neurons the edge was met at step 475, and the sharpness was then between 0.80 and 1.90 of 2/lr

@@ -321,8 +321,8 @@ class StabilityFig16(Experiment):
             wrong = np.sum(row[lr < edge - width] != STABLE) + np.sum(row[lr > edge + width] == STABLE)
             found[f"L = {depth}: cells on the wrong side, one cell from the boundary left out"] = at_most(wrong, 0)
             if inside and np.any(row == STABLE) and np.any(row == OSCILLATES):
-                seen = (lr[row == STABLE].max() + lr[row == OSCILLATES].min()) / 2
-                found[f"L = {depth}: boundary of the runs"] = near(seen, edge, width)
+                measured = (lr[row == STABLE].max() + lr[row == OSCILLATES].min()) / 2
+                found[f"L = {depth}: boundary of the runs"] = near(measured, edge, width)
         found["cells still at the saddle"] = at_most(np.sum(kind == SADDLE), 0)
         printed = {2: 2.0, 3: 1.67989, 4: 1.41421, 5: 1.21257}
         if self.s == 0.5:

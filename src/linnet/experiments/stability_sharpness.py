@@ -57,7 +57,7 @@ class StabilityFig2(Target):
         problem, _, _ = self.matrix(self.d)
         places = np.linspace(0, self.steps - 1, 41).astype(int)
         # low and high phases in turn
-        seen = np.unique(np.append(np.minimum(places // 2 * 2 + np.arange(41) % 2, self.steps), [0, self.steps]))
+        measured = np.unique(np.append(np.minimum(places // 2 * 2 + np.arange(41) % 2, self.steps), [0, self.steps]))
 
         def dense(state: Any, problem: Any) -> Any:
             return observe.hessian_spectrum(state, problem)[0]
@@ -67,7 +67,7 @@ class StabilityFig2(Target):
             one_zero(problem, self.alpha, self.depth),
             SGD(lr),
             steps=self.steps,
-            record=at(seen),
+            record=at(measured),
             observe={"dense": dense},
         )
         return xarray.Dataset(
@@ -77,7 +77,7 @@ class StabilityFig2(Target):
                 "sharpness": ("step", run["aligned_sharpness"][0]),
                 "dense": ("seen", np.asarray(matrices["dense"])),
             },
-            coords={"step": np.arange(self.steps + 1), "seen": seen},
+            coords={"step": np.arange(self.steps + 1), "seen": measured},
         )
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:

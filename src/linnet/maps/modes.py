@@ -41,8 +41,8 @@ def one_zero(depth: int) -> Map:
     def step(point: Float[Array, " 2"], kappa: Float[Array, ""]) -> Float[Array, " 2"]:
         x, y = point[..., 0], point[..., 1]
         inner = y ** (power - 2)
-        push = kappa / power * (1 - x * y * inner) * inner
-        return jnp.stack([x + push * y, y + push * x], axis=-1)
+        gain = kappa / power * (1 - x * y * inner) * inner
+        return jnp.stack([x + gain * y, y + gain * x], axis=-1)
 
     return step
 

@@ -224,8 +224,8 @@ class RMSprop(Optimizer):
     def preconditioner(self, memory: Any) -> Any:
         """sqrt(v) + eps after the steps that made this memory, one number where `scalar`; NaN before the first."""
         past = memory[0]
-        seen = jnp.any(jnp.stack([jnp.any(v > 0) for v in jax.tree.leaves(past.square)]))
-        return jax.tree.map(lambda divisor: jnp.where(seen, divisor, jnp.nan), self._divisor(past))
+        updated = jnp.any(jnp.stack([jnp.any(v > 0) for v in jax.tree.leaves(past.square)]))
+        return jax.tree.map(lambda divisor: jnp.where(updated, divisor, jnp.nan), self._divisor(past))
 
 
 class SignSGD(Optimizer):

@@ -107,7 +107,7 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
             """D, its counterpart of Y, and the part of both that may be gone."""
             dx = smat(jax.scipy.linalg.cho_solve(factor, svec(target - off)), k)
             dy = target - dx
-            return dx, dy, _room(v, jnp.stack([dx, dy]))
+            return dx, dy, _longest_step(v, jnp.stack([dx, dy]))
 
         here = jnp.diag(v)
         dx, dy, far = direction(-here)
@@ -145,7 +145,7 @@ def solve(a: Float[Array, "k k"], b: Float[Array, "m m"], count: Int[Array, ""] 
     return Complementarity(found * (size_a / size_b), slack * size_a, end.steps)
 
 
-def _room(v: Float[Array, " k"], changes: Float[Array, "2 k k"]) -> Float[Array, ""]:
+def _longest_step(v: Float[Array, " k"], changes: Float[Array, "2 k k"]) -> Float[Array, ""]:
     """The part of two changes of diag(v) that keeps both positive, at most 1."""
     root = jnp.sqrt(v)
     lowest = jnp.min(jnp.linalg.eigvalsh(changes / (root[:, None] * root[None, :])))

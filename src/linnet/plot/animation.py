@@ -29,7 +29,7 @@ _FASTEST = 50  # frames a second: browsers slow down GIFs that go faster
 _HELD = 1.0  # seconds for which the end stays
 _COLORS = 255  # of a GIF; one more means "as before", which makes files small
 
-Frame = UInt8[np.ndarray, "height width 3"]
+Pixels = UInt8[np.ndarray, "height width 3"]
 
 
 def film(
@@ -81,7 +81,7 @@ def _growing(figure: Figure) -> list[Line2D]:
 
 def _drawn(
     figure: Figure, times: Num[np.ndarray, " count"], dpi: int, progress: Callable[[int, int], None] | None
-) -> Iterator[Frame]:
+) -> Iterator[Pixels]:
     """The frames at these times. What stands still is drawn once: axes take ten times as long as lines."""
     growing = [(line, np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in _growing(figure)]
     unit = figure.axes[0].get_xlabel()
@@ -122,21 +122,21 @@ def _headed(axes: Axes) -> None:
                 line.set(marker="o", markersize=5, markevery=[-1])
 
 
-def _gif(path: Path, frames: Iterator[Frame], each: float) -> None:
+def _gif(path: Path, frames: Iterator[Pixels], each: float) -> None:
     """One palette for all frames: the most frequent colors of the last one, where everything is seen."""
-    seen = [Image.fromarray(frame & 0xFC) for frame in frames]  # Pillow finds colors in steps of four
-    counted = cast(list[tuple[int, tuple[int, int, int]]], seen[-1].getcolors(seen[-1].width * seen[-1].height))
+    coarse = [Image.fromarray(frame & 0xFC) for frame in frames]  # Pillow finds colors in steps of four
+    counted = cast(list[tuple[int, tuple[int, int, int]]], coarse[-1].getcolors(coarse[-1].width * coarse[-1].height))
     levels = [level for _, color in sorted(counted, reverse=True)[:_COLORS] for level in color]
     palette = Image.new("P", (1, 1))
     palette.putpalette(levels)
-    first, *rest = images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in seen]
+    first, *rest = images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in coarse]
     for image in images:
         image.putpalette([level | 0x03 for level in levels])  # white is white
     lasting = [round(1000 * each)] * len(rest) + [round(1000 * (each + _HELD))]
     first.save(path, save_all=True, append_images=rest, duration=lasting, loop=0)
 
 
-def _mp4(path: Path, frames: Iterator[Frame], each: float) -> None:
+def _mp4(path: Path, frames: Iterator[Pixels], each: float) -> None:
     """H.264 in the form that every player knows, which has even sides."""
     first = next(frames)
     size = f"{first.shape[1]}x{first.shape[0]}"

@@ -221,8 +221,8 @@ def scan(
         return jax.lax.scan(step, state, values, length=length)
     found = []
     for value in [None] * (length or 0) if values is None else values:
-        state, seen = step(state, value)
-        found.append(seen)
+        state, output = step(state, value)
+        found.append(output)
     # of no steps there is nothing, in the shape of one
     return state, _stacked(found) if found else jax.tree.map(lambda leaf: leaf[None][:0], step(state, None)[1])
 

@@ -305,8 +305,8 @@ def end(initial: Weights, target: Any, scale: float = 1.0, *, weight_decay: floa
         out = frame[:, group] @ u[:, :rank]
         total += 2 * np.mean(values[group]) * out @ out.T if rank else 0.0
         left, reached = left @ vt[rank:].T, [*reached, *values[group][:rank]]
-    room = values[growing][: p.shape[1]]
-    missing = len(room) - sum(x >= room[-1] - near for x in reached) if len(room) else 0
+    possible = values[growing][: p.shape[1]]
+    missing = len(possible) - sum(x >= possible[-1] - near for x in reached) if len(possible) else 0
     blocks = total[d_in:, :d_in], total[:d_in, :d_in], total[d_in:, d_in:]
     return FlowEnd(Grams(*(jnp.asarray(x) for x in blocks)), missing)
 

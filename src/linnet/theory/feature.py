@@ -797,18 +797,18 @@ def end_state(task: FeatureTask, v0: Any = None, sigma0: Any = 0.0) -> EndState:
     xp = namespace(v0)
     left, values, right = xp.linalg.svd(task.root, full_matrices=False)
     inside = values > RANK_TOLERANCE * values[0]
-    seen = xp.where(inside, task.inside @ left, 0.0)
-    least = xp.where(inside, seen / xp.where(inside, values, 1.0), 0.0)
+    along = xp.where(inside, task.inside @ left, 0.0)
+    least = xp.where(inside, along / xp.where(inside, values, 1.0), 0.0)
     norm = xp.linalg.norm(least)
     size = v0**2 + sigma0**2
     total = xp.hypot(size, 2 * norm)
     weight = (size + total) / 2
     # singular values of the factor sqrt(weight) [S, f / weight], whose small ones keep their digits
-    factor = xp.concatenate([xp.diag(xp.where(inside, values, 0.0)), (seen / weight)[:, None]], axis=1)
+    factor = xp.concatenate([xp.diag(xp.where(inside, values, 0.0)), (along / weight)[:, None]], axis=1)
     spectrum = weight * xp.linalg.svd(factor, compute_uv=False) ** 2
     positive = xp.where(xp.arange(len(spectrum)) < xp.sum(inside), spectrum, 0.0) / task.width
     mean_square = (total + (v0 - sigma0) * (v0 + sigma0)) / 2
-    return EndState(mean_square, norm, least / norm @ right, xp.sum(seen**2), weight, task.width, positive)
+    return EndState(mean_square, norm, least / norm @ right, xp.sum(along**2), weight, task.width, positive)
 
 
 class StepLimits(NamedTuple):

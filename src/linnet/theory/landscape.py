@@ -189,15 +189,15 @@ def critical_points(problem: Factorization | Regression, hidden: Sequence[int], 
     return Landscape(points, total, c is not None, z if white is None else white, r)
 
 
-def _by_loss(gains: np.ndarray, room: int) -> Iterator[tuple[int, ...]]:
-    """All sets of at most `room` modes, the largest sum of gains first.
+def _by_loss(gains: np.ndarray, rank: int) -> Iterator[tuple[int, ...]]:
+    """All sets of at most `rank` modes, the largest sum of gains first.
 
     From the best set every other one is reached by exchanging a mode for the next smaller one or dropping the last,
     and no exchange gains: a heap of the sets reached so far gives them in order.
     """
     count = len(gains)
-    first = tuple(range(1, min(room, count) + 1))
-    heap, seen = [(-float(np.sum(gains[: len(first)])), first)], {first}
+    first = tuple(range(1, min(rank, count) + 1))
+    heap, visited = [(-float(np.sum(gains[: len(first)])), first)], {first}
     while heap:
         negative, kept = heapq.heappop(heap)
         yield kept
@@ -205,8 +205,8 @@ def _by_loss(gains: np.ndarray, room: int) -> Iterator[tuple[int, ...]]:
             if mode + 1 in kept:
                 continue
             moved = kept[:place] + ((mode + 1,) if mode < count else ()) + kept[place + 1 :]
-            if moved not in seen:
-                seen.add(moved)
+            if moved not in visited:
+                visited.add(moved)
                 lost = float(gains[mode - 1]) - (float(gains[mode]) if mode < count else 0.0)
                 heapq.heappush(heap, (negative + lost, moved))
 

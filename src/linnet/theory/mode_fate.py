@@ -197,8 +197,8 @@ def _fate(
     return fate_of(Fate.CHAOS, None, low, high, lyapunov=exponent, lingers=_wild(expected) and small)
 
 
-def _near(seen: tuple[float, float], cycle: tuple[float, float]) -> bool:
-    return abs(seen[0] - cycle[0]) + abs(seen[1] - cycle[1]) < 0.1 * cycle[1]
+def _near(levels: tuple[float, float], cycle: tuple[float, float]) -> bool:
+    return abs(levels[0] - cycle[0]) + abs(levels[1] - cycle[1]) < 0.1 * cycle[1]
 
 
 def _late(

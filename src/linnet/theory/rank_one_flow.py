@@ -236,15 +236,15 @@ def _march(xp: Any, times: Array, s: Array, a: Array, b: Array, z: Array, depth:
         lost = ~xp.isfinite(end.w)  # s is below the smallest number
         size = xp.where(lost, end.w, 1 / plane.f(xp, spot.theta))
         still = _Spot(spot.theta + left * spot.w ** (2 / depth - 1), size, goal, end.reach)
-        seen = jax.tree.map(lambda p, q: xp.where(done(spot) | lost, p, q), still, inside)
-        return (spot, end), seen
+        visited = jax.tree.map(lambda p, q: xp.where(done(spot) | lost, p, q), still, inside)
+        return (spot, end), visited
 
     initial = _beginning(xp, plane, unit / s, depth)
     flat = times.reshape(-1)
     order = xp.argsort(flat)
-    _, seen = scan(xp, visit, (initial, initial), speed * flat[order])
+    _, visited = scan(xp, visit, (initial, initial), speed * flat[order])
     back = xp.argsort(order)
-    theta, w = (x[back].reshape(times.shape) for x in (seen.theta, seen.w))
+    theta, w = (x[back].reshape(times.shape) for x in (visited.theta, visited.w))
     grown = xp.exp(plane.lag * theta[..., None] - plane.log_norm(xp, theta)[..., None])
     up, down = (a + b) / 2 * grown[..., : a.shape[0]], (a - b) / 2 * grown[..., a.shape[0] :]
     return ModesFlow(Coordinates(unit / w, up + down, up - down, xp.broadcast_to(z, up.shape)), theta / unit)
@@ -279,10 +279,10 @@ def rank_one(
     flow = modes(time, initial, whole_depth(depth), samples)
     u, v = (np.asarray(_check.double(name, x, ndim=1)) for name, x in (("left", left), ("right", right)))
     u, v = u / np.max(np.abs(u)), v / np.max(np.abs(v))  # squares of tiny numbers must not underflow
-    return evaluate(_turned_back, flow, initial, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
+    return evaluate(_rotated_back, flow, initial, frames, u / np.linalg.norm(u), v / np.linalg.norm(v))
 
 
-def _turned_back(xp: Any, flow: ModesFlow, initial: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
+def _rotated_back(xp: Any, flow: ModesFlow, initial: Coordinates, frames: Frames, u: Array, v: Array) -> RankOneFlow:
     """What has changed is turned back: the start itself would not survive both turns to the last digit."""
     d_out, d_in = frames.left.shape[0], frames.right.shape[0]
     u = u + (flow.at.a - initial.a)[..., :d_out] @ frames.left.T

@@ -514,16 +514,16 @@ def largest_alpha(s: float, depth: int, kappa: float, bound: str = "exact") -> f
     depth = _check.integer("depth", depth, least=2)
     s, kappa = _check.real("s", s, above=0), _check.real("kappa", kappa, above=0)
     _check.choice("bound", bound, ALPHA_BOUNDS)
-    room = math.log(2 * math.sqrt(2) / kappa)
-    if room <= 0:
+    slack = math.log(2 * math.sqrt(2) / kappa)
+    if slack <= 0:
         raise InputError(f"kappa = {kappa:g} is not allowed: kappa must be below 2 sqrt(2); take a smaller step.")
     unit = s ** (1 / depth)
     if bound == "exact":
         goal = float(curvature(1.0, depth)) * 2 * math.sqrt(2) / kappa
-        guess = (2 * room / growth(depth)) ** 0.25  # a lower bound, close for kappa near the end of its range
+        guess = (2 * slack / growth(depth)) ** 0.25  # a lower bound, close for kappa near the end of its range
         return unit * _root(lambda a: float(flow_sharpness(a, 1.0, depth)) - goal, 0.999 * guess, 2 * guess)
     power = {"sharp": growth(depth) / 2, "crude": depth**2 * 2 ** ((depth - 2) / depth)}
-    return unit * (room / power.get(bound, depth**2 * 2 ** ((2 * depth - 3) / depth))) ** 0.25
+    return unit * (slack / power.get(bound, depth**2 * 2 ** ((2 * depth - 3) / depth))) ** 0.25
 
 
 # Along a line through the minimum ------------------------------------------------------------------------------------

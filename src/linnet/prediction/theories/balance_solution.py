@@ -245,8 +245,8 @@ def solve(
     goal = np.where(comes, s, np.where(carried, 0.0, a))
     grown = np.where(carried, _grown(a, goal, lam), 0.0)
     moved = (u * goal) @ v.T, first.input_gram + (v * grown) @ v.T, first.output_gram + (u * grown) @ u.T
-    room = min(initial.widths[1], int(np.sum(there)))
-    missing = max(0, room - int(np.sum(comes & (s >= s[room - 1] * (1 - 1e-9)))))
+    rank = min(initial.widths[1], int(np.sum(there)))
+    missing = max(0, rank - int(np.sum(comes & (s >= s[rank - 1] * (1 - 1e-9)))))
     return BalancedFlow(initial, target, curvature, lam, triplets, aligned, carried, first, in_numpy(moved), missing)
 
 

@@ -119,8 +119,8 @@ def _row(problem: Factorization | Regression, hidden: Sequence[int], point: theo
     """A point with its smallest eigenvalue, in closed form or of the Hessian; changes of basis make 0 the least."""
     smallest = point.smallest + 0.0  # -0 is 0
     if math.isnan(smallest):
-        room = len(point.kept) + 1  # one neuron without a mode stands for all of them
-        narrow = critical(problem, tuple(min(width, room) for width in hidden), point.kept)
+        enough = len(point.kept) + 1  # one neuron without a mode stands for all of them
+        narrow = critical(problem, tuple(min(width, enough) for width in hidden), point.kept)
         smallest = observe.classify(narrow, problem).smallest if point.negative else 0.0
     return Row(
         kept=point.kept,

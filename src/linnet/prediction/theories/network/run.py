@@ -61,7 +61,7 @@ class TrainingRun:
         )
 
     def _triple(self) -> dict[str, Any]:
-        """Arguments of `simulate`: all samples by their moments, or fresh batches of them."""
+        """Arguments of `simulate`: all samples by their events, or fresh batches of them."""
         import jax
 
         from linnet import observe
@@ -103,16 +103,16 @@ class TrainingRun:
         unknown = np.full(clock.size, math.nan)
         away = unknown if matrices is None else np.linalg.norm(matrices - modes.matrix, axis=(1, 2))
         left = unknown if excess is None else excess / self.begin
-        moments: Any = [math.nan] * modes.value.size
+        events: Any = [math.nan] * modes.value.size
         ranges: list[Between | None] = [None] * modes.value.size
         if matrices is not None:
             shares = _along(modes, matrices) / modes.value
             rising = modes.begin < HALF * modes.value
-            moments = [crossing(clock, shares[:, i], HALF, "line") if up else 0.0 for i, up in enumerate(rising)]
+            events = [crossing(clock, shares[:, i], HALF, "line") if up else 0.0 for i, up in enumerate(rising)]
             if run.status == "horizon" and not self.analysis.converges and _REDUCED in run.values:
                 ranges = self._ranges(run)
         rows = tuple(
-            Row(half_learned=_at(step, lr), between=between) for step, between in zip(moments, ranges, strict=True)
+            Row(half_learned=_at(step, lr), between=between) for step, between in zip(events, ranges, strict=True)
         )
         size, converged = float(np.linalg.norm(modes.value)), run.status == "converged"
         batches = "" if self.setup.batch_size is None else f" on batches of {self.setup.batch_size}"
@@ -205,8 +205,8 @@ class TrainingRun:
         entries, get = self.setup.reduction.limit.size, self.quantities
         count = int(min(_RECORDS, max(_ENTRIES / entries, 20)))
         halves = [mode.half_learned.step for mode in get["modes"].value[:_CLOSELY]]
-        moments = [x for x in (*halves, get["fit"].value.step, get["learned"].value.step) if math.isfinite(x)]
-        near = [moment * np.linspace(0.7, 1.5, count // 5) for moment in moments]
+        events = [x for x in (*halves, get["fit"].value.step, get["learned"].value.step) if math.isfinite(x)]
+        near = [event * np.linspace(0.7, 1.5, count // 5) for event in events]
         if self.setup.optimizer.momentum is not None:  # it oscillates, so that each step counts
             assert isinstance(self.analysis.times, FollowedTimes)
             near.append(np.arange(min(self.analysis.times.solution.exact, _ENTRIES / entries) + 1))

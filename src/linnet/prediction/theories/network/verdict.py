@@ -161,7 +161,7 @@ def followed_verdict(
         if verdict.outcome is NetworkOutcome.ELSEWHERE:
             return verdict
         return replace(NetworkVerdict.alike(NetworkOutcome.MIXED, text, _UNKNOWN, count), mix=verdict.mix)
-    seen = f"of {len(copies.diverged)} copies whose weights differ by 1e-9"
+    copied = f"of {len(copies.diverged)} copies whose weights differ by 1e-9"
     if diverged and copies.lost == len(copies.diverged):
         return verdict
     flatter = verdict.outcome in (
@@ -174,7 +174,7 @@ def followed_verdict(
     lingers = at_rest & (copies.errors > _NEAR)  # near a saddle
     if copies.lost or diverged:
         itself = "diverges" if diverged else "does not"
-        text += f"; {copies.lost} {seen} diverge in {copies.steps:,} steps, and the network itself {itself}"
+        text += f"; {copies.lost} {copied} diverge in {copies.steps:,} steps, and the network itself {itself}"
     elif not copies.left:
         text += f"; in {copies.steps:,} steps mode 1 is not learned"
     elif np.all(at_rest) and np.all(copies.errors > _NEAR) and not flatter:
@@ -187,7 +187,7 @@ def followed_verdict(
         flips = bool(np.any((copies.low < -_NEAR * modes.value) & (copies.high > _NEAR * modes.value)))
         outcome = NetworkOutcome.FLIPS if flips else NetworkOutcome.CHAOS
         fates = _fates(copies, modes, Fate(outcome))
-        text += f"; none {seen} diverges in {copies.steps:,} steps, and they separate"
+        text += f"; none {copied} diverges in {copies.steps:,} steps, and they separate"
     elif not np.all(at_rest):
         text += f"; what moves after {copies.steps:,} steps has no period up to {LONGEST}"
     between = [Between(float(a), float(b)) for a, b in zip(copies.low, copies.high, strict=True)]
