@@ -39,8 +39,8 @@ def test_it_is_accepted_and_drawn(made):
     ("spoil", "count"),
     [
         (lambda d: d.assign(gap=d["gap"] + 1e-9), 1),
-        (lambda d: d.assign(seen=0 * d["seen"]), 1),
-        (lambda d: d.assign(seen_skew=0 * d["seen_skew"]), 1),
+        (lambda d: d.assign(measured=0 * d["measured"]), 1),
+        (lambda d: d.assign(measured_skew=0 * d["measured_skew"]), 1),
         (lambda d: d.assign(negative=0 * d["negative"]), 1),
         (lambda d: d.assign(excess=1.001 * d["excess"]), 1),
         (lambda d: d.assign(label=0 * d["label"] + list(Kind).index("degenerate_sosp")), 5),

@@ -66,7 +66,7 @@ class NonlocalLandscape(Experiment):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         problem, names = (
             self.problem(),
-            ("loss", "excess", "label", "negative", "smallest", "gap", "counted", "seen", "seen_skew"),
+            ("loss", "excess", "label", "negative", "smallest", "gap", "counted", "measured", "measured_skew"),
         )
         rows: dict[str, list[list[float]]] = {name: [] for name in names}
         kept: list[tuple[int, ...]] = []
@@ -91,8 +91,8 @@ class NonlocalLandscape(Experiment):
                 rows["gap"][-1].append(float(np.max(np.abs(dense - closed))) / unit)
                 rows["counted"][-1].append(float(np.sum(dense < -1e-10 * unit)))
                 skew = gauge(jax.random.key(self.seed), state)
-                rows["seen"][-1].append(_KINDS.index(observe.classify(state, problem).label))
-                rows["seen_skew"][-1].append(_KINDS.index(observe.classify(skew, problem).label))
+                rows["measured"][-1].append(_KINDS.index(observe.classify(state, problem).label))
+                rows["measured_skew"][-1].append(_KINDS.index(observe.classify(skew, problem).label))
             progress(done + 1, len(self.depths))
         texts = {
             "loss": "Loss",
@@ -102,8 +102,8 @@ class NonlocalLandscape(Experiment):
             "smallest": "Smallest eigenvalue of the Hessian, in closed form",
             "gap": "Largest gap between closed and dense spectrum, relative",
             "counted": "Negative eigenvalues of the dense Hessian",
-            "seen": "Kind found at the balanced point",
-            "seen_skew": "Kind found in other bases between the layers",
+            "measured": "Kind found at the balanced point",
+            "measured_skew": "Kind found in other bases between the layers",
         }
         dims = ("depth", "point")
         data = xarray.Dataset({n: (dims, np.array(rows[n]), {"long_name": texts[n]}) for n in names})
@@ -127,8 +127,8 @@ class NonlocalLandscape(Experiment):
             "minima that do not keep the largest modes": at_most(np.sum(minimum & ~best), 0),
             "networks whose largest modes are no minimum": at_most(np.sum(~minimum[:, best]), 0),
             "closed form against dense Hessians: largest relative gap": at_most(data["gap"].max(), 1e-10),
-            "labels of theory that the balanced points contradict": at_most(np.sum(data["seen"].values != kind), 0),
-            "labels that other bases contradict": at_most(np.sum(data["seen_skew"].values != kind), 0),
+            "labels of theory that the balanced points contradict": at_most(np.sum(data["measured"].values != kind), 0),
+            "labels that other bases contradict": at_most(np.sum(data["measured_skew"].values != kind), 0),
             "points whose negative eigenvalues theory miscounts": at_most(
                 np.sum(data["negative"].values != data["counted"].values), 0
             ),

@@ -75,14 +75,14 @@ class StabilityFig2(Target):
                 "loss": ("step", run["loss"][0]),
                 "modes": (("step", "mode"), run["modes"][0, :, : len(self.spectrum)]),
                 "sharpness": ("step", run["aligned_sharpness"][0]),
-                "dense": ("seen", np.asarray(matrices["dense"])),
+                "dense": ("recorded", np.asarray(matrices["dense"])),
             },
-            coords={"step": np.arange(self.steps + 1), "seen": measured},
+            coords={"step": np.arange(self.steps + 1), "recorded": measured},
         )
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         sharpness, level = data["sharpness"].values, 2 * self.edge / self.kappa
-        dense = data["dense"].values / sharpness[data["seen"].values] - 1
+        dense = data["dense"].values / sharpness[data["recorded"].values] - 1
         found = {"sharpness from blocks against the dense Hessian: largest gap": at_most(np.abs(dense), 1e-9)}
         if not 2 < self.kappa < stability.stages(self.depth).doublings[1]:
             return found

@@ -17,7 +17,7 @@ def fig2(data: xarray.Dataset, edge: float, kappa: float) -> Figure:
     left.plot(step, data["loss"], color=TRAIN, lw=1)
     finish(left, log="y", xlabel="step", ylabel=r"loss $\frac{1}{2}|A - A_\star|^2$", title="Loss")
     middle.plot(step, sharpness, color=SIGNAL, lw=0.8)
-    middle.plot(data["seen"], data["dense"], "x", color=THEORY, ms=4, mew=0.9, label="dense Hessian of matrices")
+    middle.plot(data["recorded"], data["dense"], "x", color=THEORY, ms=4, mew=0.9, label="dense Hessian of matrices")
     last = slice(-24, None)
     right.plot(step[last], sharpness[last], "o-", color=SIGNAL, lw=1, ms=4, label="sharpness")
     mean, level = sharpness[-2:].mean(), 2 * edge / kappa
