@@ -60,7 +60,7 @@ class FeatureTask(NamedTuple):
 
     `gamma` = y^T K y = |g|^2, `phi` = y^T K^2 y = |K y|^2, and `kbar` = phi / gamma is the curvature along y, kappa for
     isotropic data. v^2 saturates at `vstar2` = gamma^{3/2} / phi, rho^2 at `rhostar2` = gamma^{5/2} / phi. `rate` =
-    sqrt(gamma) / (n w) is the growth rate of stage one under gradient flow, x per unit of lr. `start_loss` = |y|^2 /
+    sqrt(gamma) / (n w) is the growth rate of stage one under gradient flow, x per unit of lr. `initial_loss` = |y|^2 /
     (2n) is the loss of an output of zero, and `floor` the least loss of any output b K y, (|y|^2 - gamma^2 / phi) /
     (2n), reached at b = gamma / phi.
     """
