@@ -229,7 +229,8 @@ def test_installed_packages_bring_theirs(file, tmp_path, monkeypatch):
 import sys
 sys.path.insert(0, {str(tmp_path / "site")!r})
 from importlib.metadata import EntryPoint
-from linnet.claims import papers, registry, subjects
+from linnet import papers
+from linnet.claims import registry, subjects
 from linnet.experiments import experiments
 papers.entry_points = lambda group: [EntryPoint("mine", "conjectures.stated", group)]
 assert "mine/line" in experiments()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from linnet.probe.record import Record
+from linnet.probe.record import ProbeRecord
 
 COMMAND = ("probe",)
 LAYERS = ["0 and 1", "3.weight"]
@@ -14,7 +14,7 @@ LAYERS = ["0 and 1", "3.weight"]
 
 def record(folder, *, measurements=20, edge=True, rule=True, lowest=-0.1, drift=0.2):
     """A training that comes to its edge, or does not."""
-    kept = Record({"parameters": 5699, "precision": "float32", "device": "cpu", "layers": LAYERS}, folder)
+    kept = ProbeRecord({"parameters": 5699, "precision": "float32", "device": "cpu", "layers": LAYERS}, folder)
     for step in range(10 * measurements):
         late = edge and step > 40
         loss = 1.0 / (step + 1) * (1 + 0.2 * (step % 2) * late)
@@ -93,7 +93,7 @@ def test_other_trainings_have_other_words(typed, tmp_path, options, words):
 
 
 def test_status_alarms_and_critical_steps_are_tabulated(typed, tmp_path):
-    kept = Record({"parameters": 9, "precision": "float32", "device": "cpu", "layers": []}, tmp_path / "run")
+    kept = ProbeRecord({"parameters": 9, "precision": "float32", "device": "cpu", "layers": []}, tmp_path / "run")
     kept.add([{"kind": "step", "step": k, "loss": 1 / (k + 1)} for k in range(120)])
     alarm = {"kind": "alarm", "step": 110, "trigger": "loss", "factor": 4.0, "usual": 0.01, "cause": None}
     kept.add([alarm, alarm | {"cause": "bad_batch"}])

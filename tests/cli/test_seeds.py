@@ -7,8 +7,8 @@ import statistics
 import numpy as np
 import pytest
 
-from linnet import claims, reproduction
-from linnet.claims import at_least, at_most, papers, within
+from linnet import claims, papers, reproduction
+from linnet.claims import at_least, at_most, within
 from linnet.experiments import experiments
 from linnet.reproduction import Requirement, Spread
 from linnet.reproduction.seeds import _spreads

@@ -28,7 +28,7 @@ from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.objective import Objective
 from linnet.prediction.theories.network.shown import oscillates
 from linnet.prediction.theories.network.thresholds import largest_lr, largest_monotone_lr, with_lr
-from linnet.prediction.theories.network.verdict import NetworkOutcome, Verdict, followed_verdict
+from linnet.prediction.theories.network.verdict import NetworkOutcome, NetworkVerdict, followed_verdict
 from linnet.theory import optimizers
 from linnet.theory.mode_fate import Fate, Outcome
 from linnet.theory.regime import Regime
@@ -1258,7 +1258,7 @@ def test_copies_that_disagree_leave_the_outcome_unknown():
     objective, modes = said.data["training"].objective, said.data["analysis"].times.modes
     seen = follow_copies(objective, modes, 1.6 * said.largest_stable_lr)
     assert seen.lost == COPIES == len(seen.diverged)
-    before = Verdict.alike(NetworkOutcome.CHAOS, "as balanced layers would: beyond", Outcome(Fate.CHAOS), 2)
+    before = NetworkVerdict.alike(NetworkOutcome.CHAOS, "as balanced layers would: beyond", Outcome(Fate.CHAOS), 2)
     assert followed_verdict(before, seen, modes, diverged=True) is before  # all agree
     for copies, diverged in [
         (seen, False),

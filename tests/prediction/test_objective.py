@@ -32,21 +32,21 @@ widths, seeds = st.lists(st.integers(1, 5), min_size=3, max_size=6), st.integers
 @given(widths, seeds, st.sampled_from([0.0, 0.3]))
 def test_the_hessian_is_the_derivative_of_the_gradient(dims, seed, decay):
     objective = random_objective(dims, seed, decay, condition=10.0)
-    found = objective.hessian(objective.start)
+    found = objective.hessian(objective.initial)
     np.testing.assert_allclose(
-        found, objective.hessian_product(objective.start, np.eye(objective.start.size)), atol=1e-12 * np.max(found)
+        found, objective.hessian_product(objective.initial, np.eye(objective.initial.size)), atol=1e-12 * np.max(found)
     )
-    step = np.random.default_rng(seed).normal(size=objective.start.size)
-    gradients = [objective.gradient(objective.start + sign * 1e-5 * step) for sign in (1, -1)]
+    step = np.random.default_rng(seed).normal(size=objective.initial.size)
+    gradients = [objective.gradient(objective.initial + sign * 1e-5 * step) for sign in (1, -1)]
     np.testing.assert_allclose((gradients[0] - gradients[1]) / 2e-5, found @ step, rtol=1e-6, atol=1e-6 * np.max(found))
 
 
 @given(widths, seeds)
 def test_the_gauss_newton_matrix_is_the_hessian_where_all_is_fitted(dims, seed):
     objective = random_objective(dims, seed, condition=100.0, fitted=True)
-    values, axes = objective.gauss_newton(objective.start)
+    values, axes = objective.gauss_newton(objective.initial)
     assert values.size <= objective.limit.size
-    hessian = objective.hessian(objective.start)
+    hessian = objective.hessian(objective.initial)
     top = np.max(np.abs(hessian))
     np.testing.assert_allclose(axes * values @ axes.T, hessian, atol=1e-10 * top)
     few = values > 1e-6 * values[-1]  # rounding rotates the others
@@ -70,10 +70,10 @@ def test_scipys_solver_has_the_attributes_that_are_set():
     calls = []
     objective = random_objective((3, 4, 2))
     mine = GaussNewtonBDF(
-        lambda _, moved: -objective.gradient(objective.start + moved),
+        lambda _, moved: -objective.gradient(objective.initial + moved),
         objective,
         ModifiedEquation(),
-        objective.start,
+        objective.initial,
         0.0,
         t_bound=10.0,
     )
@@ -101,7 +101,7 @@ def test_the_gauss_newton_matrix_leads_where_the_whole_hessian_does(monkeypatch,
     far = 40.0 / equation.rate
 
     def solved():
-        solver = following.make_solver(objective, equation, objective.start, 0.0, 1.0)
+        solver = following.make_solver(objective, equation, objective.initial, 0.0, 1.0)
         solver.t_bound = far
         while solver.status == "running":
             solver.step()

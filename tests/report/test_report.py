@@ -10,7 +10,7 @@ import pytest
 
 from linnet import claims, report
 from linnet.cli import verify
-from linnet.probe.record import Record
+from linnet.probe.record import ProbeRecord
 from linnet.report.latex import mathml, typeset
 
 VOID = {"meta", "img", "br", "input"}
@@ -48,7 +48,7 @@ def parsed(path):
 
 
 def test_the_page_of_a_probe_is_whole(tmp_path):
-    record = Record({"parameters": 7, "precision": "float32", "device": "cpu", "layers": ["a <b>"]})
+    record = ProbeRecord({"parameters": 7, "precision": "float32", "device": "cpu", "layers": ["a <b>"]})
     report.write_probe(record, tmp_path / "empty")
     record.add([{"kind": "step", "step": 0, "loss": 1.0}])
     measured = {

@@ -574,7 +574,7 @@ def test_times_failures_and_bounds():
         (lambda t: feature.covariance([2, 3]), "groups = [2, 3]"),
         (lambda t: feature.covariance(()), "groups = ()"),
         (lambda t: feature.initialization_bound(1.0, 1.0, 1, 10.0), "delta = 10.0"),
-        (lambda t: feature.end_growth(feature.Amplitudes(0.0, 2.0), 1.0), "start.plus = 0.0"),
+        (lambda t: feature.end_growth(feature.Amplitudes(0.0, 2.0), 1.0), "initial.plus = 0.0"),
     ],
 )
 def test_bad_input_is_one_sentence(call, words):

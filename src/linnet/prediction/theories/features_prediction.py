@@ -14,7 +14,6 @@ from linnet.prediction.coerce import preparation_notes
 from linnet.prediction.numbers import number
 from linnet.prediction.prediction import Column, Prediction, Quantity, Row
 from linnet.prediction.theories.features_run import (
-    ALIGNED,
     FeatureCurves,
     Law,
     end_quantities,
@@ -24,7 +23,7 @@ from linnet.prediction.theories.features_run import (
 )
 from linnet.prediction.validation import LARGEST, SMALLEST
 from linnet.theory import feature
-from linnet.theory.feature import Covariance, EndState, FeatureTask
+from linnet.theory.feature import ALIGNED, Covariance, EndState, FeatureTask
 from linnet.theory.regime import Regime
 
 _REGIMES = {Regime.LAZY: "Lazy", Regime.MIXED: "Between lazy and rich", Regime.RICH: "Rich"}
