@@ -24,7 +24,7 @@ def test_a_convolution_is_its_sum(seed, shape, outputs, side, bias):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=shape)
     blank = networks._convolution(shape[0], outputs, side, bias)
-    (layer,) = networks._started(jax.random.key(seed), "conv", [blank], [jnp.ones(())], jnp.float64)
+    (layer,) = networks._initialized(jax.random.key(seed), "conv", [blank], [jnp.ones(())], jnp.float64)
     weight, low, high = np.asarray(layer.weight), (side - 1) // 2, side // 2
     padded = np.pad(x, ((0, 0), (low, high), (low, high)))
     wanted = [sum(map(lambda a, b: correlate2d(a, b, "valid"), padded, kernel)) for kernel in weight]

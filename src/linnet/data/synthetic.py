@@ -11,9 +11,9 @@ PATTERNS = ("bumps", "texture", "checkerboard")
 def synthetic_image(
     kind: str, contrast: float, rng: np.random.Generator, side: int = 32
 ) -> Float64[np.ndarray, "side side"]:
-    """A gray image with mean 1/2 and standard deviation `contrast`.
+    """A square gray image of `side` pixels with mean 1/2 and standard deviation `contrast`, drawn with `rng`.
 
-    "bumps": three Gaussians of width 0.15 to 0.3 of the image; "texture": noise of 3 to 6 cycles an image;
+    `kind` is "bumps": three Gaussians of width 0.15 to 0.3 of the image; "texture": noise of 3 to 6 cycles an image;
     "checkerboard": cells of two pixels, the same for every seed.
     """
     _check.choice("kind", kind, PATTERNS)
@@ -41,7 +41,9 @@ def rescale_contrast(image: np.ndarray, contrast: float) -> Float64[np.ndarray, 
 def gaussian_classes(
     rng: np.random.Generator, n: int, d: int, classes: int, noise: float
 ) -> tuple[Float64[np.ndarray, "n d"], Float64[np.ndarray, "n classes"]]:
-    """n samples of Gaussian classes, their means standard normal, this noise inside of each; and one-hot labels."""
+    """n samples of d inputs in Gaussian classes, drawn with `rng`: their means are standard normal, the standard
+    deviation within each is `noise`; and one-hot labels.
+    """
     means = rng.normal(size=(classes, d))
     kind = rng.integers(classes, size=n)
     return means[kind] + noise * rng.normal(size=(n, d)), np.eye(classes)[kind]
@@ -50,7 +52,9 @@ def gaussian_classes(
 def scored_classes(
     rng: np.random.Generator, n: int, d: int, classes: int
 ) -> tuple[Float64[np.ndarray, "n d"], Float64[np.ndarray, "n classes"]]:
-    """n samples N(0, 4/j^2) in coordinate j, classes by random linear and quadratic scores; one-hot labels."""
+    """n samples drawn with `rng`, N(0, 4/j^2) in coordinate j of d, in classes by random linear and quadratic scores;
+    and one-hot labels.
+    """
     inputs = 2 * rng.normal(size=(n, d)) / np.arange(1, d + 1)
     scores = inputs @ rng.normal(size=(d, classes)) + inputs**2 @ rng.normal(size=(d, classes))
     return inputs, np.eye(classes)[np.argmax(scores, axis=1)]

@@ -75,7 +75,7 @@ def prepared(problem: Any) -> tuple[str, ...]:
 
 
 def preparation_notes(prepared: tuple[str, ...]) -> tuple[str, ...]:
-    """What was done to users' samples as a sentence, where there was anything."""
+    """What was done to users' samples (`prepared`) as a sentence, where there was anything."""
     text = "; ".join(prepared)
     return (f"{text[:1].upper()}{text[1:]}.",) if text else ()
 

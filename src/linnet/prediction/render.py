@@ -1,4 +1,8 @@
-"""One renderer for all predictions: terminal, text, and notebook HTML."""
+"""One renderer for all predictions: terminal, text, and notebook HTML.
+
+Arguments: `result` is a `Prediction` or a `Comparison`, `comparison` the run beside it, `quantities` are those of a
+prediction; `form` is a format specification or a function of the value.
+"""
 
 import io
 import math
@@ -23,7 +27,7 @@ _PAGE = (
 
 
 def text(result: Any) -> str:
-    """As a terminal shows it, without colors."""
+    """The text of a result as a terminal shows it, without colors."""
     console = _console()
     console.print(result)
     return console.export_text().rstrip()
@@ -35,7 +39,7 @@ def plain_text(markup: str) -> str:
 
 
 def html(result: Any) -> str:
-    """For a notebook."""
+    """The HTML of a result for a notebook."""
     console = _console()
     console.print(result)
     return console.export_html(inline_styles=True, code_format=_PAGE)
@@ -50,7 +54,7 @@ def prediction(
 ) -> RenderableType:
     """The recommendation, the setting, tables and numbers with what was measured, notes, and sources.
 
-    What follows (quantities that are predictions themselves) comes last, without the sources shown before.
+    What follows (quantities that are predictions themselves) comes last, without the `shown_sources`.
     """
     parts: list[RenderableType] = [result.headline, *([result.setting] if result.setting else [])]
     measured = {} if comparison is None else {quantity.name: quantity for quantity in comparison.quantities}
@@ -137,7 +141,9 @@ def _numbers(
 
 
 def shown(value: Any, form: str | Callable[[Any], str] = ".4g", unit: str = "") -> str:
-    """A value in a cell: few digits, "?" for unknown, "never" for infinity, a dash for what does not apply."""
+    """A value in a cell: few digits, "?" for unknown, "never" for infinity where `unit` is one of time, a dash for what
+    does not apply.
+    """
     if callable(form):
         return form(value)
     if value is None:
@@ -158,12 +164,14 @@ def shown(value: Any, form: str | Callable[[Any], str] = ".4g", unit: str = "") 
 
 
 def percent(error: float | None) -> str:
-    """A relative error."""
+    """A relative error in percent, empty where it is None."""
     return "" if error is None else "0" if error == 0 else f"{max(100 * error, 0.1):.2g}%"
 
 
 def source(one: Source, names: Sequence[str], printed: Set[Assumption] = frozenset()) -> str:
-    """Where quantities come from, and how far the assumptions hold that are not `printed` before."""
+    """Where the quantities called `names` come from (the source `one`), and how far the assumptions hold that are not
+    `printed` before.
+    """
     claims = f" ({', '.join(one.claims)})" if one.claims else ""
     held = "; ".join(
         f"[{_COLORS[a.holds]}]{a.holds}[/]: {escape(a.name)}"
@@ -176,13 +184,17 @@ def source(one: Source, names: Sequence[str], printed: Set[Assumption] = frozens
 
 
 def listing(quantities: Sequence[Quantity]) -> dict[str, str]:
-    """Values by description, for a page that lays them out itself: no tables, nothing that does not apply."""
+    """The values of `quantities` by description, for a page that lays them out itself: no tables, nothing that does not
+    apply.
+    """
     single = [q for q in quantities if q.description and q.value is not None and not q.columns]
     return {q.description: plain_text(shown(q.value, q.format, q.unit)) for q in single}
 
 
 def tables(quantities: Sequence[Quantity]) -> list[dict[str, Any]]:
-    """Tables for a page that lays them out itself: of each its title, the titles of its columns, and rows of cells."""
+    """The tables of `quantities` for a page that lays them out itself: of each its title, the titles of its columns,
+    and rows of cells.
+    """
     return [
         {
             "title": quantity.description,

@@ -96,7 +96,7 @@ def alarm_sentence(alarm: dict[str, Any]) -> str:
 
 
 def format_interval(low: float, high: float | None) -> str:
-    """An interval; without an upper bound where that is None."""
+    """The interval from `low` to `high` as text; without an upper bound where `high` is None."""
     return f"above {low:.2g}" if high is None else f"{low:.2g} to {high:.2g}"
 
 

@@ -87,7 +87,7 @@ class Demonstration:
 
 
 def demonstrate(chosen: DemonstrationSetting, progress: Callable[[int, int], None] | None = None) -> Demonstration:
-    """Trains it exactly, in compressed width, and records all singular values at each step."""
+    """Trains the `chosen` network exactly, in compressed width, and records all singular values at each step."""
     key = jax.random.key(chosen.seed)
     problem = low_rank_recovery(key, chosen.d, chosen.rank)
     lr = float(mixed.step_size(chosen.d, chosen.c, float(jnp.linalg.norm(problem.truth, 2)), lazy=chosen.lazy))

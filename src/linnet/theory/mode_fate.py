@@ -1,8 +1,8 @@
 """What becomes of the modes of a deep factorization at one learning rate: of each for itself, and of each two together.
 
 A mode is a chain of numbers, iterated from its start; `stability` says what to expect of it and gives exact cycles. The
-loss is 1/2 |A - A_star|^2 and letters are those of `stability`; starts are "one-zero" (all layers alpha but the last,
-which is zero; "orthogonal" is the same up to rotations) or "balanced" (all layers alpha).
+loss is 1/2 |A - A_star|^2 and letters are those of `stability`; `init` is "one-zero" (all layers alpha but the last,
+which is zero), "orthogonal" (the same up to rotations), or "balanced" (all layers alpha).
 
 Arguments: `s` are the target's singular values in descending order, `kappas` the learning rate times the curvature of
 each mode at its minimum, `fates` and `points` what `mode_fates` returned, `escape` what `escape_steps` returned.

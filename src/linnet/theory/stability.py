@@ -700,7 +700,7 @@ def sorting_crossover(depth: int) -> float:
 def escape_time(s: Any, alpha: Any, depth: int, init: str = "one_zero") -> Float[np.ndarray, "..."]:
     """The time lr * steps that a mode takes to leave the saddle, for small alpha and lr.
 
-    One-zero start, n = L - 2: (sqrt(pi)/2) Gamma(n/2) / Gamma((n+1)/2) / (s alpha^n); balanced start:
+    `init` "one_zero", n = L - 2: (sqrt(pi)/2) Gamma(n/2) / Gamma((n+1)/2) / (s alpha^n); "balanced":
     alpha^{-n} / (n s). For L = 2 when the linearized growth reaches s: asinh(2s/alpha^2)/(2s) and ln(s/alpha^2)/(2s).
     """
     depth = _check.integer("depth", depth, least=2)

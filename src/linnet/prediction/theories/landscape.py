@@ -255,7 +255,8 @@ def critical_point_panel(
 ) -> Panel:
     """Critical points by loss and index, named by the modes they keep, with lines to one mode more.
 
-    `built` are the same points as they were measured, drawn as rings.
+    `built` are the same points as they were measured, drawn as rings. With `labeled` curves are in the legend; `labels`
+    are fields of the `Panel`.
     """
     place = {point.kept: (point.negative_eigenvalues, point.loss) for point in points}
     named = [kept for kept in place if len(place) <= _NAMED or kept == tuple(range(1, len(kept) + 1))]

@@ -38,7 +38,7 @@ class PhasePlane(NamedTuple):
 
 
 def phase_plane(d: int, levels: Any) -> PhasePlane:
-    """The predicted smallest test error of networks of many widths and variances on a target of these levels."""
+    """The predicted smallest test error of networks of many widths and variances, on a d x d target with `levels`."""
     x, y, size = np.linspace(-3, 0, 31), np.linspace(0, 2.8, 29), float(d)
     variance, width = np.meshgrid(size**x, np.maximum(1, np.round(size**y)))
     c = variance * width
