@@ -99,7 +99,7 @@ def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
         (NonlocalLazy, {"depth": 7}, "depth = 7 must be one of depths"),
         (NonlocalLazy, {"scales": 6}, "scales = 6 must be odd"),
         (NonlocalPeeling, {"rank": 5}, "rank = 5 must be below the number of modes, 5"),
-        (NonlocalPeeling, {"initializations": (1.0, 0.1)}, "starts = (1.0, 0.1) must ascend"),
+        (NonlocalPeeling, {"initializations": (1.0, 0.1)}, "initializations = (1.0, 0.1) must ascend"),
     ],
 )
 def test_parameters_are_checked(kind, changes, words):
