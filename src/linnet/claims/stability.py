@@ -866,8 +866,8 @@ def gaps_that_stay(size: str, kappa: float = 2.05) -> Iterator[Finding]:
         yield as_printed(at_most(end, 1e-3, kappa=share, mode=1, what="gap goes to zero"))
     # as the figure and the lemma have it: the squares themselves, along a run of the layers
     problem = factorization(np.array([10.0, 9.0, 6.0]))
-    growing = {"values": Observable.from_function("values", lambda state, problem: state.values)}
-    run = simulate(problem, one_zero(problem, 0.01, 3), SGD(_lr(10.0, kappa)), steps=4000, observe=growing)
+    observed = {"values": Observable.from_function("values", lambda state, problem: state.values)}
+    run = simulate(problem, one_zero(problem, 0.01, 3), SGD(_lr(10.0, kappa)), steps=4000, observe=observed)
     squares = np.asarray(run["values"]) ** 2
     gaps = np.abs(squares[:, 2] - squares[:, 0])
     yield at_most(np.max(gaps) / np.min(squares[-1]), 1e-4, alpha=0.01, what="|s_L^2 - s_1^2|, largest, over s^2")

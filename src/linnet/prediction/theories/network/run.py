@@ -61,7 +61,7 @@ class TrainingRun:
         )
 
     def _triple(self) -> dict[str, Any]:
-        """Arguments of `simulate`: all samples by their events, or fresh batches of them."""
+        """Arguments of `simulate`: all samples by their moments, or fresh batches of them."""
         import jax
 
         from linnet import observe
