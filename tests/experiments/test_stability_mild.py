@@ -10,7 +10,7 @@ from linnet.curves import rise_count
 from linnet.data.made import PICTURES, contrasted, gaussian_classes, picture
 from linnet.experiments.stability_mild import KINDS, Fig9
 
-pytestmark = pytest.mark.computes  # convolutions
+pytestmark = [pytest.mark.computes, pytest.mark.slow]  # convolutions
 
 TOY = {
     "samples": (4, 60),
