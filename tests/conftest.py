@@ -1,3 +1,5 @@
+import collections
+import gc
 import os
 import signal
 import subprocess
@@ -37,6 +39,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    gc.set_threshold(100_000, 50, 1000)  # traces make millions of objects that stay: looking through them is wasted
     slow = config.getoption("--slow")
     hypothesis.settings.load_profile("slow" if slow else "quick")
     if not slow:
@@ -72,10 +75,14 @@ def _share_compiled_programs(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--slow"):
         return
+    sets = collections.Counter()  # of parameters, by test
     for item in items:
         if "compiles" in item.keywords:
             item.obj = hypothesis.settings(max_examples=_COMPILING)(item.obj)
-        if "slow" in item.keywords:
+        test = item.nodeid.partition("[")[0]
+        sets[test] += 1
+        few = item.get_closest_marker("quick")
+        if "slow" in item.keywords or (few is not None and sets[test] > few.args[0]):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 

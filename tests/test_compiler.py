@@ -32,6 +32,7 @@ def test_little_arithmetic_is_one_kernel():
     assert MARK not in text(many(lambda x: x - 0.1 * jnp.linalg.svd(x, compute_uv=False)), small)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "optimizer",
     [

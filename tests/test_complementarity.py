@@ -141,6 +141,7 @@ def test_forms_of_large_condition():
     assert max(off) <= 1e-8
 
 
+@pytest.mark.slow
 def test_single_precision():
     a, b = jnp.array([[-1, 0.2], [0.2, 0.5]], jnp.float32), jnp.eye(3, dtype=jnp.float32)
     values, basis = np.linalg.eigh(-np.asarray(a, float))

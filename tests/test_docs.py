@@ -41,7 +41,16 @@ def test_the_code_of_the_readme_runs(tmp_path):
     assert all(large in page for large in SMALLER)
 
 
-@pytest.mark.parametrize("page", [str(path.relative_to(run.DOCS)) for path in run.pages()])
+LONG = {  # pages that train for long, on what other tests cover
+    *("clusters.md", "theory/layer.md", "tutorials/at-the-edge.md", "tutorials/lora.md"),
+    *("tutorials/probe.md", "tutorials/reproduce-a-figure.md"),
+}
+NAMES = [path.relative_to(run.DOCS).as_posix() for path in run.pages()]
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in NAMES], ids=NAMES
+)
 def test_pages_print_and_draw_what_they_show(page):
     if (reason := run.lacks(run.DOCS / page)) is not None:
         pytest.skip(reason)

@@ -95,6 +95,7 @@ class TestRuns:
         problem, state = tanh_network(widths=(6,), n=30, d=6)
         return problem, state, flow(lr)
 
+    @pytest.mark.quick(1)
     def test_a_resumed_run_is_the_uninterrupted_one(self, flow):
         given = {"observe": ["loss", "predicted_loss", "oscillation"], "record": every(5)}
         whole = ln.simulate(*self.asked(flow), steps=60, **given)
@@ -106,6 +107,7 @@ class TestRuns:
             np.testing.assert_array_equal(here, there)
         np.testing.assert_array_equal(weights(both.final), weights(whole.final))
 
+    @pytest.mark.quick(1)
     def test_many_learning_rates_at_once_are_single_runs(self, flow):
         problem, state, _ = self.asked(flow)
         rates = jnp.linspace(0.1, 0.28, 64)
@@ -169,6 +171,7 @@ def central_mode(depth, kappa):
     return x, v, (1 - x**depth) ** 2 / 2 + v * depth**2 / kappa
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("depth", [2, 3, 4])
 def test_the_central_flow_of_one_mode_rests_where_theory_says(depth):
     kappa = mp.mpf("2.2")
@@ -296,6 +299,7 @@ def test_derivatives_of_the_rod_are_differences_of_runs(start):
     np.testing.assert_allclose(slope, (end(1.02 + 1e-6) - end(1.02 - 1e-6)) / 2e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_central_flow_in_single_precision():
     """Two modes at the edge, whose curvatures differ by a fiftieth."""
     problem = ln.factorization(np.diag([1.0, 0.98]))
@@ -323,8 +327,9 @@ def test_the_central_flow_of_rmsprop_is_the_optimizer_below_the_edge():
         ln.simulate(ln.factorization(np.eye(3)), small, CentralFlow.of(RMSprop(0.01)), steps=1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:directions = 10:RuntimeWarning")  # at RMSprop's start
-@pytest.mark.parametrize("scalar", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["scalar", "entries"])
+@pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "entries"])
 def test_the_central_flow_of_rmsprop_against_the_optimizer(scalar):
     """Mean loss and variance on a tanh network, windows of 200 steps; the preconditioned sharpness stays on 2/lr."""
     problem, state = tanh_network(1)
@@ -380,6 +385,7 @@ def against_descent(problem, state, lr, steps, window=200):
     return errors, distances, np.asarray(runs["central"]["sharpness"][::10])[held] * lr / 2, total
 
 
+@pytest.mark.slow
 def test_the_tanh_network_at_its_edge():
     errors, distances, edge, _ = against_descent(*tanh_network(), 0.25, 1000)
     assert errors["stable"] > 0.1
@@ -451,6 +457,7 @@ def test_what_has_a_central_flow_against_descent(optimizer, steps, bound):
         assert abs(float(predicted.mean() / loss.mean()) - 1) < bound
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_momentum_moves_the_threshold_alone(nesterov):
     """At rest the buffer is 0 off the critical direction: the same point as of descent with the same threshold."""
@@ -476,6 +483,7 @@ def test_weight_decay_lowers_the_sharpness_at_the_edge():
     np.testing.assert_allclose(run["oscillation"][-1], -2 * slope / third, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_substeps_rest_at_the_same_point():
     problem, state = one_mode(3)
     given = {"steps": 600, "record": linear(2), "observe": ["predicted_loss"]}

@@ -114,6 +114,7 @@ def test_crowds_have_no_heads(tmp_path):
         assert {line.get_marker() == "o" for line in lines} == {marked}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dpi", [50, 51])
 def test_an_mp4(dpi, tmp_path):
     """Frames of odd sides have a white border of one pixel."""

@@ -78,6 +78,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_thousand_steps_are_pytorchs(name):
     optimizer, make = PAIRS[name]
@@ -183,6 +184,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", ALIKE)
 def test_compressed_networks_move_as_the_whole_ones(name):
     x, y = data()

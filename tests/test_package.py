@@ -361,6 +361,7 @@ def test_functions_and_files_stay_short():
                 assert (node.end_lineno or 0) - node.lineno < 80, f"{node.name} in {file} is too long"
 
 
+@pytest.mark.slow
 def test_the_tests_run_without_pytests_cache():
     options = ["-p", "no:cacheprovider", "-n0", "--collect-only", "-q", "tests/test_release.py"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

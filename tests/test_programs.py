@@ -84,6 +84,7 @@ def test_where_programs_are_kept(tmp_path):
     assert "own" in python(asked, **plain | theirs | {"LINNET_CACHE": str(tmp_path / "own")})
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_used_is_none(tmp_path):
     (tmp_path / "file").write_text("")
     for wish in ("off", str(tmp_path / "file" / "in")):
@@ -91,6 +92,7 @@ def test_a_cache_that_cannot_be_used_is_none(tmp_path):
     assert not (tmp_path / ".cache").exists()
 
 
+@pytest.mark.slow
 def test_in_python_before_and_after_the_first_program(tmp_path):
     work = "jax.jit(lambda x: x * {number})(3.0); print(len(hits), len(compiled)); "
     for place in ("one", "two"):

@@ -178,6 +178,7 @@ def test_divergence_is_an_outcome(problem, state):
     assert np.all(np.isfinite(flow["loss"]))
 
 
+@pytest.mark.slow
 def test_batches_over_everything(problem, state):
     lrs = jnp.array([0.01, 0.05, 3.0, 0.1])
     alone = [ln.simulate(problem, state, ln.optim.SGD(lr), steps=200, record=ln.record.every(20)) for lr in lrs]
@@ -550,6 +551,7 @@ def test_a_checkpoint_of_a_flow_stores_one_state():
     np.testing.assert_array_equal(found.checkpoints["highest loss"].value, every["loss"][0])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("optimizer", [ln.optim.Adam(0.01), ln.optim.SGD(0.05, 0.5)])
 def test_all_observables_can_be_measured_on_both_members_of_a_pair(optimizer):
     problem = ln.factorization(np.diag([2.0, 1.0]))

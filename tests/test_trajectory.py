@@ -121,6 +121,7 @@ MOTIONS = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", MOTIONS)
 @settings(max_examples=6, deadline=None)
 @given(cut=st.integers(1, 99))
@@ -136,6 +137,7 @@ def test_a_run_that_goes_on_has_not_been_cut(name, cut):
     assert_same(joined, whole)
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(cut=st.integers(1, 31))
 def test_a_flow_that_goes_on_has_not_been_cut(cut):
@@ -352,6 +354,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("case", "name"),
     [(case, name) for case in CASES for name in ("lr", "scale", "target") if (case, name) != ("flow", "lr")],

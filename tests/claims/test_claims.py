@@ -18,7 +18,11 @@ ENTRIES = claims.registry()
 COMPUTED = [entry for entry in ENTRIES.values() if entry.check is not None]
 CONVOLUTIONS = {"stability/E27"}
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md"))
-LONG = {"flows/C8", "stability/C19", "stability/C25"}  # many trainings, which `linnet verify` computes too
+# many trainings, which `linnet verify` computes too
+LONG = {
+    *("flows/C5", "flows/C8", "flows/C9", "flows/C10", "mixed/C16", "mixed/C34", "nonlocal/C15", "nonlocal/C25"),
+    *("nonlocal/C29", "stability/C19", "stability/C20", "stability/C24", "stability/C25", "stability/E27"),
+}
 MARKED = [
     pytest.param(
         entry, marks=[pytest.mark.computes] * (entry.id in CONVOLUTIONS) + [pytest.mark.slow] * (entry.id in LONG)

@@ -116,6 +116,7 @@ def test_commands_and_the_page(file, typed, tmp_path, monkeypatch):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_processes_of_the_pool_load_the_file_too(file, tmp_path, monkeypatch):
     claims.load(str(file))
     monkeypatch.setattr(reproduction.work, "cores", lambda: 2)

@@ -13,6 +13,7 @@ from linnet.prediction.prediction import Quantity, Row
 COMMAND = ("predict", "balance")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_python_says(typed, close, tmp_path):
     """Every number, measured ones included."""
     other = np.arange(6.0).reshape(2, 3)

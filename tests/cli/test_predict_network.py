@@ -13,6 +13,7 @@ from linnet.prediction.situation import examples
 COMMAND = ("predict", "network")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("run", [False, True])
 def test_the_command_tells_every_field_of_the_answer(run, typed, tmp_path):
     for arguments, said in (

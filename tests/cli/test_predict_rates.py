@@ -12,6 +12,7 @@ from linnet import prediction
 COMMAND = ("predict", "rates")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_python_says(typed, close, tmp_path):
     """Every field, measured ones included."""
     rng = np.random.default_rng(3)

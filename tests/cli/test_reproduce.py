@@ -46,6 +46,7 @@ def again(made, tmp_path, monkeypatch):
     return out, lambda: (reproduce.run(FIGURES, "quick", out, [], claims=True, quiet=True), called)
 
 
+@pytest.mark.slow
 def test_side_by_side_gives_the_same_numbers(made, tmp_path, monkeypatch):
     out, told = made
     assert [e["id"] for e in told["experiments"]] == FIGURES

@@ -31,6 +31,7 @@ def test_a_convolution_is_its_sum(seed, shape, outputs, side, bias):
     np.testing.assert_allclose(networks._convolved(layer, jnp.asarray(x)), wanted, atol=1e-13)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("build", [ln.networks.unet, lambda key, x: ln.networks.conv(key, x, (4, 3), 2)])
 def test_networks_agree_with_the_compilers_convolution(build, monkeypatch):
     x = np.random.default_rng(0).normal(size=(2, 3, 8, 8))

@@ -211,6 +211,7 @@ def agree(seen, one, other):
 SHAPES = [((4, 6, 3), 9, None, 1.0), ((3, 2, 5), 2, 4, 0.1), ((2, 4, 4, 2), 9, 4, 1.0), ((3, 4, 1), 5, None, 0.5)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("widths", "n", "chunk_size", "scale"), SHAPES)
 def test_a_linear_network_looks_like_its_weights(widths, n, chunk_size, scale):
     looks = ANYWHERE | SAMPLES | (ONE if len(widths) == 3 and widths[-1] == 1 else {})
@@ -316,6 +317,7 @@ def test_held_out_samples_of_a_linear_network():
             np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-10, err_msg=name)
 
 
+@pytest.mark.slow
 def test_both_ends_of_the_hessian_with_their_error():
     (network, outputs), (weights, data) = both(np.random.default_rng(3), (5, 8, 4), 12)
     exact = np.asarray(ln.observe.hessian_spectrum(weights, data))
@@ -447,6 +449,7 @@ def test_single_precision_stays():
 CURVATURE = observe.curvature(1e-3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("optimizer", [ln.optim.SGD(0.1), ln.optim.Adam(0.01, batch_size=3)])
 def test_runs_of_networks_can_be_kept_and_go_on(optimizer, tmp_path):
     x = np.random.default_rng(14).normal(size=(6, 3))

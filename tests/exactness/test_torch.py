@@ -114,6 +114,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_network_is_pytorchs(name):
     network, function, problem, cost, labels = CASES[name]

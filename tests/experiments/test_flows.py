@@ -1,5 +1,6 @@
 """The figures of flows of averages at quick size: they run, draw, and their acceptance can fail."""
 
+import pytest
 from toys import broken, passed
 
 from linnet.experiments.flows import EdgeOfNetwork, Mirror, ModeOnAverage
@@ -41,6 +42,7 @@ def test_edge_of_a_network(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_one_mode_on_average(tmp_path):
     figure, data = passed(ModeOnAverage, tmp_path)
     assert len(figure.draw(data).axes) == 4

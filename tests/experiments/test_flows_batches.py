@@ -7,6 +7,7 @@ import linnet as ln
 from linnet.experiments.flows_batches import FlowsBatches, FlowsReal
 
 
+@pytest.mark.slow
 def test_sharpness_over_the_batch_size(tmp_path):
     figure, data = passed(FlowsBatches, tmp_path)
     assert len(figure.draw(data).axes) == 3
@@ -24,6 +25,7 @@ def test_sharpness_over_the_batch_size(tmp_path):
         assert any(failed.startswith(words) for failed in broken(figure, new)), words
 
 
+@pytest.mark.slow
 def test_rod_beside_training(tmp_path):
     figure, data = passed(FlowsReal, tmp_path)
     assert len(figure.draw(data).axes) == 3

@@ -47,6 +47,7 @@ def small(name, model, **changes):
     return find([f"stability/{name}"])[0].of_size("paper", {**given, **changes})
 
 
+@pytest.mark.slow
 def test_ranks_on_a_small_model(stsb, bert, tmp_path):
     asked = small("fig20", bert, ranks=(1, 4))
     assert asked.missing() is None

@@ -101,6 +101,7 @@ def test_figure_two_is_a_sweep(tmp_path):
     assert sweep["let"]["d"] == 16
 
 
+@pytest.mark.slow
 def test_the_spec_ranges_are_asked_for_where_they_were_measured():
     paper, axes = MixedFig2(), {"gamma_sigma2": np.linspace(-3, 0, 35), "gamma_w": np.linspace(0, 2.8, 35)}
     names = ("test", "stable_rank", "step", "distance", "status", "train", "last")

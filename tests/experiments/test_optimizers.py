@@ -37,6 +37,7 @@ def test_spectrum_under_decay(tmp_path):
     assert len(broken(figure, data.assign(saved=-data["saved"]))) == 1
 
 
+@pytest.mark.slow
 def test_stable_steps_over_the_batch_size(tmp_path):
     figure, data = passed(OptimizersNoise, tmp_path, batches=(4,))
     assert len(figure.draw(data).axes) == 2

@@ -11,7 +11,7 @@ from linnet.data import gaussian_classes, rescale_contrast, synthetic_image
 from linnet.data.synthetic import PATTERNS
 from linnet.experiments.stability_mild import KINDS, StabilityFig9
 
-pytestmark = pytest.mark.computes  # convolutions
+pytestmark = [pytest.mark.computes, pytest.mark.slow]  # convolutions
 
 TOY = {
     "samples": (4, 60),

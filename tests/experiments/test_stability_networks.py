@@ -36,6 +36,7 @@ def made(monkeypatch):
     monkeypatch.setattr(ln.data, "missing", lambda name: None)
 
 
+@pytest.mark.slow
 def test_two_clocks(made, tmp_path):
     toy = {"n": 40, "width": 12, "deviation": 0.1, "lr": 1.0, "steps": 600, "draws": 2}
     figure = StabilityFig17.of_size("quick", toy)

@@ -52,6 +52,7 @@ run(None, None, address="127.0.0.1", port=0, browser=False)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that a process could answer")
 def test_what_was_dropped_goes_with_a_server_that_is_asked_to_end(tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -144,6 +144,7 @@ def test_the_lines_and_the_file_make_the_same_numbers(page, houses, tmp_path, mo
     assert read.modes == there["prediction"].modes
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("preset", DataPage.presets)
 def test_presets(page, preset, houses):
     for values in (page.first(), page.on_upload("houses.csv", len(houses), houses, page.first())):
@@ -170,6 +171,7 @@ def corners():
     yield {"center": False, "standardize": False, "intercept": True, "width": 10}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("moved", list(corners()), ids=str)
 def test_corners(page, moved):
     values = page.checked(page.first() | moved)

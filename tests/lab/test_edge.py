@@ -135,6 +135,7 @@ def test_a_move_within_the_window_keeps_the_picture():
     assert first is second
 
 
+@pytest.mark.slow
 def test_corners_and_presets_are_shown():
     corners = [{c.name: end} for c in PAGE.controls if hasattr(c, "low") for end in (c.low, c.high)]
     for moved in [*PAGE.presets.values(), *corners, {"depth": 6, "alpha": 0.2, "init": "one-zero", "kappa": 5.5}]:

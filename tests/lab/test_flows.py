@@ -25,6 +25,7 @@ def shown(**changed):
     return columns, headline, quantities
 
 
+@pytest.mark.slow
 def test_the_dots_are_plain_descent():
     _, network = setup("sine", 4)
     columns, *_ = shown(lr=0.45, target="sine", seed=4)

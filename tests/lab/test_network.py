@@ -30,6 +30,7 @@ def shown(values):
     return columns, headline, quantities
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("moved", CASES.values(), ids=CASES)
 def test_what_is_shown_is_the_engines(moved):
     page, names = NetworkPage(), {"print": lambda *_: None}
@@ -76,6 +77,7 @@ def test_presets_show_what_they_say(moved):
         assert columns["kernel"]["drift"][-1] < 1
 
 
+@pytest.mark.slow
 def test_ends_of_every_slider_are_seen():
     page = NetworkPage()
     for control in page.controls:

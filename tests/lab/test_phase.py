@@ -25,6 +25,7 @@ def shown(**moved):
     return columns, headline, quantities
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("gamma_w", "gamma_sigma2"), [(2.2, -2.1), (0.7, -2.0), (2.6, -1.4)])
 def test_the_lines_make_what_is_shown(gamma_w, gamma_sigma2):
     values = PAGE.checked(SMALL | {"gamma_w": gamma_w, "gamma_sigma2": gamma_sigma2, "seed": 3})
@@ -82,6 +83,7 @@ def test_a_click_is_two_sliders():
     assert PAGE.on_click("plane", -1.0, -0.4, first) == first  # beside the plane
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", PAGE.presets)
 def test_presets_say_something(name):
     values = PAGE.checked(PAGE.presets[name])
@@ -106,6 +108,7 @@ def test_what_a_preset_promises():
     assert "hides" in words
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("gamma_w", [0.0, 2.8])
 @pytest.mark.parametrize("gamma_sigma2", [-3.0, 0.0])
 @pytest.mark.parametrize("signal", [0.2, 4.0])

@@ -42,6 +42,7 @@ def of_batch(state, problem, rows):
 CASES = pytest.mark.parametrize("case", [linear, tanh])
 
 
+@pytest.mark.quick(2)
 @CASES
 @pytest.mark.parametrize("size", [2, 5])
 def test_all_batches(case, size):

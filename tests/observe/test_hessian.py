@@ -157,6 +157,7 @@ def smoothed(values, points, width):
     return np.mean(np.exp(-(gaps**2) / 2), axis=1) / (width * np.sqrt(2 * np.pi))
 
 
+@pytest.mark.slow
 def test_density_of_the_hessian():
     rng = np.random.default_rng(6)
     problem = ln.regression(rng.normal(size=(9, 8)), rng.normal(size=(9, 4)), average=True)
@@ -213,6 +214,7 @@ def test_density_of_few_distinct_eigenvalues():
     np.testing.assert_allclose(seen, np.tile(smoothed([0.0, 2.0], points, 0.2), (3, 1)), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_lanczos_finds_the_top_of_a_larger_network(key):
     problem = ln.low_rank_recovery(key, 12, 3)
     state = ln.init.gaussian(key, problem, 200, 0.05)

@@ -67,6 +67,7 @@ def test_noise_of_linear_networks(depth, d_in, d_out, n, classes, average, seed)
     compare(ln.Weights([rng.normal(size=(b, a)) for a, b in itertools.pairwise(widths)]), problem)
 
 
+@pytest.mark.slow
 def test_noise_of_other_states_and_of_many_samples():
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 3))

@@ -295,6 +295,7 @@ def test_no_scale_breaks_it(gamma, scale):
     assert "minimum norm" in str(said)
 
 
+@pytest.mark.slow
 def test_where_its_quantities_are_from():
     def sources(said):
         return [quantity.source for quantity in said.quantities if quantity.source is not None]

@@ -100,6 +100,7 @@ def test_a_layer_of_a_linear_network_is_exact(seed, widths, n, data):
     }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_at_the_start_all_is_exact_for_relu(which):
     """Gradient and both blocks, from the layer's inputs, its outputs' Jacobians, and by differentiation."""
@@ -145,6 +146,7 @@ def test_layers_are_stable_at_larger_lr_than_the_network():
         assert whole.gradient_share == 1
 
 
+@pytest.mark.slow
 def test_bent_samples_are_those_whose_activations_switch():
     """Patterns counted by hand at the weights to which linear theory leads."""
     layers, x, y = drawn(7, (4, 8, 6, 3), 40)
@@ -195,6 +197,7 @@ def test_before_any_switch_linear_theory_is_exact_and_after_it_says_so():
     assert seen.output_error == pytest.approx(np.linalg.norm(real.final.matrix - straight.final.matrix) / moved)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("cost", ["squares", "softmax"])
 def test_the_last_layer_is_exact_for_all_steps(activation, cost):
@@ -228,6 +231,7 @@ def test_the_largest_stable_lr_of_a_layer_is_where_it_begins_to_diverge():
     above.measure().plot()
 
 
+@pytest.mark.slow
 def test_curvature_of_many_weights_is_that_of_the_matrix():
     """Products and Lanczos against the dense block, in both precisions and in pieces of samples."""
     _, x, y = drawn(4, (12, 5), 30)

@@ -226,6 +226,7 @@ def top_of_hessian(problem, layers, neurons=0):
     return np.linalg.eigvalsh(np.asarray(ln.observe.hessian_matrix(state, problem)))[-1]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("network", "init"),
     [
@@ -485,6 +486,7 @@ def test_one_layer_ends_with_the_slowest_axis_of_its_start():
     assert said.learned.step > 50 * said.modes[0].half_learned.step
 
 
+@pytest.mark.slow
 def test_what_costs_too_much_is_unknown():
     """No closed form holds and nobody follows so many weights: no time is better than a wrong one."""
     rng = np.random.default_rng(0)
@@ -497,6 +499,7 @@ def test_what_costs_too_much_is_unknown():
     assert said.modes[0].layers is None
 
 
+@pytest.mark.slow
 def test_many_weights_on_stiff_inputs_are_followed():
     """1,840 weights on inputs of condition 400: the flow after the steps that are made, against all steps."""
     rng = np.random.default_rng(3)
@@ -657,6 +660,7 @@ def test_answers_show_and_draw_themselves():
     assert "Stop between step 363" in str(run.prediction)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("depth", "width", "d_in", "d_out"), [(2, 30, 3, 2), (2, 2, 9, 8), (3, 3, 12, 2), (2, 4, 3, 11)]
 )
@@ -732,6 +736,7 @@ def pushed_from(layers, speeds, said, lr, steps):
 MOMENTA = [{"momentum": 0.9}, {"momentum": 0.7, "nesterov": True}, {"momentum": 0.8, "dampening": 0.9}]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("training", MOMENTA)
 @pytest.mark.parametrize(
     ("network", "init"),
@@ -925,6 +930,7 @@ DECAYS = [
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("training", DECAYS)
 @pytest.mark.parametrize(
     ("network", "init"),
@@ -1140,6 +1146,7 @@ def test_batches_without_a_formula_are_unknown():
         said.measure()
 
 
+@pytest.mark.quick(8)
 @crossed(
     ("network", [{"depth": 1}, {"width": 5}, {"depth": 3, "width": 3}]),
     (

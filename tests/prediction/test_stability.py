@@ -381,6 +381,7 @@ def test_two_close_modes_with_decay_bear_less_than_one():
         assert (np.max(np.abs(seen[-10:, 0, 1])) > 1e-3) == grows
 
 
+@pytest.mark.slow
 def test_where_decay_and_momentum_lead():
     # from three layers on 0 is a minimum, and small starts never leave it
     small = stability_of([2.0, 1.0], depth=3, weight_decay=0.1, alpha=0.01, start="balanced", lr=0.01)
@@ -417,6 +418,7 @@ def test_where_decay_and_momentum_lead():
     assert (cycle.measure().modes[0].low, cycle.measure().modes[0].high) == pytest.approx((ends.min(), ends.max()))
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     "how",
     [

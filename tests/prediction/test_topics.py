@@ -129,6 +129,7 @@ def test_answers_are_frozen_and_show_themselves(answers):
         assert len(repr(answer)) < 20_000
 
 
+@pytest.mark.slow
 def test_answers_draw_themselves(answers, tmp_path):
     for topic, answer in answers.items():
         file = tmp_path / f"{topic}.png"

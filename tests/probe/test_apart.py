@@ -132,6 +132,7 @@ def both(kind, optimizer, **options):
     return without, probed
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("kind", "optimizer"),
     [
@@ -145,6 +146,7 @@ def test_the_training_is_the_same_to_the_bit(kind, optimizer):
         assert same(without[name], probed[name]), name
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("kind", ["dropout", "tied"])
 @pytest.mark.parametrize(
     "options",

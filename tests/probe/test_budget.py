@@ -144,6 +144,7 @@ def test_gradients_are_compared_early_and_with_each_anchor(clock):
     assert set(steps) >= {line["step"] + 1 for line in probe.record.anchors if line["step"] < 299}
 
 
+@pytest.mark.slow
 def test_measurements_until_the_end_of_a_run_of_short_steps(clock):
     probe = train(clock, "healthy", "adamw", steps=8000)
     record = probe.record

@@ -47,6 +47,7 @@ def trainer_of(folder, model, **options):
     return transformers.Trainer(model, arguments, train_dataset=rows)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore")  # of the libraries
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_the_trainers_own_loss_lines_and_the_probes_values_are_logged(tmp_path, accumulation):

@@ -80,6 +80,7 @@ def memory():
     files.store.clear()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", ["file", "memory", "s3"])
 def test_every_place_holds_the_same_bytes(kind, plain, memory, tmp_path, request):
     out = {"file": f"file://{tmp_path}/s.zarr", "memory": "memory://grids/s.zarr"}.get(kind)
@@ -96,6 +97,7 @@ def test_every_place_holds_the_same_bytes(kind, plain, memory, tmp_path, request
         sweep.run(described(steps=99), out)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_a_store_in_s3_that_the_same_command_finishes(s3, tmp_path, started):
     """SIGKILL in the middle; its lease is known to be nobody's, since the process has ended on this machine."""
     file = tmp_path / "s.toml"

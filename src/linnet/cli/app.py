@@ -99,7 +99,7 @@ def demo(
         Path("linnet-demo.png"), help="File of the figure (.png, .svg, .pdf) or animation (.gif, .mp4)."
     ),
 ) -> None:
-    """Train a two-layer network of a million neurons exactly, and plot what it learns.
+    """Train a wide two-layer network (375,000 neurons by default) exactly, and plot what it learns.
 
     Noisy low-rank recovery: the network first learns the signal, then the noise. The compute cost does not depend on
     the width: neurons are drawn and trained in compressed form.
