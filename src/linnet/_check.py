@@ -201,12 +201,12 @@ def key(name: str, value: Any) -> Any:
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
 def seed(value: Any) -> int:
     """A seed that JAX can make a key of."""
     return integer("seed", value, least=0, most=2**63 - 1)
 
 
+@functools.cache
 def memory() -> int:
     """The bytes that arrays may take: the memory of the device, or of this machine, or of the container around us."""
     device = jax.devices()[0]
