@@ -258,7 +258,7 @@ def test_a_start_in_full_width_has_every_neuron(key):
             lambda k: ln.init.readout(k, ln.factorization(np.ones((1, 3))), (4, 4), sigma0=1.0, v0=1.0),
             "one hidden layer",
         ),
-        (lambda k: ln.Weights((np.ones((3, 2)), np.ones((1, 3)))).expand(ln.Weights([np.ones((1, 2))])), "start"),
+        (lambda k: ln.Weights((np.ones((3, 2)), np.ones((1, 3)))).expand(ln.Weights([np.ones((1, 2))])), "initial = "),
         (
             lambda k: ln.Weights((np.ones((4, 2)), np.ones((1, 4)))).expand(
                 ln.Weights((np.ones((9, 2)), np.ones((1, 9))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet import observe
+from linnet import linalg, observe
 from linnet.observe import landscape
 
 # (d_in, hidden ..., d_out), samples: few data shapes, many networks; n < d_in in every third
@@ -123,7 +123,7 @@ def test_lanczos_beyond_five_hundred_parameters():
         state = ln.init.critical(problem, hidden, kept)
         local = landscape._Local([np.asarray(w) for w in state.layers], landscape._data(problem))
         dense = np.linalg.eigvalsh(local.hessian())
-        assert len(dense) > landscape.DENSE
+        assert len(dense) > linalg.DENSE_SPECTRUM
         found = observe.classify(state, problem)
         assert abs(found.smallest - dense[0]) < 1e-11 * max(dense[-1], 1)
         assert found.label == expected(np.asarray(problem.fit().values), (12, *hidden, 10), kept)
