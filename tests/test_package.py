@@ -1,6 +1,7 @@
 """What importing and installing promise."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -51,6 +52,11 @@ def python(code):
 def files(package):
     path = SOURCE / package
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+@functools.cache
+def parsed(file):
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def imports(tree, *, nested):
@@ -111,7 +117,7 @@ def test_sixty_four_bits_before_or_after_jax():
 def test_the_core_imports_only_what_a_bare_device_has():
     for package in CORE:
         for file in files(package):
-            for name in imports(ast.parse(file.read_text()), nested=False):
+            for name in imports(parsed(file), nested=False):
                 top = name.split(".")[0]
                 assert top in ALLOWED or top in sys.stdlib_module_names, f"{file.name} imports {name}"
 
@@ -149,7 +155,7 @@ def test_one_figure_imports_no_claims_and_no_figures_of_other_papers():
 def test_pytorch_is_the_probes_alone():
     for file in sorted(SOURCE.rglob("*.py")):
         if file.parent != SOURCE / "probe":
-            names = imports(ast.parse(file.read_text()), nested=True)
+            names = imports(parsed(file), nested=True)
             assert not [name for name in names if name.split(".")[0] == "torch"], f"{file} imports torch"
     above = [package for layer in layers()[:8] for package in layer]
     names = ", ".join(f"linnet.{name}" for name in (*above, "cli.app", "cli.probe", "probe.record"))
@@ -183,16 +189,17 @@ def test_packages_import_only_from_the_layers_below():
         below = {package for layer in order[level + 1 :] for package in layer}
         for package in packages:
             for file in files(package):
-                tree = ast.parse(file.read_text())
+                tree = parsed(file)
                 for name in Counter(imports(tree, nested=True)) - lazy_imports(tree):
                     parts = name.split(".")
                     if parts[0] == "linnet" and len(parts) > 1:
                         assert parts[1] in below | {package}, f"{file} of layer {level} imports {name}"
 
 
+@functools.cache
 def public_names(package):
     """What the `__all__` of a package lists, nothing where there is none."""
-    tree = ast.parse((SOURCE / package / "__init__.py").read_text())
+    tree = parsed(SOURCE / package / "__init__.py")
     lists = [
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     ]
@@ -227,7 +234,7 @@ def test_packages_import_public_names_of_others():
     """The rule of docs/architecture.md, nested imports included."""
     for file in sorted(SOURCE.rglob("*.py")):
         own = file.relative_to(SOURCE).parts[0].removesuffix(".py")
-        found = list(reach_past(ast.parse(file.read_text()), own))
+        found = list(reach_past(parsed(file), own))
         assert not found, f"{file} imports {found}"
 
 
@@ -281,7 +288,7 @@ def test_classes_have_names_of_their_own():
     """Private ones aside."""
     places = {}
     for file in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(file.relative_to(SOURCE).as_posix())
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
@@ -356,7 +363,7 @@ def test_functions_and_files_stay_short():
         package = file.relative_to(SOURCE).parts[0]
         text = file.read_text()
         assert package != "prediction" or text.count("\n") <= 350, f"{file} has {text.count(chr(10))} lines"
-        for node in ast.walk(ast.parse(text)) if package not in ("claims", "experiments") else ():
+        for node in ast.walk(parsed(file)) if package not in ("claims", "experiments") else ():
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 80, f"{node.name} in {file} is too long"
 
