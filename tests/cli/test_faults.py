@@ -27,7 +27,7 @@ from linnet._table import Fitted, Heading
 from linnet.experiments import experiments
 from linnet.plot.style import canvas
 from linnet.reproduction import Verdicts, Verified, files
-from linnet.sweep.store import alone
+from linnet.sweep.place import located
 
 COMMAND = ()
 SPEC = """
@@ -453,7 +453,7 @@ def test_damaged_chunks(here, tmp_path):
 def test_two_at_once_are_told_so(here, tmp_path):
     folder = tmp_path / "r" / "tiny" / "fig1"
     folder.mkdir(parents=True)
-    for command, lock in ((FIGURE, _files.locked(folder, folder)), (SWEEP, alone(tmp_path / "s.zarr"))):
+    for command, lock in ((FIGURE, _files.locked(folder, folder)), (SWEEP, located(tmp_path / "s.zarr").alone())):
         with lock:
             code, _, err = here(*command)
         assert code == 2

@@ -94,7 +94,7 @@ def test_the_factor_of_lazy_training_is_that_of_its_definition(depth):
         (NonlocalFig1, {"n": 3}, "n = 3 must be at least d = 5: fewer samples cannot be whitened"),
         (NonlocalFig1, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
         (NonlocalFig1, {"lr": 0.1}, "Euler steps overshoot zero"),
-        (NonlocalRates, {"sizes": (0.0,)}, "sizes = (0.0,) must be above 0"),
+        (NonlocalRates, {"sizes": (0.0,)}, "sizes.0 = 0.0 is not allowed: input should be greater than 0"),
         (NonlocalLazy, {"depths": (3, 2)}, "depths = (3, 2) must ascend"),
         (NonlocalLazy, {"depth": 7}, "depth = 7 must be one of depths"),
         (NonlocalLazy, {"scales": 6}, "scales = 6 must be odd"),

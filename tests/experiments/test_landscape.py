@@ -67,7 +67,7 @@ def test_equal_modes_stand_for_each_other(tmp_path):
         ({"spectrum": (1.0, 0.0)}, "positive"),
         ({"inputs": 2}, "number of modes"),
         ({"samples": 3, "inputs": 4}, "whitened data"),
-        ({"depths": (1, 2)}, "between 2 and 6"),
+        ({"depths": (1, 2)}, "depths.0 = 1 is not allowed: input should be greater than or equal to 2"),
         ({"bottleneck": 0}, "bottleneck = 0"),
     ],
 )

@@ -81,7 +81,7 @@ def test_students(tmp_path):
         (SpectralFig1a, {"d_out": 12}, "d_out = 12 must be below d_in = 10"),
         (SpectralFig1a, {"width": 11}, "width = 11 must be at least d_in + d_out = 13"),
         (SpectralFig1a, {"shown": 400.0}, "shown = 400 must not exceed horizon = 300"),
-        (SpectralFig4, {"second": (0.0, 1.0)}, "second = (0.0, 1.0) must be two numbers above 0"),
+        (SpectralFig4, {"second": (0.0, 1.0)}, "second.0 = 0.0 is not allowed: input should be greater than 0"),
         (SpectralFig3, {"dt": 1.0}, "dt = 1.0 is not allowed"),
     ],
 )

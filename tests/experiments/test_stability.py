@@ -130,7 +130,7 @@ def test_sorting(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        (StabilityFig1, {"spectrum": (6.0, 10.0)}, "spectrum = (6.0, 10.0) must be positive and descend"),
+        (StabilityFig1, {"spectrum": (6.0, 10.0)}, "spectrum = (6.0, 10.0) must descend"),
         (StabilityFig1, {"alpha": 4.0}, "alpha = 4 must be below the smallest singular value, 3"),
         (StabilityFig1, {"low": 3.0, "high": 2.0}, "low = 3 must be below high = 2"),
         (StabilityFig1, {"d": 2}, "d = 2 must be at least the number of modes, 3"),

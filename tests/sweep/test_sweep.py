@@ -19,7 +19,7 @@ from linnet import sweep
 from linnet._random import Memory
 from linnet.sweep.cells import Builder, Runner, widened
 from linnet.sweep.expression import FUNCTIONS, evaluate
-from linnet.sweep.store import alone
+from linnet.sweep.place import located
 
 SPEC = """
 seed = 3
@@ -317,7 +317,7 @@ SERIES
 
 
 def test_one_writer_at_a_time(tmp_path):
-    with alone(tmp_path / "s.zarr"), pytest.raises(ln.InputError, match="another process"):
+    with located(tmp_path / "s.zarr").alone(), pytest.raises(ln.InputError, match="another process"):
         sweep.run(described(), tmp_path / "s.zarr")
 
 

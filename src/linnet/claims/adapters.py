@@ -53,10 +53,6 @@ def _scores(seed: int, n: int) -> tuple[Problem, np.ndarray]:
     return supervised(y), y[:, 0]
 
 
-def _outputs(state: Any, problem: Any) -> Any:
-    return state.matrix[0]
-
-
 @evidence("stability/E28", negative_control={"shift": 1.0})
 def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterator[Finding]:
     """Adam with lr 1e-4 on adapters of a frozen network, 512 samples in batches of 64, and on all of them."""
@@ -67,8 +63,8 @@ def rises_are_sampling(size: str, shift: float = 0.0, seed: Seed = 0) -> Iterato
     for rank in (1, 4, 16) if size == "full" else (4,):
         network = _network(seed, rank, n)
         adam = Adam(1e-4, eps=1e-6, batches=MiniBatch(order=order))
-        run = simulate(problem, network, adam, steps=steps, record=every(1), observe={"f": _outputs})
-        outputs = np.asarray(run["f"])
+        run = simulate(problem, network, adam, steps=steps, record=every(1), observe=["matrix"])
+        outputs = np.asarray(run["matrix"])[:, 0]
         loss = np.array([np.mean((f[rows] - y[rows]) ** 2) for f, rows in zip(outputs, order, strict=False)])
         constant = np.mean((outputs[0].mean() + shift - y[order]) ** 2, axis=1)
         yield at_most(np.abs(loss - constant)[:16], 0.05, rank=rank, what="batch losses, 16 steps")
@@ -91,8 +87,8 @@ def fall_is_an_escape(size: str, longer: float = 1.0, seed: Seed = 0) -> Iterato
     ends, early, steps_of_first = [], [], 0
     for lr in (1e-3, 2e-4, 1e-4) if size == "full" else (1e-3, 2e-4):
         steps = round(first[1] * (first[0] / lr) ** longer)
-        run = simulate(problem, network, Adam(lr, eps=1e-6), steps=steps, record=every(1), observe={"f": _outputs})
-        outputs = np.asarray(run["f"])
+        run = simulate(problem, network, Adam(lr, eps=1e-6), steps=steps, record=every(1), observe=["matrix"])
+        outputs = np.asarray(run["matrix"])[:, 0]
         loss = np.mean((outputs - y) ** 2, axis=1)
         constant = y.var() + (y.mean() - outputs[-1].mean()) ** 2
         rises = np.sum(np.diff(loss) > 0)

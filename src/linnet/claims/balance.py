@@ -14,6 +14,7 @@ from scipy.integrate import solve_ivp
 
 from linnet import observe
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, evidence, within
+from linnet.claims.layers import gradient_flow
 from linnet.init import balanced, lambda_balanced, two_c_balanced
 from linnet.problems import Factorization, factorization
 from linnet.states import Weights
@@ -52,32 +53,10 @@ def _side(target: Any, initial: Weights) -> float:
     return float(np.sign(np.linalg.det(np.asarray(initial.matrix)) * np.linalg.det(target)))
 
 
-def _integrated(
-    initial: Weights,
-    target: Any,
-    time: float,
-    *,
-    scale: float = 1.0,
-    weight_decay: float = 0.0,
-    lr_multipliers: tuple[float, float] = (1.0, 1.0),
-) -> Weights:
-    """The layers' own gradient flow, by an 8th-order method."""
-    shapes = [w.shape for w in initial.layers]
-    cut = initial.layers[0].size
-
-    def layers(flat: Any) -> Any:
-        return flat[:cut].reshape(shapes[0]), flat[cut:].reshape(shapes[1])
-
-    def velocity(_: float, flat: Any) -> Any:
-        w1, w2 = layers(flat)
-        force = scale * (target - w2 @ w1)
-        one, two = lr_multipliers
-        moves = one * (w2.T @ force - weight_decay * w1), two * (force @ w1.T - weight_decay * w2)
-        return np.concatenate([move.ravel() for move in moves])
-
-    flat = np.concatenate([np.asarray(w).ravel() for w in initial.layers])
-    run = solve_ivp(velocity, (0, time), flat, method="DOP853", rtol=1e-12, atol=1e-14)
-    return Weights(layers(run.y[:, -1]))
+def _integrated(initial: Weights, target: Any, time: float, *, scale: float = 1.0, **rates: Any) -> Weights:
+    """The layers' own gradient flow on (scale/2) |A - Y|^2, by an 8th-order method."""
+    layers = [np.asarray(w) for w in initial.layers]
+    return Weights(gradient_flow(layers, lambda a: scale * (a - target), [time], atol=1e-14, **rates)[-1])
 
 
 def _apart(found: Any, right: Any) -> float:
@@ -171,17 +150,15 @@ def closed_form(size: str, solution: Callable[..., balance.Grams] = balance.flow
     yield at_most(_gap(solution(1.0, initial, target, 1.0), right), 1e-9, what="rank one start, rank one target")
 
 
-def _eigen(target: Any, lam: float) -> balance.Eigen:
-    return balance.eigenvectors(target, lam)
-
-
 @claim(
     "balance/C4",
     "exact",
     "Theorem 3.3.1 (2)",
     negative_control={"eigen": lambda target, lam: balance.eigenvectors(target, -lam)},
 )
-def one_angle(size: str, eigen: Callable[..., balance.Eigen] = _eigen, seed: Seed = 3) -> Iterator[Finding]:
+def one_angle(
+    size: str, eigen: Callable[..., balance.Eigen] = balance.eigenvectors, seed: Seed = 3
+) -> Iterator[Finding]:
     """With a = atan2(s, -lambda/2)/2, (v cos a, u sin a) and (-v sin a, u cos a) are eigenvectors of F for
     +-hypot(s, lambda/2), and what has no partner for -lambda/2 (inputs) and lambda/2 (outputs): all lambda and s.
     """
@@ -262,11 +239,7 @@ def grams_from_the_matrix(
     "derived",
     negative_control={"closed": lambda time, a, target, c: mixed.matrix(time, a, target, 1.1 * c)},
 )
-def mixed_flow(
-    size: str,
-    closed: Callable[..., Any] = lambda time, a, target, c: mixed.matrix(time, a, target, c),
-    seed: Seed = 6,
-) -> Iterator[Finding]:
+def mixed_flow(size: str, closed: Callable[..., Any] = mixed.matrix, seed: Seed = 6) -> Iterator[Finding]:
     """A obeys the mixed equation with c = |lambda|/2 if and only if lambda = 0, or lambda > 0 and the range of Y lies
     in that of W_2(0), or lambda < 0 and the row space of Y in that of W_1(0): for every Y if w = d_out, or w = d_in.
     """
@@ -283,17 +256,13 @@ def mixed_flow(
             yield at_most(gap, 1e-11, **case) if full or words == "inside" else at_least(gap, 0.05, **case)
 
 
-def _kernel(at: balance.Grams, inputs: Any) -> Any:
-    return at.kernel(inputs)
-
-
 @claim(
     "balance/C8",
     "exact",
     "the tangent kernel",
     negative_control={"kernel": lambda at, inputs: at._replace(output_gram=1.1 * at.output_gram).kernel(inputs)},
 )
-def tangent_kernel(size: str, kernel: Callable[..., Any] = _kernel, seed: Seed = 7) -> Iterator[Finding]:
+def tangent_kernel(size: str, kernel: Callable[..., Any] = balance.Grams.kernel, seed: Seed = 7) -> Iterator[Finding]:
     """The tangent kernel on inputs X is I x X C1 X^T + C2 x X X^T and the hidden layer's similarity X C1 X^T, so both
     are known at every time.
     """
@@ -440,17 +409,11 @@ def reversal(size: str, initial: Callable[..., Weights] | None = None, seed: See
     "exact",
     "Kunin et al. 2024, one neuron; any shape derived",
     negative_control={
-        "solution": lambda time, initial, target, rates: balance.neuron(
-            time, initial, target, lr_multipliers=rates[::-1]
-        )
+        "solution": lambda *given, lr_multipliers: balance.neuron(*given, lr_multipliers=lr_multipliers[::-1])
     },
 )
 def one_neuron(
-    size: str,
-    solution: Callable[..., balance.Neuron] = lambda time, initial, target, rates: balance.neuron(
-        time, initial, target, lr_multipliers=rates
-    ),
-    seed: Seed = 10,
+    size: str, solution: Callable[..., balance.Neuron] = balance.neuron, seed: Seed = 10
 ) -> Iterator[Finding]:
     """Every network with one hidden neuron is balanced, and its weights are Q = e^{F t} Q_0 / sqrt(M); learning rates
     eta_1 and eta_2 of the layers are the same flow of W_1/g and g W_2, g = (eta_1/eta_2)^{1/4}, in the time sqrt(eta_1
@@ -461,7 +424,7 @@ def one_neuron(
         target = rng.normal(size=(d_out, d_in))
         for rates in ((1.0, 1.0), (2.0, 0.5), (0.3, 2.0)):
             initial = Weights((rng.normal(size=(1, d_in)), rng.normal(size=(d_out, 1))))
-            found = solution(1.2, initial, target, rates)
+            found = solution(1.2, initial, target, lr_multipliers=rates)
             w1, w2 = _integrated(initial, target, 1.2, lr_multipliers=rates).layers
             case = {"d_out": d_out, "d_in": d_in, "rates": rates}
             yield at_most(max(_apart(found.first, w1[0]), _apart(found.second, w2[:, 0])), 1e-9, **case)
@@ -482,18 +445,10 @@ def one_neuron(
     "balance/C14",
     "exact",
     "derived",
-    negative_control={
-        "solution": lambda time, initial, target, scale, mu: balance.flow(
-            time, initial, target, scale, weight_decay=1.1 * mu
-        )
-    },
+    negative_control={"solution": lambda *given, weight_decay: balance.flow(*given, weight_decay=1.1 * weight_decay)},
 )
 def weight_decay(
-    size: str,
-    solution: Callable[..., balance.Grams] = lambda time, initial, target, scale, mu: balance.flow(
-        time, initial, target, scale, weight_decay=mu
-    ),
-    seed: Seed = 11,
+    size: str, solution: Callable[..., balance.Grams] = balance.flow, seed: Seed = 11
 ) -> Iterator[Finding]:
     """With (mu/2) (|W_1|^2 + |W_2|^2) added to the cost, the flow of lambda = 0 is the same with F - mu/kappa for F;
     any other lambda decays as e^{-2 mu t}.
@@ -503,7 +458,7 @@ def weight_decay(
         for mu in (0.1, 1.0):
             right = _integrated(initial, target, 1.3, scale=2.0, weight_decay=mu)
             case = {"d_out": d_out, "d_in": d_in, "width": width, "mu": mu}
-            yield at_most(_gap(solution(1.3, initial, target, 2.0, mu), right), 1e-9, **case)
+            yield at_most(_gap(solution(1.3, initial, target, 2.0, weight_decay=mu), right), 1e-9, **case)
     target, initial = _draw(3, 4, 3, 2.0, seed)
     left = _integrated(initial, target, 1.3, scale=2.0, weight_decay=0.4).balance(tol=1e-8)
     yield at_most(abs((left or 0.0) / (2.0 * np.exp(-2 * 0.4 * 1.3)) - 1), 1e-9, what="lambda", mu=0.4)

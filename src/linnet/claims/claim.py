@@ -171,11 +171,32 @@ class _Entry(abc.ABC):
     @property
     def parameters(self) -> dict[str, Any]:
         """What may be changed, with its default."""
-        return _parameters(self)
+        if self.check is None:
+            return {}
+        given = inspect.signature(self.check).parameters.values()
+        return {p.name: p.default for p in given if p.default is not p.empty and p.name not in self.negative_control}
 
     def measure(self, size: str = "quick", **subject: Any) -> Measured:
         """Runs the check at a size; `subject` replaces what is checked, or changes parameters."""
-        return _measure(self, size, subject)
+        _check.choice("size", size, SIZES)
+        if self.check is None:
+            raise InputError(
+                f"{self.id} is recorded as text, a slip of notation or of an argument: no computation decides it."
+            )
+        began = time.perf_counter()
+        with blamed(self.id):
+            findings = list(self.check(size, **subject))
+            outside = [
+                (words, finding)
+                for finding in findings
+                for words, predicate in self.hypotheses.items()
+                if not predicate(finding.case)
+            ]
+        if not findings:
+            raise InputError(f"{self.id} found nothing: a check must measure something.")
+        for words, finding in outside[:1]:
+            raise InputError(f"{self.id} was checked outside its hypothesis {words!r}: {dict(finding.case)}")
+        return Measured(findings, time.perf_counter() - began)
 
     @abc.abstractmethod
     def judge(self, measured: Measured) -> Verdict:
@@ -281,13 +302,6 @@ class Erratum(_Entry):
 _REGISTRY: dict[str, Claim | Erratum] = enlist({})
 
 
-def _parameters(entry: _Entry) -> dict[str, Any]:
-    if entry.check is None:
-        return {}
-    given = inspect.signature(entry.check).parameters.values()
-    return {p.name: p.default for p in given if p.default is not p.empty and p.name not in entry.negative_control}
-
-
 def settle(entries: Sequence[Claim | Erratum], changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The changes of each entry, by id: of those parameters that it has. One that no entry has is refused."""
     for name in changes:
@@ -320,28 +334,6 @@ def _settable(entries: Sequence[Claim | Erratum]) -> str:
     if not having:
         return f"{entries[0].id} has no parameters" if len(entries) == 1 else "these claims have no parameters"
     return "; ".join(f"{name} has {words}" for name, words in having.items())
-
-
-def _measure(entry: _Entry, size: str, subject: Mapping[str, Any]) -> Measured:
-    _check.choice("size", size, SIZES)
-    if entry.check is None:
-        raise InputError(
-            f"{entry.id} is recorded as text, a slip of notation or of an argument: no computation decides it."
-        )
-    began = time.perf_counter()
-    with blamed(entry.id):
-        findings = list(entry.check(size, **subject))
-        outside = [
-            (words, finding)
-            for finding in findings
-            for words, predicate in entry.hypotheses.items()
-            if not predicate(finding.case)
-        ]
-    if not findings:
-        raise InputError(f"{entry.id} found nothing: a check must measure something.")
-    for words, finding in outside[:1]:
-        raise InputError(f"{entry.id} was checked outside its hypothesis {words!r}: {dict(finding.case)}")
-    return Measured(findings, time.perf_counter() - began)
 
 
 def _verdict(holds: bool, shown: Finding, count: int, seconds: float) -> Verdict:

@@ -11,8 +11,8 @@ import numpy as np
 
 from linnet import observe
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, near, within
+from linnet.claims.layers import end_to_end, gaussian_layers
 from linnet.init import balanced
-from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow
 from linnet.problems import Factorization
 from linnet.record import linear
@@ -124,11 +124,6 @@ def _target() -> np.ndarray:
     return target
 
 
-_OBSERVED = {"a": observe.matrix} | {
-    f"w{i + 1}": Observable.from_function(f"w{i + 1}", lambda state, problem, i=i: state.layers[i]) for i in range(3)
-}
-
-
 class _LayerRuns(NamedTuple):
     """Three-layer flows at their recording times: runs, times, then matrices."""
 
@@ -154,7 +149,7 @@ def _layer_runs(kind: str) -> _LayerRuns:
     initializations: list[Weights] = []
     for i in range(8):
         widths = (_SHAPE[1], *_HIDDEN, _SHAPE[0])
-        layers = [rng.normal(size=(high, low)) / 2 for low, high in pairwise(widths)]
+        layers = gaussian_layers(rng, widths, 0.5)
         if kind == "blind":
             layers[0][:, 0] = 0.0
             layers[-1][0] = 0.0
@@ -164,14 +159,21 @@ def _layer_runs(kind: str) -> _LayerRuns:
             layers = [np.asarray(w) for w in balanced(a, _HIDDEN, rank=rank, key=jax.random.key(i)).layers]
         initializations.append(Weights(layers))
     many = jax.tree.map(lambda *x: jnp.stack(x), *initializations)
-    measured = jax.vmap(
-        lambda initial: (
-            simulate(
-                problem, initial, GradientFlow(rtol=1e-11), time=400.0, observe=_OBSERVED, record=linear(41)
-            ).values
+
+    def run(initial: Weights) -> Any:
+        found = simulate(
+            problem,
+            initial,
+            GradientFlow(rtol=1e-11),
+            time=400.0,
+            observe=["matrix"],
+            record=linear(41),
+            checkpoint="states",
         )
-    )(many)
-    return _LayerRuns(np.asarray(measured["a"]), tuple(np.asarray(measured[f"w{i}"]) for i in (1, 2, 3)))
+        return found["matrix"], found.states.layers
+
+    a, layers = jax.tree.map(np.asarray, jax.vmap(run)(many))
+    return _LayerRuns(a, layers)
 
 
 # The flow of the layers ----------------------------------------------------------------------------------------------
@@ -246,10 +248,7 @@ def gaussian_weights_have_full_rank(size: str, spare: int = 0, seed: Seed = 0) -
         r = min(widths)
         layers = [rng.normal(size=(1000, high, low)) for low, high in pairwise(widths)]
         layers[0][:, r + spare :] *= spare + 1  # negative control: fewer neurons are alive
-        product = layers[0]
-        for w in layers[1:]:
-            product = w @ product
-        values = np.linalg.svd(product, compute_uv=False)
+        values = np.linalg.svd(end_to_end(layers), compute_uv=False)
         yield at_least(np.sum(values[:, r - 1] > 1e-13 * values[:, 0]), 1000, widths=widths, draws=1000)
     initial = Coordinates(np.asarray(1.0), np.array([1.0, 0]), np.array([-1.0, 0]), np.array([1.0, 0.5]))
     late = np.asarray(convergence.modes(np.array([0.0, 1e4, 1e8]), initial, 3).at.s)

@@ -7,17 +7,16 @@ six layers, bottlenecks in different places, and inputs of full rank with any sp
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, reduce
-from itertools import pairwise
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from linnet import observe
 from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, within
+from linnet.claims.layers import Layers, end_to_end, gaussian_layers, gradient_flow, layer_gradients
 from linnet.init import balanced
 from linnet.problems import regression
 from linnet.states import Balanced, Weights
@@ -52,39 +51,13 @@ def _colored(seed: int, d_in: int, d_out: int, n: int = 7) -> _Data:
     return _Data((q * np.sqrt(np.geomspace(1.5, 0.5, d_in))) @ turn, rng.normal(size=(n, d_out)))
 
 
-def _product(layers: Sequence[np.ndarray]) -> np.ndarray:
-    return reduce(lambda below, w: w @ below, layers[1:], layers[0])
-
-
-def _velocity(layers: Sequence[np.ndarray], data: _Data) -> list[np.ndarray]:
-    """The velocities of all layers."""
-    below, above = [np.eye(layers[0].shape[1])], [np.eye(layers[-1].shape[0])]
-    for w in layers[:-1]:
-        below.append(w @ below[-1])
-    for w in layers[:0:-1]:
-        above.append(above[-1] @ w)
-    force = -data.gradient(layers[-1] @ below[-1])
-    return [up.T @ force @ down.T for up, down in zip(above[::-1], below, strict=True)]
-
-
-def _flow(layers: Sequence[np.ndarray], data: _Data, times: np.ndarray) -> list[list[np.ndarray]]:
+def _flow(layers: Layers, data: _Data, times: Any) -> list[list[np.ndarray]]:
     """The layers at these times."""
-    shapes = [w.shape for w in layers]
-    cuts = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-
-    def parts(flat: np.ndarray) -> list[np.ndarray]:
-        return [part.reshape(shape) for part, shape in zip(np.split(flat, cuts), shapes, strict=True)]
-
-    def velocity(_: float, flat: np.ndarray) -> np.ndarray:
-        return np.concatenate([v.ravel() for v in _velocity(parts(flat), data)])
-
-    initial = np.concatenate([w.ravel() for w in layers])
-    found = solve_ivp(velocity, (0, times[-1]), initial, "LSODA", t_eval=times, rtol=1e-10, atol=1e-12)
-    return [parts(flat) for flat in found.y.T]
+    return gradient_flow(layers, data.gradient, times, method="LSODA", rtol=1e-10, atol=1e-12)
 
 
 def _gaussian(rng: np.random.Generator, widths: Sequence[int]) -> list[np.ndarray]:
-    return [rng.normal(size=(high, low)) / math.sqrt(low) for low, high in pairwise(widths)]
+    return [w / math.sqrt(w.shape[1]) for w in gaussian_layers(rng, widths)]
 
 
 def _depths(size: str) -> tuple[int, ...]:
@@ -106,12 +79,14 @@ def flows_converge_at_every_depth(size: str, scale: float = 1.0, seed: Seed = 0)
             initial = [scale * w for w in _gaussian(rng, widths)]
             before, end = _flow(initial, data, np.array([0.0, 600.0, 1000.0]))[1:]
             case = {"depth": depth, "widths": widths, "run": run}
-            yield at_most(np.linalg.norm(_product(end) - _product(before)), 1e-6, **case, what="change of A at the end")
+            yield at_most(
+                np.linalg.norm(end_to_end(end) - end_to_end(before)), 1e-6, **case, what="change of A at the end"
+            )
             lowest = float(np.asarray(curvature(Weights(end)))[-1])
             yield at_least(
                 lowest / np.linalg.norm(data.y.T @ data.x, 2), -1e-5, **case, what="least curvature / |Y^T X|"
             )
-            yield at_most(data.loss(_product(end)) / least - 1, 1e-8, **case, what="loss over the least one, less 1")
+            yield at_most(data.loss(end_to_end(end)) / least - 1, 1e-8, **case, what="loss over the least one, less 1")
 
 
 def _balanced(rng: np.random.Generator, widths: Sequence[int], rank: int) -> list[np.ndarray]:
@@ -148,9 +123,9 @@ def induced_flow_at_every_depth(
         for rank in range(1, min(_WIDTHS[depth]) + 1):
             data, path = _balanced_flow(depth, rank, seed)
             for layers in path:
-                moved = _velocity(layers, data)
-                direct = sum(_product([*layers[:i], moved[i], *layers[i + 1 :]]) for i in range(depth))
-                a = _product(layers)
+                slopes = layer_gradients(layers, data.gradient)
+                direct = -sum(end_to_end([*layers[:i], slopes[i], *layers[i + 1 :]]) for i in range(depth))
+                a = end_to_end(layers)
                 induced = -np.asarray(closure(depth, rank).tangent(jnp.asarray(a), jnp.asarray(data.gradient(a))))
                 scale = np.linalg.norm(data.y.T @ data.x) * np.linalg.norm(a) ** (2 - 2 / depth)
                 yield at_most(np.linalg.norm(direct - induced) / scale, 1e-8, depth=depth, rank=rank)
@@ -164,7 +139,7 @@ def rank_is_kept_at_every_depth(size: str, noise: float = 0.0, seed: Seed = 0) -
     for depth in _depths(size):
         for rank in range(1, min(_WIDTHS[depth]) + 1):
             for layers in _balanced_flow(depth, rank, seed, noise)[1]:
-                values = np.append(np.linalg.svd(_product(layers), compute_uv=False), 0.0)
+                values = np.append(np.linalg.svd(end_to_end(layers), compute_uv=False), 0.0)
                 case = {"depth": depth, "rank": rank}
                 yield at_most(values[rank] / values[0], 1e-12, **case, what="the next singular value")
                 yield at_least(values[rank - 1] / values[0], 1e-6, **case, what="the last one kept")
@@ -180,10 +155,10 @@ def singular_values_move_on_their_own(size: str, shift: float = 0.0, seed: Seed 
         rank = min(_WIDTHS[depth])
         data, path = _balanced_flow(depth, rank, seed)
         for layers in path[1:4]:
-            step, moved = 1e-5, _velocity(layers, data)
-            sides = [[w + side * v for w, v in zip(layers, moved, strict=True)] for side in (-step, step)]
-            low, high = (np.linalg.svd(_product(side), compute_uv=False)[:rank] for side in sides)
-            a = _product(layers)
+            step, slopes = 1e-5, layer_gradients(layers, data.gradient)
+            sides = [[w - side * g for w, g in zip(layers, slopes, strict=True)] for side in (-step, step)]
+            low, high = (np.linalg.svd(end_to_end(side), compute_uv=False)[:rank] for side in sides)
+            a = end_to_end(layers)
             u, s, vt = np.linalg.svd(a)
             pulled = np.einsum("ir,ij,rj->r", u[:, :rank], data.gradient(a), vt[:rank])
             predicted = -depth * s[:rank] ** (2 - (2 + shift) / depth) * pulled
@@ -193,8 +168,8 @@ def singular_values_move_on_their_own(size: str, shift: float = 0.0, seed: Seed 
         white = _Data(np.eye(2), goal)
         layers = [np.diag([1.0, 0.2]) ** (1 / depth) for _ in range(depth)]
         path = _flow(layers, white, np.linspace(0, 5, 101))
-        modes = np.array([np.diag(_product(at)) for at in path])
-        off = max(abs(_product(at)[0, 1]) + abs(_product(at)[1, 0]) for at in path)
+        modes = np.array([np.diag(end_to_end(at)) for at in path])
+        off = max(abs(end_to_end(at)[0, 1]) + abs(end_to_end(at)[1, 0]) for at in path)
         yield at_most(off, 1e-12, depth=depth, what="rotation of the singular vectors where values cross")
         apart = (modes[-1, 0] - modes[-1, 1]) / (modes[0, 0] - modes[0, 1])
         yield at_most(apart, -1.0, depth=depth, what="their distance at the end over that at the start: they cross")
@@ -215,7 +190,7 @@ def narrow_networks_reach_the_best_fit(size: str, rank: int = 2, seed: Seed = 0)
             data, rng = _colored(seed, low, high), np.random.default_rng([seed, depth, low, high])
             least, widths = data.loss(data.best(rank)), (low, *[rank] * (depth - 1), high)
             ends = (_flow(_balanced(rng, widths, rank), data, np.array([0.0, 1e6]))[-1] for _ in range(draws))
-            worst = max(data.loss(_product(end)) / least - 1 for end in ends)
+            worst = max(data.loss(end_to_end(end)) / least - 1 for end in ends)
             case = {"d_in": low, "d_out": high, "depth": depth, "draws": draws, "rank": rank}
             yield at_most(worst, 1e-6, **case, what="loss over the least of the rank, less 1")
 
@@ -238,7 +213,7 @@ def rate_from_nearby_initializations(size: str, speed: float = 1.0, seed: Seed =
             layers = [np.asarray(w) for w in balanced(initial, (d,) * (depth - 1), rank=d).layers]
             rate = speed * 2 * n * depth * c ** (2 - 2 / depth)
             times = np.linspace(0, 5 / rate, 26)
-            path = [_product(at) for at in _flow(layers, data, times)]
+            path = [end_to_end(at) for at in _flow(layers, data, times)]
             loss = np.array([data.loss(a) for a in path])
             case = {"depth": depth, "c": c}
             bound = loss[0] * np.exp(-rate * times)
@@ -299,8 +274,8 @@ def size_is_learned_faster_with_depth(size: str, factor: float = 2.0, seed: Seed
         for depth in (2, 3, 5, 10):
             layers = [np.asarray(w) for w in balanced(5 * np.outer(u, rotated), (1,) * (depth - 1), rank=1).layers]
             times = np.concatenate([[0.0], np.geomspace(1e-5, 2.0, 120)]) / n
-            values = np.array([np.linalg.norm(_product(at)) for at in _flow(layers, data, times)])
-            along = np.array([np.sum(_product(at) * target) for at in _flow(layers, data, times)]) / values
+            values = np.array([np.linalg.norm(end_to_end(at)) for at in _flow(layers, data, times)])
+            along = np.array([np.sum(end_to_end(at) * target) for at in _flow(layers, data, times)]) / values
             part = (values - along) ** 2 / 2
             above = (values[1:] > along[1:]) & (part[1:] > 1e-8)
             rate = -np.diff(np.log(part))[above] / np.diff(times)[above]
@@ -342,7 +317,7 @@ def imbalance_does_not_vanish_with_depth(size: str, imbalance: float = 0.3, seed
             sizes = np.exp(imbalance * (np.arange(depth) == 0) - imbalance / depth)
             times = np.append(np.linspace(0, 6, 61), 200.0)
             paths = [_flow(layers, data, times) for layers in (even, [w * x for w, x in zip(even, sizes, strict=True)])]
-            one, other = ([_product(at) for at in path] for path in paths)
+            one, other = ([end_to_end(at) for at in path] for path in paths)
             found.append(max(np.linalg.norm(x - y) for x, y in zip(one, other, strict=True)) / goal[0])
             end = np.linalg.norm(other[-1] - goal[0] * np.outer(u[:, 0], vt[0])) / goal[0]
             yield at_most(end, 1e-6, depth=depth, draw=draw, what="distance of the limit from Z_1")

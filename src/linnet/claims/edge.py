@@ -6,7 +6,7 @@ Learning rates are those of the loss 1/2 |A - A_star|^2.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from linnet import observe
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, within
+from linnet.claims.layers import Layers, descent, end_to_end, in_frames, layer_gradients
 from linnet.init import balanced
 from linnet.networks import mlp
 from linnet.optim import SGD
@@ -44,28 +45,9 @@ def _target(seed: int, *, symmetric: bool = False) -> _Target:
     return _Target((u * values) @ v.T, u, v)
 
 
-def _product(layers: Sequence[np.ndarray]) -> np.ndarray:
-    return reduce(lambda below, w: w @ below, layers[1:], layers[0])
-
-
-def _gradients(layers: Sequence[np.ndarray], target: np.ndarray) -> list[np.ndarray]:
-    """Those of 1/2 |A - A_star|^2 in all layers."""
-    below, above = [np.eye(layers[0].shape[1])], [np.eye(layers[-1].shape[0])]
-    for w in layers[:-1]:
-        below.append(w @ below[-1])
-    for w in layers[:0:-1]:
-        above.append(above[-1] @ w)
-    miss = layers[-1] @ below[-1] - target
-    return [up.T @ miss @ down.T for up, down in zip(above[::-1], below, strict=True)]
-
-
-def _descend(layers: Sequence[np.ndarray], target: np.ndarray, lr: float, steps: int) -> Iterator[list[np.ndarray]]:
-    """The layers at every step, the first included."""
-    now = list(layers)
-    yield now
-    for _ in range(steps):
-        now = [w - lr * g for w, g in zip(now, _gradients(now, target), strict=True)]
-        yield now
+def _descend(layers: Layers, target: np.ndarray, lr: float, steps: int) -> Iterator[list[np.ndarray]]:
+    """The layers at every step on 1/2 |A - A_star|^2, the first included."""
+    return descent(layers, lambda a: a - target, lr, steps)
 
 
 def _one_zero(alpha: float, depth: int, last: float = 0.0) -> list[np.ndarray]:
@@ -75,10 +57,6 @@ def _one_zero(alpha: float, depth: int, last: float = 0.0) -> list[np.ndarray]:
 def _frames(target: _Target, depth: int) -> list[np.ndarray]:
     """The frames in which layers of the one-zero start are diagonal."""
     return [target.v] * depth + [target.u]
-
-
-def _rotated(layers: Sequence[np.ndarray], frames: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([up.T @ w @ down for w, down, up in zip(layers, frames, frames[1:], strict=False)])
 
 
 def _lr(kappa: float, depth: int) -> float:
@@ -120,12 +98,12 @@ def rank_one_orbit_at_every_depth(size: str, factor: float = 1.0, seed: Seed = 0
                 alpha = 0.3
                 initial = [alpha * np.eye(_D)] * depth if symmetric else _one_zero(alpha, depth)
                 *_, before, end = _descend(initial, target.matrix, lr, steps)
-                both = np.stack([_rotated(layers, _frames(target, depth)) for layers in (before, end)])
+                both = np.stack([in_frames(layers, _frames(target, depth)) for layers in (before, end)])
                 case: dict[str, Any] = {"depth": depth, "kappa": kappa}
                 case["initialization"] = "balanced" if symmetric else "one-zero"
                 top = np.sort(both[:, :, 0, 0], axis=0)
                 yield close(top, [[found.low], [found.high]], atol=1e-9, what="mode 1 of every layer", **case)
-                modes = [np.diag(_product(list(layers)))[1:3] for layers in both]
+                modes = [np.diag(end_to_end(list(layers)))[1:3] for layers in both]
                 yield close(np.stack(modes), _SPECTRUM[1:], atol=1e-8, what="modes 2, 3 of A", **case)
 
 
@@ -144,7 +122,7 @@ def layers_move_mode_by_mode(size: str, share: float = 1.0, seed: Seed = 0) -> I
                 d, last = np.full(_D, alpha), np.full(_D, alpha if symmetric else 0.0)
                 off, gap = 0.0, 0.0
                 for step, layers in enumerate(_descend(initial, target.matrix, lr, 600)):
-                    rotated = _rotated(layers, _frames(target, depth))
+                    rotated = in_frames(layers, _frames(target, depth))
                     values = np.einsum("lii->li", rotated)
                     off = max(off, float(np.max(np.abs(rotated - np.einsum("li,ij->lij", values, np.eye(_D))))))
                     gap = max(gap, float(np.max(np.abs(values[:-1] - d))), float(np.max(np.abs(values[-1] - last))))
@@ -192,7 +170,7 @@ def singular_vectors_move(size: str, sign: float = 1.0, seed: Seed = 0) -> Itera
     target = _target(seed)
     for depth in _depths(size):
         *_, layers = _descend(_one_zero(0.3, depth), target.matrix, _lr(1.5, depth), 5)
-        pulled = _rotated(_gradients(layers, target.matrix), _frames(target, depth))
+        pulled = in_frames(layer_gradients(layers, lambda a: a - target.matrix), _frames(target, depth))
         off = np.max(np.abs(pulled - np.einsum("lij,ij->lij", pulled, np.eye(_D))))
         yield at_most(off / np.max(np.abs(pulled)), 1e-13, depth=depth, what="U_l^T G_l V_l off the diagonal")
 
@@ -260,15 +238,15 @@ def zero_layer_as_a_limit(size: str, power: float = 1.0, seed: Seed = 0) -> Iter
     for depth in (3,) if size == "quick" else (2, 3, 4):
         target = _target(seed)
         below, beyond = _lr(1.8, depth), _lr(2.2, depth)
-        path = np.array([_product(layers) for layers in _descend(_one_zero(alpha, depth), target.matrix, below, 400)])
+        path = np.array([end_to_end(layers) for layers in _descend(_one_zero(alpha, depth), target.matrix, below, 400)])
         gaps = []
         for share in (1e-2, 1e-3):
             initial = _one_zero(alpha, depth, alpha * share**power)
-            other = np.array([_product(layers) for layers in _descend(initial, target.matrix, below, 400)])
+            other = np.array([end_to_end(layers) for layers in _descend(initial, target.matrix, below, 400)])
             gaps.append(np.max(np.linalg.norm(other - path, axis=(1, 2))) / _SPECTRUM[0])
             *_, before, end = _descend(initial, target.matrix, beyond, 4000)
             found = stability.orbit(_SPECTRUM[0], depth, beyond)
-            tops = np.sort([np.linalg.svd(_product(layers))[1][0] for layers in (before, end)])
+            tops = np.sort([np.linalg.svd(end_to_end(layers))[1][0] for layers in (before, end)])
             case = {"depth": depth, "alpha' / alpha": share}
             yield close(tops, [found.bottom, found.top], atol=1e-6, **case, what="top value on the 2-cycle")
         yield within(gaps[0] / gaps[1], 7, 14, depth=depth, what="deviation, ten times alpha'")
@@ -292,7 +270,7 @@ def no_self_stabilization(size: str, share: float = 1.0) -> Iterator[Finding]:
         orbit, rest = stability.orbit(spectrum[0], depth, lr), spectrum[0] ** (1 / depth)
 
         def loss(flat: Any, depth: int = depth, goal: Any = goal) -> Any:
-            return jnp.sum((reduce(lambda below, w: w @ below, flat.reshape(depth, 3, 3)) - goal) ** 2) / 2
+            return jnp.sum((end_to_end(flat.reshape(depth, 3, 3)) - goal) ** 2) / 2
 
         hessian = jax.jit(jax.hessian(loss))
         sharpness = jax.jit(jax.grad(lambda flat, hessian=hessian: jnp.linalg.eigvalsh(hessian(flat))[-1]))

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, stats
-from scipy.integrate import solve_ivp
 
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, near, within
-from linnet.observe import Observable
+from linnet.claims.layers import gradient_flow
 from linnet.optim import SGD
 from linnet.problems import mean_field_regression
 from linnet.record import at
@@ -22,10 +21,6 @@ from linnet.theory import feature
 # Runs: ten samples in reduced coordinates, 151 records, so that all of them share one program -------------------------
 
 _N, _RECORDS = 10, 150
-_OBSERVED = {
-    "w1": Observable.from_function("w1", lambda state, problem: state.layers[0]),
-    "w2": Observable.from_function("w2", lambda state, problem: state.layers[1][0]),
-}
 
 
 class _Data(NamedTuple):
@@ -156,11 +151,11 @@ def _descent(
         SGD(lr),
         steps=steps,
         record=at(points),
-        observe=_OBSERVED,
+        checkpoint="states",
     )
     final: Any = run.final
     end = np.column_stack([np.asarray(final.layers[0]), np.asarray(final.layers[1])[0]])
-    w1, w2 = np.asarray(run["w1"]), np.asarray(run["w2"])
+    w1, w2 = np.asarray(run.states.layers[0]), np.asarray(run.states.layers[1])[:, 0]
     return _Run(data, known, width, lr * rate, frame, np.asarray(run.steps), w1, w2, end, run.status)
 
 
@@ -678,16 +673,10 @@ def _flow() -> np.ndarray:
     n, d, w = 4, 5, 6
     x = rng.normal(size=(n, d))
     y = x @ rng.normal(size=d)
-    initial = np.column_stack([0.1 * rng.normal(size=(w, d)), 0.2 * rng.choice([-1.0, 1.0], size=w)])
-
-    def velocity(_: float, flat: np.ndarray) -> np.ndarray:
-        first, v = flat.reshape(w, d + 1)[:, :d], flat.reshape(w, d + 1)[:, d]
-        force = x.T @ (y - x @ (first.T @ v) / w) / (n * w)
-        return np.column_stack([np.outer(v, force), first @ force]).ravel()
-
+    first, v = 0.1 * rng.normal(size=(w, d)), 0.2 * rng.choice([-1.0, 1.0], size=(1, w))
     times = np.linspace(0, 60, 7)
-    found = solve_ivp(velocity, (0, 60), initial.ravel(), t_eval=times, method="DOP853", rtol=1e-12, atol=1e-14)
-    return np.asarray(found.y.T).reshape(len(times), w, d + 1)
+    path = gradient_flow([first, v], lambda a: (a @ x.T / w - y) @ x / (n * w), times, atol=1e-14)
+    return np.array([np.column_stack([first, v[0]]) for first, v in path])
 
 
 @claim("feature/C25", "exact", "section 5, extended", negative_control={"sign": 1.0})

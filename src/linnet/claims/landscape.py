@@ -8,7 +8,9 @@ import jax
 import numpy as np
 
 from linnet.claims.claim import Finding, as_printed, at_least, at_most, claim, evidence, within
+from linnet.claims.layers import end_to_end, gaussian_layers
 from linnet.init import balanced, critical, gauge
+from linnet.linalg import below_and_above
 from linnet.observe import Kind, classify
 from linnet.problems import Regression, factorization, regression
 from linnet.states import Weights
@@ -79,16 +81,9 @@ def _alternate(x: np.ndarray, y: np.ndarray, layers: list[np.ndarray], sweeps: i
     """Least squares in one layer after another, which needs no theory of the landscape; the end-to-end matrix."""
     for _ in range(sweeps):
         for i in range(len(layers)):
-            below, above = np.eye(x.shape[1]), np.eye(y.shape[1])
-            for w in layers[:i]:
-                below = w @ below
-            for w in reversed(layers[i + 1 :]):
-                above = above @ w
-            layers[i] = np.linalg.pinv(above) @ y.T @ np.linalg.pinv(below @ x.T)
-    product = layers[0]
-    for w in layers[1:]:
-        product = w @ product
-    return product
+            below, above = below_and_above(layers, np.eye(x.shape[1]), np.eye(y.shape[1]))
+            layers[i] = np.linalg.pinv(above[i]) @ y.T @ np.linalg.pinv(below[i] @ x.T)
+    return np.asarray(end_to_end(layers))
 
 
 @claim("nonlocal/C1", "exact", "(10a), (10b)", negative_control={"spare": 1})
@@ -102,8 +97,7 @@ def bottleneck_decides_the_minimum(size: str, spare: int = 0) -> Iterator[Findin
         yield at_most(abs(_loss(x, y, reached) - low) / unit, 1e-12, **network.case, what="a network that has it")
         rng = np.random.default_rng(0)
         widths = (4, *network.hidden, 3)
-        layers = [rng.normal(size=(above, below)) for below, above in pairwise(widths)]
-        excess = (_loss(x, y, _alternate(x, y, layers, 400)) - low) / unit
+        excess = (_loss(x, y, _alternate(x, y, gaussian_layers(rng, widths), 400)) - low) / unit
         yield within(excess, -1e-12, 1e-9, **network.case, what="least squares layer by layer, from Gaussian weights")
 
 
@@ -117,11 +111,7 @@ def critical_points_carry_over(size: str, missing: int = 0) -> Iterator[Finding]
         j = int(np.argmin(widths))
         for kept, state in network.points(network.bottleneck - missing):
             layers = [np.asarray(w) for w in state.layers]
-            q, p = np.eye(4), np.eye(3)
-            for w in layers[:j]:
-                q = w @ q
-            for w in reversed(layers[j:]):
-                p = p @ w
+            q, p = end_to_end(layers[:j]), end_to_end([*layers[j:], np.eye(3)])  # nothing is above the output
             deep, pair = classify(state, network.problem), classify(Weights((q, p)), network.problem)
             scale = float(np.linalg.norm(network.x.T @ network.y)) * (np.linalg.norm(p, 2) + np.linalg.norm(q, 2))
             yield at_most(pair.gradient / scale, 1e-10, **network.case, kept=kept, what="gradient of P and Q")

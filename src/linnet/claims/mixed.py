@@ -19,6 +19,7 @@ from linnet.record import at, every, linear
 from linnet.simulation import simulate
 from linnet.states import EndToEnd, Mixed, Modes, Pair, State, Weights
 from linnet.theory import mixed
+from linnet.trajectory import Trajectory
 
 # Cases that several checks share --------------------------------------------------------------------------------------
 
@@ -138,6 +139,16 @@ def two_c_balance(size: str, initial: Callable[[Any, float], Weights] = two_c_ba
     yield from _same_flow(size, initial, 1e-9)
 
 
+def closure_errors(run: Trajectory, closure: Mixed) -> tuple[list[float], list[float]]:
+    """max_i |C_i - C_i_hat| and |C1| at each record of `matrix`, `input_gram`, and `output_gram`."""
+    errors, sizes = [], []
+    for a, c1, c2 in zip(run["matrix"], run["input_gram"], run["output_gram"], strict=True):
+        hat1, hat2 = closure.grams(a)
+        errors.append(max(_norm(c1 - hat1), _norm(c2 - hat2)))
+        sizes.append(_norm(c1))
+    return errors, sizes
+
+
 @claim(
     "mixed/C6",
     "asymptotic",
@@ -169,11 +180,7 @@ def theorem_one(
                 record=every(60),
                 observe=["matrix", "input_gram", "output_gram"],
             )
-            errors, sizes = [], []
-            for a, c1, c2 in zip(run["matrix"], run["input_gram"], run["output_gram"], strict=True):
-                hat1, hat2 = closure(c).grams(a)
-                errors.append(max(_norm(c1 - hat1), _norm(c2 - hat2)))
-                sizes.append(_norm(c1))
+            errors, sizes = closure_errors(run, closure(c))
             case = {"d": d, "width": width, "seed": draw}
             yield at_most(max(errors) / errors[0], 1 + 0.4 * np.sqrt(d / width), what="error / initial error", **case)
             scaled = max(e / (np.sqrt(d / width) * s) for e, s in zip(errors, sizes, strict=True))
@@ -649,9 +656,7 @@ def close_matrices_are_aligned(size: str, power: float = 1.0, seed: Seed = 0) ->
 
 
 @claim("mixed/C43", "exact", "section 2", negative_control={"speed": lambda s, c: s + c})
-def speed_of_a_singular_value(
-    size: str, speed: Callable[..., Array] = lambda s, c: jnp.hypot(s, c), seed: Seed = 0
-) -> Iterator[Finding]:
+def speed_of_a_singular_value(size: str, speed: Callable[..., Array] = jnp.hypot, seed: Seed = 0) -> Iterator[Finding]:
     """ds_i/dt = -2 hypot(s_i, c) u_i^T G v_i along the mixed flow of every cost, so that 2 hypot(s_i, c) is the
     effective learning rate of the i-th singular value.
     """

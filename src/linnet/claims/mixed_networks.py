@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from linnet.claims.claim import Dimension, Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, within
+from linnet.claims.mixed import closure_errors
 from linnet.init import gaussian
 from linnet.optim import SGD, GradientFlow
 from linnet.problems import Custom, Problem, custom, factorization, logistic, low_rank_recovery, pseudo_huber
@@ -60,11 +61,7 @@ def any_cost_and_shape(size: str, closure: Callable[[float], Mixed] = Mixed, see
                 width, c, d = ratio * max(d_out, d_in), 1.0, max(d_out, d_in)
                 initial = gaussian(jax.random.key(seed), problem, width, c / width)
                 run = simulate(problem, initial, GradientFlow(), time=4.0, record=linear(9), observe=names)
-                gaps, sizes = [], []
-                for a, c1, c2 in zip(*(run[key] for key in names), strict=True):
-                    hat1, hat2 = closure(c).grams(a)
-                    gaps.append(max(_norm(c1 - hat1), _norm(c2 - hat2)))
-                    sizes.append(_norm(c1))
+                gaps, sizes = closure_errors(run, closure(c))
                 case = {"cost": name, "d_out": d_out, "d_in": d_in, "width": width}
                 scaled = max(gap / (np.sqrt(d / width) * gram) for gap, gram in zip(gaps, sizes, strict=True))
                 yield at_most(scaled, 2.5, what="error / (sqrt(d/w) |C1|)", **case)

@@ -16,13 +16,23 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
+from linnet import observe
 from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, near, two_sided, within
+from linnet.claims.layers import (
+    Layers,
+    Slope,
+    end_to_end,
+    flattened,
+    gaussian_layers,
+    gradient_flow,
+    layer_gradients,
+    unflattened,
+)
+from linnet.problems import factorization
 from linnet.states import Weights
 from linnet.theory import optimizers
 
 # Training, written out ------------------------------------------------------------------------------------------------
-
-Layers = list[Any]
 
 
 class _How(NamedTuple):
@@ -50,27 +60,10 @@ def _stepped(theta: Any, v: Any, g: Any, lr: Any, how: _How, precondition: Any =
     return (1 - lr * how.weight_decay if how.decoupled else 1.0) * theta - lr * along / precondition, v
 
 
-def _product(layers: Sequence[Any], size: int) -> Any:
-    out = np.eye(size)
-    for w in layers:
-        out = w @ out
-    return out
-
-
-def _gradients(layers: Sequence[Any], slope: Callable[[Any], Any]) -> Layers:
-    """Of a cost on the product of the layers, whose own gradient is `slope`."""
-    force = slope(_product(layers, layers[0].shape[1]))
-    found = []
-    for i, w in enumerate(layers):
-        above = _product(layers[i + 1 :], w.shape[0])
-        found.append(above.T @ force @ _product(layers[:i], layers[0].shape[1]).T)
-    return found
-
-
-def _trained(layers: Sequence[Any], slope: Callable[[Any], Any], lr: float, steps: int, how: _How) -> Layers:
+def _trained(layers: Layers, slope: Slope, lr: float, steps: int, how: _How) -> list[Any]:
     ws, vs = list(layers), [np.zeros(w.shape) for w in layers]
     for _ in range(steps):
-        moved = [_stepped(w, v, g, lr, how) for w, v, g in zip(ws, vs, _gradients(ws, slope), strict=True)]
+        moved = [_stepped(w, v, g, lr, how) for w, v, g in zip(ws, vs, layer_gradients(ws, slope), strict=True)]
         ws, vs = [w for w, _ in moved], [v for _, v in moved]
     return ws
 
@@ -89,11 +82,7 @@ def _resting(rng: np.random.Generator, s: Sequence[float], depth: int, mu: float
     return target, [(up * values) @ down.T for down, up in pairwise(frames)]
 
 
-def _drawn(rng: np.random.Generator, sizes: Sequence[int], scale: float = 1.0) -> Layers:
-    return [scale * rng.normal(size=(after, before)) for before, after in pairwise(sizes)]
-
-
-def _gap(layers: Sequence[Any]) -> Layers:
+def _gaps(layers: Layers) -> list[Any]:
     """D_l = W_{l+1}^T W_{l+1} - W_l W_l^T."""
     return [w.T @ w - v @ v.T for v, w in pairwise(layers)]
 
@@ -134,7 +123,7 @@ def _edge(depth: int, how: _How, limit: Callable[..., Any], *, adam: bool = Fals
     """The Jacobian of one step of the whole network, where training rests, at the largest stable learning rate."""
     rng = np.random.default_rng(depth)
     target, layers = _resting(rng, (2.0, 1.9, 0.8), depth, how.mu)
-    theta = np.concatenate([w.ravel() for w in layers])
+    theta = flattened(layers)
     precondition = rng.uniform(0.5, 2.0, theta.size) if adam else np.ones(theta.size)
     shapes = tuple(w.shape for w in layers)
     at = np.concatenate([theta, -how.weight_decay * theta if how.decoupled else 0 * theta])
@@ -177,7 +166,7 @@ def heavy_ball(size: str, limit: Callable[..., Any] = optimizers.largest_stable_
         lr = float(limit(optimizers.decayed_sharpness([2.0, 1.0], 0.0, depth), momentum=0.7))
         for factor in (0.98, 1.02):
             ends = _trained(near, partial(np.add, -target), factor * lr, 1500, _How(momentum=0.7))
-            loss = np.sum((_product(ends, 2) - target) ** 2)
+            loss = np.sum((end_to_end(ends) - target) ** 2)
             case = {"depth": depth, "beta": 0.7, "what": f"loss after 1500 steps at {factor} of the largest stable"}
             yield at_most(loss, 1e-20, **case) if factor < 1 else at_least(loss, 1e-4, **case)
 
@@ -226,34 +215,17 @@ def decayed_balance(size: str, power: int = 2, seed: Seed = 0) -> Iterator[Findi
         target = rng.normal(size=(2, 3))
         costs = {"quadratic": lambda a, y=target: a - y, "quartic": lambda a, y=target: (a - y) ** 3}
         for name, slope in costs.items():
-            layers = _drawn(rng, sizes, 0.5)
-            gs = _gradients(layers, slope)
+            layers = gaussian_layers(rng, sizes, 0.5)
+            gs = layer_gradients(layers, slope)
             after = [(1 - lr * mu) * w - lr * g for w, g in zip(layers, gs, strict=True)]
             expected = [
                 (1 - lr * mu) ** power * gap + lr**2 * (h.T @ h - g @ g.T)
-                for gap, (g, h) in zip(_gap(layers), pairwise(gs), strict=True)
+                for gap, (g, h) in zip(_gaps(layers), pairwise(gs), strict=True)
             ]
-            yield at_most(_apart(_gap(after), expected), 1e-13, depth=depth, cost=name, what="one step")
-            ends = _flow(layers, slope, 1.5, mu)
-            left = [np.exp(-power * mu * 1.5) * gap for gap in _gap(layers)]
-            yield at_most(_apart(_gap(ends), left), 1e-9, depth=depth, cost=name, what="flow to t = 1.5")
-
-
-def _flow(layers: Sequence[Any], slope: Callable[[Any], Any], time: float, mu: float = 0.0) -> Layers:
-    """Gradient flow with decay, to ten digits."""
-    shapes = [w.shape for w in layers]
-
-    def velocity(_: float, flat: Any) -> Any:
-        ws = _unflat(flat, shapes)
-        return np.concatenate([(-g - mu * w).ravel() for g, w in zip(_gradients(ws, slope), ws, strict=True)])
-
-    flat = np.concatenate([w.ravel() for w in layers])
-    return _unflat(solve_ivp(velocity, (0, time), flat, rtol=1e-12, atol=1e-13, method="DOP853").y[:, -1], shapes)
-
-
-def _unflat(flat: Any, shapes: Sequence[tuple[int, ...]]) -> Layers:
-    ends = np.cumsum([a * b for a, b in shapes])[:-1]
-    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes, strict=True)]
+            yield at_most(_apart(_gaps(after), expected), 1e-13, depth=depth, cost=name, what="one step")
+            ends = gradient_flow(layers, slope, [1.5], weight_decay=mu)[-1]
+            left = [np.exp(-power * mu * 1.5) * gap for gap in _gaps(layers)]
+            yield at_most(_apart(_gaps(ends), left), 1e-9, depth=depth, cost=name, what="flow to t = 1.5")
 
 
 def _soft(target: Any, decay: float, depth: int) -> Any:
@@ -273,9 +245,9 @@ def decayed_minimum(
         target, _, _ = _target(rng, s)
         lowest, found = np.inf, np.array(s)
         for _ in range(4 if size == "quick" else 12):
-            cost, ends = _lowest(_drawn(rng, [3, *[width] * (depth - 1), 3]), target, mu)
+            cost, ends = _lowest(gaussian_layers(rng, [3, *[width] * (depth - 1), 3]), target, mu)
             if cost < lowest:
-                lowest, found = cost, np.linalg.svd(_product(ends, 3))[1]
+                lowest, found = cost, np.linalg.svd(end_to_end(ends))[1]
         expected = np.array(value(np.array(s), mu, depth))
         expected[width:] = 0
         yield close(found, expected, atol=1e-6, depth=depth, width=width, what="singular values")
@@ -292,30 +264,19 @@ def _lowest(layers: Layers, target: Any, mu: float) -> tuple[float, Layers]:
     shapes = [w.shape for w in layers]
 
     def both(flat: Any) -> tuple[float, Any]:
-        ws = _unflat(flat, shapes)
-        left = _product(ws, target.shape[1]) - target
-        slopes = np.concatenate([g.ravel() for g in _gradients(ws, lambda a: a - target)])
+        ws = unflattened(flat, shapes)
+        left = end_to_end(ws) - target
+        slopes = flattened(layer_gradients(ws, lambda a: a - target))
         return float(np.sum(left**2) / 2 + mu / 2 * flat @ flat), slopes + mu * flat
 
-    initial = np.concatenate([w.ravel() for w in layers])
+    initial = flattened(layers)
     found = minimize(
         both, initial, jac=True, method="L-BFGS-B", options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 5000}
     )
-    return float(found.fun), _unflat(found.x, shapes)
+    return float(found.fun), unflattened(found.x, shapes)
 
 
-@jax.jit
-def _hessian(layers: Layers, target: Any, mu: Any) -> Any:
-    """Eigenvalues of the whole Hessian with decay."""
-    flat, back = jax.flatten_util.ravel_pytree(layers)
-
-    def cost(flat: Any) -> Any:
-        a = jnp.eye(target.shape[1])
-        for w in back(flat):
-            a = w @ a
-        return jnp.sum((a - target) ** 2) / 2 + mu / 2 * flat @ flat
-
-    return jnp.linalg.eigvalsh(jax.hessian(cost)(flat))[::-1]
+_hessian = jax.jit(observe.hessian_spectrum)
 
 
 def _modes_alone(s: Any, decay: float, depth: int) -> Any:
@@ -334,7 +295,8 @@ def decayed_spectrum(size: str, curvatures: Callable[..., Any] = optimizers.deca
     for depth in (2, 3) if size == "quick" else (2, 3, 4):
         for s in ((2.0, 1.95), (2.0, 2.0, 0.9), (3.0, 0.02, 0.0)):
             target, layers = _resting(rng, s, depth, 0.1)
-            measured, found = np.asarray(_hessian(layers, target, 0.1)), curvatures(s, 0.1, depth)
+            measured = np.asarray(_hessian(Weights(layers), factorization(target))) + 0.1  # of the decay
+            found = curvatures(s, 0.1, depth)
             yield close(measured, found, atol=1e-10, depth=depth, targets=s, what="whole spectrum")
         sigma = float(optimizers.decayed_value(2.0, 0.1, depth))
         own = depth * sigma ** (2 - 2 / depth) - (depth - 2) * 0.1
@@ -359,8 +321,8 @@ def momentum_is_time(size: str, time: Callable[..., Any] = optimizers.momentum_t
     averaged momentum at lr steps, with an error of first order in lr.
     """
     rng = np.random.default_rng(1)
-    target, layers = rng.normal(size=(2, 3)), _drawn(rng, [3, 4, 2], 0.5)
-    ends = _flow(layers, lambda a: a - target, 2.0)
+    target, layers = rng.normal(size=(2, 3)), gaussian_layers(rng, [3, 4, 2], 0.5)
+    ends = gradient_flow(layers, lambda a: a - target, [2.0])[-1]
     for how in (_How(0.8), _How(0.8, nesterov=True), _How(0.8, dampening=0.8)):
         errors = []
         for steps in (2000, 4000):
@@ -379,31 +341,28 @@ def inertia(size: str, rate: float = 1.0, seed: Seed = 0) -> Iterator[Finding]:
     rng, gamma, end = np.random.default_rng(seed), 0.8, 2.0
     for depth in (2, 3):
         sizes = [3, *[4] * (depth - 1), 2]
-        target, layers = rng.normal(size=(2, 3)), _drawn(rng, sizes, 0.6)
+        target, layers = rng.normal(size=(2, 3)), gaussian_layers(rng, sizes, 0.6)
         for name, slope in (("quadratic", lambda a, y=target: a - y), ("quartic", lambda a, y=target: (a - y) ** 3)):
-            before, speeds = layers, _drawn(rng, sizes, 0.5)
+            before, speeds = layers, gaussian_layers(rng, sizes, 0.5)
             after, speeds_after, sums = _inertial(before, speeds, slope, gamma, end)
             kept = [np.exp(-rate * gamma * end) * m for m in _moments(before, speeds)]
             case = {"depth": depth, "cost": name}
             yield at_most(_apart(_moments(after, speeds_after), kept), 1e-9, what="moments", **case)
-            changed = [
-                (b - a) + gamma * (e - d)
-                for a, b, d, e in zip(
-                    _gap_speed(before, speeds), _gap_speed(after, speeds_after), _gap(before), _gap(after), strict=True
-                )
-            ]
+            rates = [b - a for a, b in zip(_gap_speed(before, speeds), _gap_speed(after, speeds_after), strict=True)]
+            moved = [b - a for a, b in zip(_gaps(before), _gaps(after), strict=True)]
+            changed = [a + gamma * b for a, b in zip(rates, moved, strict=True)]
             yield at_most(_apart(changed, [2 * rate * x for x in sums]), 1e-9, what="D' + gamma D, changes", **case)
-            yield at_least(_apart(_gap(before), _gap(after)), 1e-2, what="D is not conserved", **case)
+            yield at_least(_apart(_gaps(before), _gaps(after)), 1e-2, what="D is not conserved", **case)
 
 
-def _moments(ws: Layers, vs: Layers) -> Layers:
+def _moments(ws: Layers, vs: Layers) -> list[Any]:
     return [
         w @ v.T - v @ w.T + up.T @ fast - fast.T @ up
         for (w, up), (v, fast) in zip(pairwise(ws), pairwise(vs), strict=True)
     ]
 
 
-def _gap_speed(ws: Layers, vs: Layers) -> Layers:
+def _gap_speed(ws: Layers, vs: Layers) -> list[Any]:
     return [
         fast.T @ up + up.T @ fast - v @ w.T - w @ v.T
         for (w, up), (v, fast) in zip(pairwise(ws), pairwise(vs), strict=True)
@@ -419,14 +378,14 @@ def _inertial(
     all_of_it = [*shapes, *shapes, *inner]
 
     def velocity(_: float, flat: Any) -> Any:
-        parts = _unflat(flat, all_of_it)
+        parts = unflattened(flat, all_of_it)
         here, speed = parts[: len(ws)], parts[len(ws) : 2 * len(ws)]
-        force = [-g - gamma * v for g, v in zip(_gradients(here, slope), speed, strict=True)]
-        return np.concatenate([x.ravel() for x in (*speed, *force, *_gap(speed))])
+        force = [-g - gamma * v for g, v in zip(layer_gradients(here, slope), speed, strict=True)]
+        return flattened([*speed, *force, *_gaps(speed)])
 
-    initial = np.concatenate([x.ravel() for x in (*ws, *vs, *(np.zeros(shape) for shape in inner))])
+    initial = flattened([*ws, *vs, *(np.zeros(shape) for shape in inner)])
     found = solve_ivp(velocity, (0, end), initial, rtol=1e-12, atol=1e-13, method="DOP853").y[:, -1]
-    parts = _unflat(found, all_of_it)
+    parts = unflattened(found, all_of_it)
     return parts[: len(ws)], parts[len(ws) : 2 * len(ws)], parts[2 * len(ws) :]
 
 
@@ -574,7 +533,7 @@ def _on_batches(ws: Layers, x: Any, y: Any, how: _How, batch: int | None) -> Lay
     rng, vs = np.random.default_rng(0), [np.zeros(w.shape) for w in ws]
     for _ in range(30):
         chosen = np.arange(x.shape[1]) if batch is None else rng.choice(x.shape[1], batch, replace=False)
-        gs = _gradients(ws, _slope_of(x[:, chosen], y[:, chosen]))
+        gs = layer_gradients(ws, _slope_of(x[:, chosen], y[:, chosen]))
         moved = [_stepped(w, v, g, 0.005, how) for w, v, g in zip(ws, vs, gs, strict=True)]
         ws, vs = [w for w, _ in moved], [v for _, v in moved]
     return ws
@@ -583,7 +542,7 @@ def _on_batches(ws: Layers, x: Any, y: Any, how: _How, batch: int | None) -> Lay
 def _muon(ws: Layers, x: Any, y: Any, polar: Callable[[Any], Any]) -> Layers:
     vs = [np.zeros(w.shape) for w in ws]
     for _ in range(30):
-        vs = [0.9 * v + g for v, g in zip(vs, _gradients(ws, _slope_of(x, y)), strict=True)]
+        vs = [0.9 * v + g for v, g in zip(vs, layer_gradients(ws, _slope_of(x, y)), strict=True)]
         ws = [w - 0.01 * polar(v) for w, v in zip(ws, vs, strict=True)]
     return ws
 
@@ -591,7 +550,7 @@ def _muon(ws: Layers, x: Any, y: Any, polar: Callable[[Any], Any]) -> Layers:
 def _adam(ws: Layers, x: Any, y: Any) -> Layers:
     ms, vs = [np.zeros(w.shape) for w in ws], [np.zeros(w.shape) for w in ws]
     for k in range(1, 31):
-        gs = _gradients(ws, _slope_of(x, y))
+        gs = layer_gradients(ws, _slope_of(x, y))
         ms = [0.9 * m + 0.1 * g for m, g in zip(ms, gs, strict=True)]
         vs = [0.999 * v + 0.001 * g**2 for v, g in zip(vs, gs, strict=True)]
         ws = [
@@ -610,13 +569,13 @@ def compression(size: str, polar: Callable[[Any], Any] = _polar, seed: Seed = 0)
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(3, 5)), rng.normal(size=(2, 5))
     for sizes in ((3, 16, 2), (3, 24, 12, 2)):
-        layers = _drawn(rng, sizes, 0.2)
+        layers = gaussian_layers(rng, sizes, 0.2)
         small = [np.asarray(w) for w in Weights(layers).compress().layers]
         # a polar factor of small singular values amplifies rounding: an initialization changed by that is the measure
         nudged = [w * (1 + 1e-15 * rng.normal(size=w.shape)) for w in layers]
         for name, run in _runs(polar).items():
-            whole, cut = (_product(run(ws, x, y), 3) for ws in (layers, small))
-            one, other = (_product(_runs(_polar)[name](ws, x, y), 3) for ws in (layers, nudged))
+            whole, cut = (end_to_end(run(ws, x, y)) for ws in (layers, small))
+            one, other = (end_to_end(_runs(_polar)[name](ws, x, y)) for ws in (layers, nudged))
             case = {"optimizer": name, "depth": len(layers), "what": "distance after 30 steps"}
             off, allowed = np.max(np.abs(whole - cut)), 1e-12 + 100 * float(np.max(np.abs(one - other)))
             yield at_least(off, 1e-3, **case) if name == "Adam" else at_most(off, allowed, **case)

@@ -13,22 +13,14 @@ from linnet import observe
 from linnet._random import haar
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, two_sided, within
 from linnet.init import gaussian, i_gamma, propagator
-from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow, LabelNoiseSGD, NoisyFlow
-from linnet.problems import Regression, factorization, regression
+from linnet.problems import Problem, Regression, factorization, regression
 from linnet.record import at, every, linear
 from linnet.simulation import simulate
 from linnet.states import Modes, Weights
 from linnet.theory import spectral
 
 # Runs that several checks share: one shape, so that they compile once ------------------------------------------------
-
-_OBSERVED = {
-    "a": observe.matrix,
-    "loss": observe.loss,
-    "w1": Observable.from_function("w1", lambda state, problem: state.layers[0]),
-    "w2": Observable.from_function("w2", lambda state, problem: state.layers[1]),
-}
 
 
 class _Flow(NamedTuple):
@@ -60,9 +52,15 @@ def _flow(seed: int, gamma: float, d_out: int = 3, time: float = 6.0) -> _Flow:
     x, y = _data(seed, d_out)
     problem = regression(x, y)
     run = simulate(
-        problem, i_gamma(problem, gamma), GradientFlow(rtol=1e-12), time=time, record=linear(13), observe=_OBSERVED
+        problem,
+        i_gamma(problem, gamma),
+        GradientFlow(rtol=1e-12),
+        time=time,
+        record=linear(13),
+        observe=["matrix", "loss"],
+        checkpoint="states",
     )
-    return _Flow(x, y, gamma, *(np.asarray(v) for v in (run.times, *(run[name] for name in ("a", "loss", "w1", "w2")))))
+    return _Flow(x, y, gamma, *map(np.asarray, (run.times, run["matrix"], run["loss"], *run.states.layers)))
 
 
 def _flows(size: str) -> Iterator[_Flow]:
@@ -302,9 +300,9 @@ def whitened_closed_form(size: str, scale: float = 1.0) -> Iterator[Finding]:
         problem, limit = _whitened(c, rows)
         u, s, vt = np.linalg.svd(limit, full_matrices=False)
         run = simulate(
-            problem, i_gamma(problem, gamma), GradientFlow(rtol=1e-12), time=6.0, record=linear(13), observe=_OBSERVED
+            problem, i_gamma(problem, gamma), GradientFlow(rtol=1e-12), time=6.0, record=linear(13), observe=["matrix"]
         )
-        for t, a in zip(np.asarray(run.times)[1:], np.asarray(run["a"])[1:], strict=True):
+        for t, a in zip(np.asarray(run.times)[1:], np.asarray(run["matrix"])[1:], strict=True):
             core = u.T @ a @ vt.T
             predicted = np.asarray(spectral.whitened(t, s, gamma, scale * c))
             yield at_most(np.max(np.abs(core - np.diag(predicted))) / s[0], 1e-8, gamma=gamma, c=c, time=t)
@@ -558,14 +556,14 @@ def label_noise_shrinks_small_singular_values(size: str, power: float = 2.0) -> 
     yield close(first, 1, atol=0.05, lr=0.04, runs=runs, of="first value")
 
 
-@lru_cache
-def _exponents(d: int, size: str) -> tuple[np.ndarray, np.ndarray]:
-    """Lyapunov exponents by QR along paths of the geometric scheme, and their standard errors."""
+def exponents_along_paths(problem: Problem, size: str, key: Any) -> np.ndarray:
+    """Lyapunov exponents of pure noise by QR along paths of the geometric scheme, a row for each path."""
     paths, time, burn, block = (64, 40.0, 5.0, 20) if size == "quick" else (256, 200.0, 10.0, 20)
-    problem, optimizer = factorization(np.zeros((1, d))), NoisyFlow(0.02 / d, drift=False, scheme="geometric")
-    phi = propagator(problem)
-    prepared = optimizer.prepare(problem, phi)
-    blocks, skipped = (round(t / (block * 0.02 / d)) for t in (time, burn))
+    d = problem.shape[1]
+    dt = 0.02 / d
+    optimizer = NoisyFlow(dt, drift=False, scheme="geometric")
+    prepared = optimizer.prepare(problem, propagator(problem))
+    blocks, skipped = (round(t / (block * dt)) for t in (time, burn))
 
     def stretch(frame: Any, key: Any) -> Any:
         state: Any = Weights((frame.T[:, :d], frame[d:]))
@@ -577,10 +575,9 @@ def _exponents(d: int, size: str) -> tuple[np.ndarray, np.ndarray]:
 
     def path(key: Any) -> Any:
         logs = jax.lax.scan(stretch, jnp.eye(d + 1), jax.random.split(key, blocks))[1]
-        return logs[skipped:].mean(0) / (block * 0.02 / d)
+        return logs[skipped:].mean(0) / (block * dt)
 
-    found = np.asarray(jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(d), paths)))
-    return found.mean(0), found.std(0) / np.sqrt(paths)
+    return np.asarray(jax.jit(jax.vmap(path))(jax.random.split(key, paths)))
 
 
 @claim("spectral/C19", "exact", "Proposition 4.1(b), for d_in >= 2", negative_control={"dimensions": (1,)})
@@ -605,8 +602,9 @@ def which_dimensions_align(size: str, shift: int = 0) -> Iterator[Finding]:
         else:
             yield at_least(second, 1e-3, d_in=d, what="the second grows too")
     for d in (2, 4) if size == "quick" else range(2, 7):  # the formulas against paths
-        found, errors = _exponents(d, size)
-        worst = np.max(np.abs(found - spectral.lyapunov(d + shift)[: d + 1]) / errors)
+        found = exponents_along_paths(factorization(np.zeros((1, d))), size, jax.random.key(d))
+        errors = found.std(0) / np.sqrt(len(found))
+        worst = np.max(np.abs(found.mean(0) - spectral.lyapunov(d + shift)[: d + 1]) / errors)
         yield at_most(worst, 4.0, d_in=d, what="QR along paths", unit="standard errors")
 
 
@@ -758,9 +756,8 @@ def residual_of_the_gradient(size: str, factor: float = 1.0) -> Iterator[Finding
     """
     x, y, initial = _slow_flow()
     problem, gamma = regression(x, y), _SLOW_GAMMA
-    observed = {"a": observe.matrix}
-    run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=2200.0, record=linear(45), observe=observed)
-    left = [y - x @ np.asarray(a).T for a in run["a"]]
+    run = simulate(problem, initial, GradientFlow(rtol=1e-11), time=2200.0, record=linear(45), observe=["matrix"])
+    left = [y - x @ np.asarray(a).T for a in run["matrix"]]
     times, size2 = np.asarray(run.times), np.array([np.sum((x.T @ one) ** 2) for one in left])
     loss = np.array([np.sum(one**2) for one in left])
     lowest = float(np.linalg.eigvalsh(x.T @ x)[0])

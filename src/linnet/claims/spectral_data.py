@@ -8,23 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from linnet import observe
 from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, within
 from linnet.init import i_gamma
-from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow
 from linnet.problems import Regression, regression
 from linnet.record import at, linear
 from linnet.simulation import simulate
 from linnet.states import Weights
 from linnet.theory import spectral
-
-_OBSERVED = {
-    "a": observe.matrix,
-    "loss": observe.loss,
-    "w1": Observable.from_function("w1", lambda state, problem: state.layers[0]),
-    "w2": Observable.from_function("w2", lambda state, problem: state.layers[1]),
-}
 
 
 def _size(array: Any) -> float:
@@ -66,9 +57,10 @@ def any_shape(
             GradientFlow(rtol=1e-12),
             time=times[-1],
             record=at(times),
-            observe=_OBSERVED,
+            observe=["matrix", "loss"],
+            checkpoint="states",
         )
-        a, loss, w1, w2 = (np.asarray(run[name]) for name in _OBSERVED)
+        a, loss, w1, w2 = map(np.asarray, (run["matrix"], run["loss"], *run.states.layers))
         case = {"n": n, "d_in": d, "d_out": k}
         for i in range(1, 5):
             gap = w1[i] @ w1[i].T - w2[i].T @ w2[i] - 2 * gamma * np.eye(d)
@@ -156,8 +148,8 @@ def balanced_initializations_have_low_rank(size: str, rank: int | None = None, s
     for scale in (1e-2, 1.0, 10.0):
         root = np.sqrt(scale * s)
         balanced = Weights(((frame * root) @ vt, (u * root) @ frame.T))
-        run = simulate(problem, balanced, GradientFlow(rtol=1e-11), time=6.0, record=linear(4), observe=_OBSERVED)
-        for w1 in np.asarray(run["w1"]):
+        run = simulate(problem, balanced, GradientFlow(rtol=1e-11), time=6.0, record=linear(4), checkpoint="states")
+        for w1 in np.asarray(run.states.layers[0]):
             values = np.linalg.svd(w1, compute_uv=False)
             yield at_most(values[rank or k] / values[0], 1e-7, scale=scale, what="sigma_{k+1}(W_1) / sigma_1(W_1)")
     gamma = 0.05

@@ -11,7 +11,8 @@ import numpy as np
 from linnet import observe
 from linnet._random import haar
 from linnet.claims.claim import Finding, Seed, at_least, at_most, claim, close, near, one_sided, two_sided
-from linnet.init import i_gamma, propagator
+from linnet.claims.spectral import exponents_along_paths
+from linnet.init import i_gamma
 from linnet.optim import LabelNoiseSGD, NoisyFlow
 from linnet.problems import factorization, regression
 from linnet.record import at, linear
@@ -84,29 +85,11 @@ _SCALES = ((1.0, 0.6, 0.3), (1.0, 0.9))  # singular values D of the data
 
 @lru_cache
 def _exponents(scales: tuple[float, ...], size: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lyapunov exponents by QR along paths of the geometric scheme, and their standard errors."""
-    paths, time, burn, block = (64, 40.0, 5.0, 20) if size == "quick" else (256, 200.0, 10.0, 20)
-    d = len(scales)
-    problem, dt = regression(np.diag(scales), np.zeros(d)), 0.02 / d
-    optimizer = NoisyFlow(dt, drift=False, scheme="geometric")
-    prepared = optimizer.prepare(problem, propagator(problem))
-    blocks, skipped = (round(t / (block * dt)) for t in (time, burn))
-
-    def stretch(frame: Any, key: Any) -> Any:
-        state: Any = Weights((frame.T[:, :d], frame[d:]))
-        state = jax.lax.fori_loop(
-            0, block, lambda i, s: optimizer.step(problem, s, None, prepared, jax.random.fold_in(key, i))[0], state
-        )
-        basis, r = jnp.linalg.qr(jnp.concatenate([state.layers[0].T, state.layers[1]]))
-        return basis, jnp.log(jnp.abs(jnp.diagonal(r)))
-
-    def path(key: Any) -> Any:
-        logs = jax.lax.scan(stretch, jnp.eye(d + 1), jax.random.split(key, blocks))[1]
-        return logs[skipped:].mean(0) / (block * dt)
-
-    found = np.asarray(jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(d + seed), paths)))
+    """Lyapunov exponents, their sum, the first less the second, and the standard errors of all."""
+    problem, key = regression(np.diag(scales), np.zeros(len(scales))), jax.random.key(len(scales) + seed)
+    found = exponents_along_paths(problem, size, key)
     found = np.hstack([found, found.sum(1, keepdims=True), found[:, :1] - found[:, 1:2]])
-    return found.mean(0), found.std(0) / np.sqrt(paths)
+    return found.mean(0), found.std(0) / np.sqrt(len(found))
 
 
 @claim(

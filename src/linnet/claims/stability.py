@@ -17,8 +17,8 @@ from scipy.optimize import brentq
 from linnet import maps, observe
 from linnet._random import haar, with_spectrum
 from linnet.claims.claim import Finding, Seed, as_printed, at_least, at_most, claim, close, evidence, near, within
+from linnet.claims.layers import in_frames
 from linnet.init import identity, one_zero, orthogonal, random_one_zero
-from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow
 from linnet.problems import Factorization, factorization
 from linnet.record import at, every, linear
@@ -29,10 +29,6 @@ from linnet.theory import stability
 # Runs that several checks share: 6 x 6 layers, three of them, so that they compile once -------------------------------
 
 _D, _DEPTH = 6, 3
-_OBSERVED = {
-    "layers": Observable.from_function("layers", lambda state, problem: jnp.stack(state.layers)),
-    "singular_values": observe.singular_values,
-}
 
 
 class _Target(NamedTuple):
@@ -74,9 +70,11 @@ def _points(steps: int) -> list[int]:
 
 
 def _descend(target: _Target, initial: Weights | Modes, lr: float, steps: int) -> _Run:
-    run = simulate(target.problem, initial, SGD(lr), steps=steps, record=at(_points(steps)), observe=_OBSERVED)
-    rotated = target.u.T @ np.einsum("tij,tjk,tkl->til", *np.moveaxis(np.asarray(run["layers"]), 1, 0)[::-1]) @ target.v
-    return _Run(np.asarray(run.steps), np.asarray(run["layers"]), rotated, np.asarray(run["singular_values"]))
+    record, names = at(_points(steps)), ["singular_values"]
+    run = simulate(target.problem, initial, SGD(lr), steps=steps, record=record, observe=names, checkpoint="states")
+    layers = [np.asarray(w) for w in run.states.layers]
+    rotated = target.u.T @ np.einsum("tij,tjk,tkl->til", *layers[::-1]) @ target.v
+    return _Run(np.asarray(run.steps), np.stack(layers, axis=1), rotated, np.asarray(run["singular_values"]))
 
 
 def _lr(top: float, kappa: float, depth: int = _DEPTH) -> float:
@@ -85,8 +83,7 @@ def _lr(top: float, kappa: float, depth: int = _DEPTH) -> float:
 
 def _aligned(layers: np.ndarray, frames: list[np.ndarray]) -> float:
     """The largest off-diagonal entry of Q_{l+1}^T W_l Q_l."""
-    rotated = [up.T @ w @ down for w, down, up in zip(layers, frames, frames[1:], strict=False)]
-    return max(float(np.max(np.abs(w - np.diag(np.diag(w))))) for w in rotated)
+    return max(float(np.max(np.abs(w - np.diag(np.diag(w))))) for w in in_frames(list(layers), frames))
 
 
 def _orthogonal(target: _Target, rotated: bool) -> tuple[Weights, list[np.ndarray]]:
@@ -111,8 +108,8 @@ def _dense(depth: int, spectrum: tuple[float, ...], d: int, alpha: float) -> np.
     values[-1] = 0.0
     values[:, : len(spectrum)] = np.array(spectrum) ** (1 / depth)
     frames = [np.asarray(haar(key, d, d)) for key in jax.random.split(jax.random.key(depth), depth + 1)]
-    layers = [up @ np.diag(y) @ down.T for y, down, up in zip(values, frames, frames[1:], strict=False)]
-    return np.asarray(_hessian(Weights(layers)))
+    layers = in_frames([np.diag(y) for y in values], [frame.T for frame in frames])
+    return np.asarray(_hessian(Weights(list(layers))))
 
 
 @jax.jit
@@ -190,12 +187,7 @@ def rank_one_orbit(size: str, factor: float = 1.0) -> Iterator[Finding]:
         case: dict[str, Any] = {"kappa": 2.2, "initialization": "one-zero" if frames == "rotated" else "balanced"}
         found = stability.orbit(10.0, _DEPTH, factor * lr)
         sides = [target.v] * _DEPTH + [target.u]
-        ends = np.stack(
-            [
-                [up.T @ w @ down for w, down, up in zip(layers, sides, sides[1:], strict=False)]
-                for layers in run.layers[-2:]
-            ]
-        )
+        ends = np.stack([in_frames(layers, sides) for layers in run.layers[-2:]])
         top = np.sort(ends[:, :, 0, 0], axis=0)
         yield close(top, [[found.low], [found.high]], atol=1e-9, what="mode 1 of every layer", **case)
         yield close(run.modes[-1][[1, 2], [1, 2]], [6, 3], atol=1e-9, what="modes 2, 3 of A", **case)
@@ -866,9 +858,8 @@ def gaps_that_stay(size: str, kappa: float = 2.05) -> Iterator[Finding]:
         yield as_printed(at_most(end, 1e-3, kappa=share, mode=1, what="gap goes to zero"))
     # as the figure and the lemma have it: the squares themselves, along a run of the layers
     problem = factorization(np.array([10.0, 9.0, 6.0]))
-    observed = {"values": Observable.from_function("values", lambda state, problem: state.values)}
-    run = simulate(problem, one_zero(problem, 0.01, 3), SGD(_lr(10.0, kappa)), steps=4000, observe=observed)
-    squares = np.asarray(run["values"]) ** 2
+    run = simulate(problem, one_zero(problem, 0.01, 3), SGD(_lr(10.0, kappa)), steps=4000, checkpoint="states")
+    squares = np.asarray(run.states.values) ** 2
     gaps = np.abs(squares[:, 2] - squares[:, 0])
     yield at_most(np.max(gaps) / np.min(squares[-1]), 1e-4, alpha=0.01, what="|s_L^2 - s_1^2|, largest, over s^2")
     yield at_least(squares[-1], 3.0, what="squares of the layers at the end")

@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.curves import crossing
-from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.experiment import Experiment, Progress, along
 from linnet.init import balanced, lambda_balanced, two_c_balanced
 from linnet.optim import GradientFlow
 from linnet.problems import factorization
@@ -77,36 +77,24 @@ class Representations(Experiment):
         if np.linalg.det(target) * np.linalg.det(np.asarray(middle.matrix)) < 0:
             target = -target[[1, 0, 2, 3]]  # the side from which lambda = 0 arrives
         problem = factorization(target)
-        rows: dict[str, list[Any]] = {name: [] for name in ("closed", "simulated", "drift", "inputs", "outputs")}
-        ends = []
-        for done, lam in enumerate(self.lams):
-            progress(done, len(self.lams))
+
+        def learned(lam: float) -> dict[str, Any]:
             initial = lambda_balanced(key, problem, lam, 4, scale=self.scale)
             times = np.linspace(0, self.time / (1 + abs(lam)), self.points)
             found = balance.flow(times, initial, target)
             run = simulate(
                 problem, initial, GradientFlow(rtol=1e-9), time=float(times[-1]), record=at(times), observe=["matrix"]
             )
-            rows["closed"].append(np.asarray(found.matrix))
-            rows["simulated"].append(np.asarray(run["matrix"]))
-            rows["drift"].append(_drift(np.asarray(found.kernel(np.eye(4)))))
-            rows["inputs"].append(np.asarray(found.input_gram)[-1])
-            rows["outputs"].append(np.asarray(found.output_gram)[-1])
-            ends.append(times)
-        progress(len(self.lams), len(self.lams))
-        entries = ("lam", "point", "out", "in")
-        return xarray.Dataset(
-            {
-                "closed": (entries, np.array(rows["closed"])),
-                "simulated": (entries, np.array(rows["simulated"])),
-                "drift": (("lam", "point"), np.array(rows["drift"])),
-                "inputs": (("lam", "in", "other_in"), np.array(rows["inputs"])),
-                "outputs": (("lam", "out", "other_out"), np.array(rows["outputs"])),
-                "time": (("lam", "point"), np.array(ends)),
-                "target": (("out", "in"), target),
-            },
-            coords={"lam": list(self.lams)},
-        )
+            return {
+                "closed": (("point", "out", "in"), found.matrix),
+                "simulated": (("point", "out", "in"), run["matrix"]),
+                "drift": ("point", _drift(np.asarray(found.kernel(np.eye(4))))),
+                "inputs": (("in", "other_in"), found.input_gram[-1]),
+                "outputs": (("out", "other_out"), found.output_gram[-1]),
+                "time": ("point", times),
+            }
+
+        return along("lam", self.lams, learned, progress).assign(target=(("out", "in"), target))
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         target, drift = data["target"].values, data["drift"].values[:, -1]
@@ -182,11 +170,9 @@ class BalanceReversal(Experiment):
         shown = np.linspace(0, 20.0 / _VALUES[-1], self.points)
         few = np.linspace(0, 6.0, 13)
         lams = np.geomspace(self.least, self.most, self.grid)
-        curves, simulated, when = [], [], []
-        for done, task in enumerate(tasks.values()):
-            progress(done, len(tasks))
-            curves.append([self._loss(shown, lam, task, learned) for lam in self.lams])
-            losses = []
+
+        def asked(name: str) -> dict[str, Any]:
+            task, losses, when = tasks[name], [], []
             for lam in self.lams[-3:]:
                 run = simulate(
                     factorization(task),
@@ -197,28 +183,18 @@ class BalanceReversal(Experiment):
                     observe=["loss"],
                 )
                 losses.append(np.asarray(run["loss"]))
-            simulated.append(losses)
-            row = []
             for lam in lams:
                 long = np.linspace(0, (math.log(1 + 1 / lam) + 20) / (_VALUES[-1] + lam), self.points)
                 loss = self._loss(long, lam, task, learned)
-                row.append(crossing(long, -loss, -self.left * loss[0]))
-            when.append(row)
-        progress(len(tasks), len(tasks))
-        return xarray.Dataset(
-            {
-                "loss": (("task", "lam", "time"), np.array(curves)),
-                "simulated": (("task", "shown", "few"), np.array(simulated)),
-                "learned": (("task", "imbalance"), np.array(when)),
-            },
-            coords={
-                "task": list(tasks),
-                "lam": list(self.lams),
-                "shown": list(self.lams[-3:]),
-                "time": shown,
-                "few": few,
-                "imbalance": lams,
-            },
+                when.append(crossing(long, -loss, -self.left * loss[0]))
+            return {
+                "loss": (("lam", "time"), [self._loss(shown, lam, task, learned) for lam in self.lams]),
+                "simulated": (("shown", "few"), losses),
+                "learned": ("imbalance", when),
+            }
+
+        return along("task", list(tasks), asked, progress).assign_coords(
+            lam=list(self.lams), shown=list(self.lams[-3:]), time=shown, few=few, imbalance=lams
         )
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
@@ -287,39 +263,28 @@ class OneNeuron(Experiment):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         axis = np.linspace(-2, 2, self.grid + self.grid % 2)  # even: no weight is zero
-        ends, total = [], len(self.ratios) + len(self.lams)
-        for done, ratio in enumerate(self.ratios):
-            progress(done, total)
+        times, goal = 40.0 * np.linspace(0, 1, self.points) ** 3, np.array([[1.0, 0.0]])
+        angles = 2 * np.pi * (np.arange(self.trajectories) + 0.5) / self.trajectories
+
+        def ends(ratio: float) -> dict[str, Any]:
             rates = (math.sqrt(ratio), 1 / math.sqrt(ratio))
 
-            def end(w: Any, a: Any, rates: tuple[float, float] = rates) -> Any:
+            def end(w: Any, a: Any) -> Any:
                 found = balance.neuron(20.0, Weights((w[None, None], a[None, None])), [[1.0]], lr_multipliers=rates)
                 return found.first[0], found.second[0]
 
             firsts, seconds = np.meshgrid(axis, axis, indexing="ij")
-            ends.append(np.stack(jax.jit(jax.vmap(jax.vmap(end)))(firsts, seconds), axis=-1))
-        times, goal = np.linspace(0, 1, self.points), np.array([[1.0, 0.0]])
-        angles = 2 * np.pi * (np.arange(self.trajectories) + 0.5) / self.trajectories
-        trajectories, checks = [], []
-        for done, lam in enumerate(self.lams):
-            progress(len(self.ratios) + done, total)
-            row = []
-            for angle in angles:
-                initial = self._initial(lam, angle)
-                long = 40.0 * times**3
-                found = balance.neuron(long, initial, goal)
-                row.append(np.asarray(found.second) * np.asarray(found.first))
-            checks.append(_gap_of_weights(self._initial(lam, angles[1]), goal))
-            trajectories.append(row)
-        progress(total, total)
-        return xarray.Dataset(
-            {
-                "end": (("ratio", "first", "second", "weight"), np.array(ends)),
-                "trajectory": (("lam", "angle", "point", "input"), np.array(trajectories)),
-                "gap": ("lam", np.array(checks)),
-            },
-            coords={"ratio": list(self.ratios), "lam": list(self.lams), "first": axis, "second": axis, "angle": angles},
-        )
+            found = np.stack(jax.jit(jax.vmap(jax.vmap(end)))(firsts, seconds), axis=-1)
+            return {"end": (("first", "second", "weight"), found)}
+
+        def trajectories(lam: float) -> dict[str, Any]:
+            neurons = [balance.neuron(times, self._initial(lam, angle), goal) for angle in angles]
+            computed = [np.asarray(found.second) * np.asarray(found.first) for found in neurons]
+            gap = _gap_of_weights(self._initial(lam, angles[1]), goal)
+            return {"trajectory": (("angle", "point", "input"), computed), "gap": ((), gap)}
+
+        planes = along("ratio", self.ratios, ends, progress).assign_coords(first=axis, second=axis)
+        return planes.merge(along("lam", self.lams, trajectories, progress).assign_coords(angle=angles))
 
     def _initial(self, lam: float, angle: float) -> Weights:
         """A neuron that computes a vector of length 0.7 in this direction, with this imbalance."""

@@ -4,7 +4,7 @@ it: the rates in the end, depth in the far phase, and modes that are learned one
 
 import math
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from linnet.claims import THREE, Finding, at_least, at_most, close, near
 from linnet.curves import crossing
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Experiment, Progress, along
 from linnet.init import balanced
 from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow
@@ -24,6 +24,8 @@ from linnet.simulation import simulate
 from linnet.states import Balanced, EndToEnd, Weights
 from linnet.theory import convergence
 from linnet.theory.convergence import Coordinates
+
+Depth = Annotated[int, Field(ge=2, le=1000)]
 
 
 def _one_output(strength: float, norm: float, cosine: float) -> Coordinates:
@@ -49,7 +51,9 @@ class NonlocalFig1(Experiment):
 
     n: int = Field(default=50, ge=2, le=10_000, description="Samples.")
     d: int = Field(default=5, ge=2, le=1000, description="Inputs; one output.")
-    depths: tuple[int, ...] = Field(default=(2, 3, 4, 5, 8, 10), min_length=2, description="Layers, ascending.")
+    depths: Ascending[Annotated[int, Field(ge=2, le=100)]] = Field(
+        default=(2, 3, 4, 5, 8, 10), min_length=2, description="Layers, ascending."
+    )
     ratio: float = Field(default=10.0, gt=0, le=1e3, description="Size of the initialization over that of the target.")
     angle: float = Field(default=30.0, ge=0, lt=90, description="Degrees between initialization and target.")
     lr: float = Field(default=1e-6, gt=0, le=1, description="Step of Euler on the induced flow.")
@@ -60,8 +64,6 @@ class NonlocalFig1(Experiment):
     def _possible(self) -> Self:
         if self.n < self.d:
             raise ValueError(f"n = {self.n} must be at least d = {self.d}: fewer samples cannot be whitened")
-        if list(self.depths) != sorted(set(self.depths)) or self.depths[0] < 2 or self.depths[-1] > 100:
-            raise ValueError(f"depths = {self.depths} must ascend between 2 and 100")
         # |Y|^2 = n, so |Z| <= 1
         top = 2 / (self.n * max(L * (3 - 2 / L) * self.ratio ** (2 - 2 / L) for L in self.depths))
         if self.lr > top:
@@ -93,10 +95,9 @@ class NonlocalFig1(Experiment):
             tasks.append(factorization(z[None]))
         z1 = np.array([float(np.linalg.norm(task.target)) for task in tasks])
         targets = jnp.stack([task.target for task in tasks])
-        rows: dict[str, list[Any]] = {"distance": [], "s": [], "exact": [], "exact_s": []}
-        for depth in tracked(self.depths, progress):
 
-            def one(target: Any, initial: Any, depth: int = depth) -> Any:
+        def followed(depth: int) -> dict[str, Any]:
+            def one(target: Any, initial: Any) -> Any:
                 # whitened data: the loss is n/2 |A - Z|^2 up to a constant, so a step of lr n on 1/2 |A - Z|^2
                 optimizer = SGD(self.lr * self.n)
                 state = EndToEnd(initial, Balanced(depth, 1))
@@ -105,17 +106,14 @@ class NonlocalFig1(Experiment):
                 )
                 return run.values
 
-            values = jax.vmap(one)(targets, jnp.stack(initializations))
-            for name in ("distance", "s"):
-                rows[name].append(np.asarray(values[name]))
+            runs = jax.vmap(one)(targets, jnp.stack(initializations))
             flows = [_flow(times, _one_output(self.ratio * z, z, math.cos(turn)), depth, self.n) for z in z1]
-            rows["exact"].append([flow[0] for flow in flows])
-            rows["exact_s"].append([flow[1] for flow in flows])
-        dims = ("depth", "problem", "time")
-        return xarray.Dataset(
-            {**{name: (dims, np.array(value)) for name, value in rows.items()}, "z1": ("problem", z1)},
-            coords={"depth": list(self.depths), "time": times},
-        )
+            exact, exact_s = np.moveaxis(np.array(flows), 1, 0)
+            found = {"distance": runs["distance"], "s": runs["s"], "exact": exact, "exact_s": exact_s}
+            return {name: (("problem", "time"), value) for name, value in found.items()}
+
+        data = along("depth", self.depths, followed, progress)
+        return data.assign(z1=("problem", z1)).assign_coords(time=times)
 
     def _gaps(self, distance: np.ndarray, exact: np.ndarray, time: np.ndarray) -> np.ndarray:
         """The largest relative gap of each run, over that of Euler's method to first order in lr.
@@ -211,21 +209,14 @@ class NonlocalRates(Experiment):
     minutes = {"quick": 0.1, "paper": 0.1}
 
     n: int = Field(default=50, ge=1, le=10**6, description="Samples.")
-    sizes: tuple[float, ...] = Field(default=(0.3, 1.0, 3.0), min_length=1, max_length=4, description="Sizes of Z.")
-    depths: tuple[int, ...] = Field(default=(2, 3, 5, 10), min_length=2, description="Layers, ascending.")
+    sizes: tuple[Annotated[float, Field(gt=0, le=1e3)], ...] = Field(
+        default=(0.3, 1.0, 3.0), min_length=1, max_length=4, description="Sizes of Z."
+    )
+    depths: Ascending[Depth] = Field(default=(2, 3, 5, 10), min_length=2, description="Layers, ascending.")
     records: int = Field(default=401, ge=21, le=10_000, description="Recorded times.")
     far_target: float = Field(default=0.01, gt=0, le=1, description="Size of the target on the right.")
     far_scale: float = Field(default=0.1, gt=0, le=10, description="Size of the initialization on the right.")
-    far_depths: tuple[int, ...] = Field(default=(2, 3, 4, 6, 10), min_length=2, description="Layers on the right.")
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        for name, depths in (("depths", self.depths), ("far_depths", self.far_depths)):
-            if list(depths) != sorted(set(depths)) or depths[0] < 2 or depths[-1] > 1000:
-                raise ValueError(f"{name} = {depths} must ascend between 2 and 1000")
-        if min(self.sizes) <= 0 or max(self.sizes) > 1e3:
-            raise ValueError(f"sizes = {self.sizes} must be above 0 and at most 1000")
-        return self
+    far_depths: Ascending[Depth] = Field(default=(2, 3, 4, 6, 10), min_length=2, description="Layers on the right.")
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         clock = np.linspace(0, 20, self.records)  # n z^(2-2/L) t
@@ -302,7 +293,9 @@ class NonlocalPeeling(Experiment):
     spectrum: tuple[float, ...] = Field(default=(3.0, 2.0, 1.2, 0.5, 0.2), min_length=2, description="Modes of Z.")
     rank: int = Field(default=3, ge=2, le=10, description="Width of every hidden layer.")
     n: int = Field(default=10, ge=1, le=10**6, description="Samples.")
-    depths: tuple[int, ...] = Field(default=(2, 3), min_length=1, max_length=3, description="Layers.")
+    depths: tuple[Annotated[int, Field(ge=2, le=6)], ...] = Field(
+        default=(2, 3), min_length=1, max_length=3, description="Layers."
+    )
     initializations: tuple[float, ...] = Field(
         default=(1e-4, 1e-2, 1.0), min_length=2, description="Sizes of the initialization, ascending."
     )
@@ -317,8 +310,6 @@ class NonlocalPeeling(Experiment):
             raise ValueError(f"rank = {self.rank} must be below the number of modes, {len(self.spectrum)}")
         if list(self.initializations) != sorted(self.initializations) or self.initializations[0] < 1e-8:
             raise ValueError(f"initializations = {self.initializations} must ascend from 1e-8 on")
-        if min(self.depths) < 2 or max(self.depths) > 6:
-            raise ValueError(f"depths = {self.depths} must lie between 2 and 6")
         return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
@@ -338,42 +329,34 @@ class NonlocalPeeling(Experiment):
             "approach": Observable.from_function("approach", approach, ("rank",)),
         }
         drawn = [rng.normal(size=(k, self.rank)) @ rng.normal(size=(self.rank, k + 1)) for _ in range(self.draws)]
-        rows: dict[str, list[Any]] = {"modes": [], "approach": []}
         horizon = self.n * self.time
-        for depth in tracked(self.depths, progress):
-            hidden = (self.rank,) * (depth - 1)
+        record = logarithmic(300, 1e-5 * horizon)
+
+        def one(state: Weights) -> Any:
+            run = simulate(problem, state, GradientFlow(rtol=1e-9), time=horizon, record=record, observe=observed)
+            return run.values
+
+        def learned(depth: int) -> dict[str, Any]:
+            hidden, shape = (self.rank,) * (depth - 1), (len(self.initializations), self.draws)
             states = [
                 balanced(c * g / np.linalg.norm(g, 2), hidden, rank=self.rank)
                 for c in self.initializations
                 for g in drawn
             ]
+            values = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
+            modes, near = (np.asarray(values[name]) for name in ("modes", "approach"))
+            return {
+                "modes": (("initialization", "draw", "time", "mode"), modes.reshape(*shape, *modes.shape[1:])),
+                "approach": (("initialization", "draw", "time", "rank"), near.reshape(*shape, *near.shape[1:])),
+            }
 
-            def one(state: Weights) -> Any:
-                flow = GradientFlow(rtol=1e-9)
-                record = logarithmic(300, 1e-5 * horizon)
-                run = simulate(problem, state, flow, time=horizon, record=record, observe=observed)
-                return run.values, run.times
-
-            values, times = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
-            for name in rows:
-                value = np.asarray(values[name])
-                rows[name].append(value.reshape(len(self.initializations), self.draws, *value.shape[1:]))
-        lead = ("depth", "initialization", "draw", "time")
-        return xarray.Dataset(
-            {
-                "modes": ((*lead, "mode"), np.array(rows["modes"])),
-                "approach": ((*lead, "rank"), np.array(rows["approach"])),
-            },
-            coords={
-                "depth": list(self.depths),
-                "initialization": list(self.initializations),
-                "time": np.asarray(times[0]) / self.n,
-                "rank": np.arange(1, self.rank + 1),
-            },
+        times = record.points(horizon, discrete=False) / self.n
+        return along("depth", self.depths, learned, progress).assign_coords(
+            initialization=list(self.initializations), time=times, rank=np.arange(1, self.rank + 1)
         )
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
-        closest = data["approach"].min("time")  # depth, start, draw, rank
+        closest = data["approach"].min("time")  # depth, initialization, draw, rank
         found = {
             "largest relative distance to the minimum in the end": at_most(
                 data["approach"].isel(time=-1, rank=-1).max(), 1e-6

@@ -3,7 +3,7 @@ the kernel and the weights move from starts of every size, direction, and depth.
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from linnet import observe
 from linnet.claims import Finding, at_least, at_most
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Experiment, Progress, along
 from linnet.init import balanced
 from linnet.observe import Observable, ObservationContext
 from linnet.optim import GradientFlow
@@ -67,7 +67,9 @@ class NonlocalLazy(Experiment):
     minutes = {"quick": 0.2, "paper": 0.8}
 
     d: int = Field(default=5, ge=2, le=50, description="Inputs; one output.")
-    depths: tuple[int, ...] = Field(default=(2, 3, 4, 5, 6, 8, 10), min_length=2, description="Layers, ascending.")
+    depths: Ascending[Annotated[int, Field(ge=2, le=20)]] = Field(
+        default=(2, 3, 4, 5, 6, 8, 10), min_length=2, description="Layers, ascending."
+    )
     depth: int = Field(default=3, ge=2, le=20, description="Layers of the map; one of them.")
     largest: float = Field(default=30.0, ge=10, le=100, description="Sizes go from one over this up to it.")
     scales: int = Field(default=61, ge=5, le=401, description="Sizes, an odd number.")
@@ -77,8 +79,6 @@ class NonlocalLazy(Experiment):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if list(self.depths) != sorted(set(self.depths)) or self.depths[0] < 2 or self.depths[-1] > 20:
-            raise ValueError(f"depths = {self.depths} must ascend between 2 and 20")
         if self.depth not in self.depths:
             raise ValueError(f"depth = {self.depth} must be one of depths = {self.depths}")
         if self.scales % 2 == 0:
@@ -93,29 +93,30 @@ class NonlocalLazy(Experiment):
         problem = factorization(goal[None])  # z = 1 and n = 1: nothing measured depends on them
         turn = np.radians(angles)[:, None, None]
         initializations = scales[:, None] * (np.cos(turn) * goal + np.sin(turn) * side)
-        rows: dict[str, list[np.ndarray]] = {name: [] for name in ("kernel", "travel", "distance", "largest_kernel")}
-        for depth in tracked(self.depths, progress):
+
+        def one(state: Weights) -> Any:
+            flow = GradientFlow(rtol=1e-9)
+            return simulate(problem, state, flow, time=_TIME, record=linear(7), observe=_OBSERVED).values
+
+        def moved(depth: int) -> dict[str, Any]:
             states = [balanced(a[None], (1,) * (depth - 1), rank=1) for a in initializations.reshape(-1, self.d)]
+            runs = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
+            kernel, travel, distance = (
+                np.asarray(runs[name]).reshape(self.angles, self.scales, -1) for name in _OBSERVED
+            )
+            dims = ("angle", "scale")
+            return {
+                "kernel": (dims, kernel[..., -1], {"long_name": "Change of the tangent kernel over its initial norm"}),
+                "travel": (dims, travel[..., -1], {"long_name": "Change of the weights over their initial norm"}),
+                "distance": (dims, distance[..., -1], {"long_name": "Distance from the target over its norm"}),
+                "largest_kernel": (
+                    dims,
+                    kernel.max(axis=-1),
+                    {"long_name": "Largest change of the tangent kernel on the way"},
+                ),
+            }
 
-            def one(state: Weights) -> Any:
-                flow = GradientFlow(rtol=1e-9)
-                return simulate(problem, state, flow, time=_TIME, record=linear(7), observe=_OBSERVED).values
-
-            found = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
-            for name in _OBSERVED:
-                rows[name].append(np.asarray(found[name])[:, -1].reshape(self.angles, self.scales))
-            rows["largest_kernel"].append(np.asarray(found["kernel"]).max(axis=1).reshape(self.angles, self.scales))
-        names = {
-            "kernel": "Change of the tangent kernel over its initial norm",
-            "travel": "Change of the weights over their initial norm",
-            "distance": "Distance from the target over its norm",
-            "largest_kernel": "Largest change of the tangent kernel on the way",
-        }
-        dims = ("depth", "angle", "scale")
-        return xarray.Dataset(
-            {name: (dims, np.array(rows[name]), {"long_name": words}) for name, words in names.items()},
-            coords={"depth": list(self.depths), "angle": angles, "scale": scales},
-        )
+        return along("depth", self.depths, moved, progress).assign_coords(angle=angles, scale=scales)
 
     # In closed form --------------------------------------------------------------------------------------------------
 

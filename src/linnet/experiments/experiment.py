@@ -8,11 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
+import numpy as np
 import xarray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from linnet import _check
 from linnet._check import InputError
@@ -43,11 +45,40 @@ _T = TypeVar("_T")
 _REGISTRY: dict[str, type["Experiment"]] = enlist({})
 
 
+def _ordered(values: tuple[Any, ...], info: ValidationInfo, *, reverse: bool) -> tuple[Any, ...]:
+    if list(values) != sorted(set(values), reverse=reverse):
+        raise ValueError(f"{info.field_name} = {values} must {'descend' if reverse else 'ascend'}")
+    return values
+
+
+# types of fields: numbers in order, without repetition
+Ascending = Annotated[tuple[_T, ...], AfterValidator(partial(_ordered, reverse=False))]
+Descending = Annotated[tuple[_T, ...], AfterValidator(partial(_ordered, reverse=True))]
+
+
 def tracked(items: Sequence[_T], progress: Progress) -> Iterator[_T]:
     """The items one by one; `progress` gets the number of those that are done, and of all."""
     for done, item in enumerate(items):
         progress(done, len(items))
         yield item
+
+
+def along(
+    axis: str,
+    items: Sequence[_T],
+    measure: Callable[[_T], Mapping[str, Any] | xarray.Dataset],
+    progress: Progress = lambda done, total: None,
+) -> xarray.Dataset:
+    """What `measure` returns for each item along a new first axis, which has the items as its coordinate.
+
+    `measure` returns (dims, values) or (dims, values, attributes) by name; or a dataset, perhaps along another axis.
+    """
+    measured: list[Any] = [measure(item) for item in tracked(items, progress)]
+    variables = {}
+    for name in measured[0]:
+        parts = [xarray.as_variable(each[name]) for each in measured]
+        variables[name] = ((axis, *parts[0].dims), np.stack([part.values for part in parts]), parts[0].attrs)
+    return xarray.Dataset(variables, coords={axis: list(items), **getattr(measured[0], "coords", {})})
 
 
 class Experiment(BaseModel):

@@ -4,7 +4,7 @@ import abc
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from linnet import observe
 from linnet._check import InputError
 from linnet.claims import Finding, at_least, at_most, close
 from linnet.curves import first_record
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Experiment, Progress, tracked
 from linnet.init import readout
 from linnet.observe import Observable
 from linnet.optim import SGD
@@ -195,7 +195,7 @@ class FeaturePhase(Experiment):
     n: int = Field(default=10, ge=2, le=200, description="Samples.")
     d: int = Field(default=10_000, ge=2, le=10**9, description="Inputs.")
     width: int = Field(default=1024, ge=2, le=10**9, description="Hidden neurons.")
-    sizes: tuple[float, ...] = Field(
+    sizes: Ascending[Annotated[float, Field(ge=1e-8, le=1e4)]] = Field(
         default=(1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
         min_length=2,
         max_length=100,
@@ -203,12 +203,6 @@ class FeaturePhase(Experiment):
     )
     share: float = Field(default=0.02, gt=0, le=0.5, description="Learning rate over the largest stable one.")
     steps: int = Field(default=2000, ge=100, le=10**6, description="Steps.")
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        if list(self.sizes) != sorted(set(self.sizes)) or not 1e-8 <= self.sizes[0] <= self.sizes[-1] <= 1e4:
-            raise ValueError(f"sizes = {self.sizes} must ascend between 1e-8 and 1e4")
-        return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         data, initializations = jax.random.split(jax.random.key(self.seed))

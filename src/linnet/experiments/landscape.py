@@ -1,7 +1,7 @@
 """The landscape that "Training Linear Neural Networks" describes in section 2, drawn for a small network."""
 
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Any, Self
 
 import jax
 import numpy as np
@@ -10,13 +10,24 @@ from pydantic import Field, model_validator
 
 from linnet import observe
 from linnet.claims import Finding, at_least, at_most, within
-from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.experiment import Experiment, Progress, along
 from linnet.init import critical, gauge
 from linnet.observe import Kind
 from linnet.problems import Regression, regression
 from linnet.theory import landscape
 
 _KINDS = tuple(Kind)  # what the numbers of a dataset stand for
+_TEXTS = {
+    "loss": "Loss",
+    "excess": "Loss above that of the minimum",
+    "label": "Kind by theory",
+    "negative": "Negative eigenvalues of the Hessian",
+    "smallest": "Smallest eigenvalue of the Hessian, in closed form",
+    "gap": "Largest gap between closed and dense spectrum, relative",
+    "counted": "Negative eigenvalues of the dense Hessian",
+    "measured": "Kind found at the balanced point",
+    "measured_skew": "Kind found in other bases between the layers",
+}
 
 
 class NonlocalLandscape(Experiment):
@@ -37,7 +48,9 @@ class NonlocalLandscape(Experiment):
         max_length=6,
         description="Singular values of the target, descending.",
     )
-    depths: tuple[int, ...] = Field(default=(2, 3, 4), min_length=1, max_length=4, description="Numbers of layers.")
+    depths: tuple[Annotated[int, Field(ge=2, le=6)], ...] = Field(
+        default=(2, 3, 4), min_length=1, max_length=4, description="Numbers of layers."
+    )
     bottleneck: int = Field(default=3, ge=1, le=8, description="Width of every hidden layer.")
     inputs: int = Field(default=5, ge=1, le=12, description="Input dimension; the output has one for each mode.")
     samples: int = Field(default=10, ge=1, le=1000, description="Samples n of the whitened data.")
@@ -50,8 +63,6 @@ class NonlocalLandscape(Experiment):
             raise ValueError(f"inputs = {self.inputs} must be at least the number of modes, {len(self.spectrum)}")
         if self.samples < self.inputs:
             raise ValueError(f"samples = {self.samples} must be at least inputs = {self.inputs} for whitened data")
-        if min(self.depths) < 2 or max(self.depths) > 6:
-            raise ValueError(f"depths = {self.depths} must lie between 2 and 6")
         return self
 
     def problem(self) -> Regression:
@@ -64,56 +75,42 @@ class NonlocalLandscape(Experiment):
         return regression(x, x @ (v * self.spectrum) @ u.T + noise - x @ (x.T @ noise) / n)
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        problem, names = (
-            self.problem(),
-            ("loss", "excess", "label", "negative", "smallest", "gap", "counted", "measured", "measured_skew"),
-        )
-        rows: dict[str, list[list[float]]] = {name: [] for name in names}
+        problem = self.problem()
         kept: list[tuple[int, ...]] = []
-        for done, depth in enumerate(self.depths):
+
+        def points(depth: int) -> dict[str, Any]:
             hidden = (self.bottleneck,) * (depth - 1)
             found = landscape.critical_points(problem, hidden, most=None)
-            points = sorted(found.points, key=lambda point: (len(point.kept), point.kept))
-            kept = [point.kept for point in points]
-            for name in names[:5]:
-                values = [getattr(point, name) for point in points]
-                rows[name].append([_KINDS.index(v) if name == "label" else v for v in values])
-            for name in names[5:]:
-                rows[name].append([])
-            for point in points:
-                state = critical(problem, hidden, point.kept)
-                # an independent way: automatic differentiation of the loss
-                dense = np.linalg.eigvalsh(np.asarray(_hessian(state, problem)))[::-1]
-                closed = landscape.spectrum(
-                    found.values, (self.inputs, *hidden, len(self.spectrum)), point.kept, curvature=self.samples
-                ).all()
-                unit = self.samples * max(self.spectrum) ** (2 - 2 / depth)
-                rows["gap"][-1].append(float(np.max(np.abs(dense - closed))) / unit)
-                rows["counted"][-1].append(float(np.sum(dense < -1e-10 * unit)))
-                skew = gauge(jax.random.key(self.seed), state)
-                rows["measured"][-1].append(_KINDS.index(observe.classify(state, problem).label))
-                rows["measured_skew"][-1].append(_KINDS.index(observe.classify(skew, problem).label))
-            progress(done + 1, len(self.depths))
-        texts = {
-            "loss": "Loss",
-            "excess": "Loss above that of the minimum",
-            "label": "Kind by theory",
-            "negative": "Negative eigenvalues of the Hessian",
-            "smallest": "Smallest eigenvalue of the Hessian, in closed form",
-            "gap": "Largest gap between closed and dense spectrum, relative",
-            "counted": "Negative eigenvalues of the dense Hessian",
-            "measured": "Kind found at the balanced point",
-            "measured_skew": "Kind found in other bases between the layers",
-        }
-        dims = ("depth", "point")
-        data = xarray.Dataset({n: (dims, np.array(rows[n]), {"long_name": texts[n]}) for n in names})
-        data["kept"] = (
-            ("point", "mode"),
-            np.array([[i + 1 in k for i in range(len(self.spectrum))] for k in kept], int),
-        )
-        data["depth"] = ("depth", np.array(self.depths))
+            ordered = sorted(found.points, key=lambda point: (len(point.kept), point.kept))
+            kept[:] = [point.kept for point in ordered]
+            rows = [self._checked(problem, found.values, hidden, point) for point in ordered]
+            return {name: ("point", [row[name] for row in rows], {"long_name": _TEXTS[name]}) for name in _TEXTS}
+
+        data = along("depth", self.depths, points, progress)
+        modes = [[i + 1 in k for i in range(len(self.spectrum))] for k in kept]
+        data["kept"] = (("point", "mode"), np.array(modes, int))
         data.attrs["kinds"] = " ".join(_KINDS)
         return data
+
+    def _checked(self, problem: Regression, values: Any, hidden: tuple[int, ...], point: Any) -> dict[str, float]:
+        """A critical point by theory, and what automatic differentiation of the loss finds there."""
+        state = critical(problem, hidden, point.kept)
+        unit = self.samples * max(self.spectrum) ** (2 - 2 / (len(hidden) + 1))
+        dense = np.linalg.eigvalsh(np.asarray(_hessian(state, problem)))[::-1]
+        widths = (self.inputs, *hidden, len(self.spectrum))
+        closed = landscape.spectrum(values, widths, point.kept, curvature=self.samples).all()
+        skew = gauge(jax.random.key(self.seed), state)
+        return {
+            "loss": point.loss,
+            "excess": point.excess,
+            "label": _KINDS.index(point.label),
+            "negative": point.negative,
+            "smallest": point.smallest,
+            "gap": float(np.max(np.abs(dense - closed))) / unit,
+            "counted": float(np.sum(dense < -1e-10 * unit)),
+            "measured": _KINDS.index(observe.classify(state, problem).label),
+            "measured_skew": _KINDS.index(observe.classify(skew, problem).label),
+        }
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         kind, kept = data["label"].values, data["kept"].values.astype(bool)

@@ -25,13 +25,21 @@ from linnet.states import EndToEnd, Mixed, Pair
 from linnet.theory import mixed
 
 
-def _below(figure: Any) -> Any:
-    if figure.rank >= figure.d / 2:
-        raise ValueError(f"rank = {figure.rank} must be below d / 2 = {figure.d / 2:g}, or no noise is left")
-    return figure
+class _Recovery(Experiment):
+    """What both figures share: a noisy low-rank matrix to recover."""
+
+    d: int
+    rank: int = Field(default=5, ge=1, description="Rank of the signal.")
+    c_lr: float = Field(default=50.0, gt=1, le=1e4, description="A step is 1/c_lr of the fastest mode's time.")
+
+    @model_validator(mode="after")
+    def _noise_is_left(self) -> Self:
+        if self.rank >= self.d / 2:
+            raise ValueError(f"rank = {self.rank} must be below d / 2 = {self.d / 2:g}, or no noise is left")
+        return self
 
 
-class MixedFig1(Experiment):
+class MixedFig1(_Recovery):
     """Gradient descent (exact, at the full width) beside the mixed equation iterated with the same step, from the same
     start. The signals leave the lazy regime first and fast, the noise follows slowly: early stopping sits between.
     """
@@ -41,15 +49,9 @@ class MixedFig1(Experiment):
     minutes = {"quick": 0.4, "paper": 2}
 
     d: int = Field(default=500, ge=10, le=2000, description="Dimension of the matrix to recover.")
-    rank: int = Field(default=5, ge=1, description="Rank of the signal.")
     gamma_sigma2: float = Field(default=-1.85, ge=-10, le=10, description="Weights start with variance d^gamma_sigma2.")
     gamma_w: float = Field(default=2.25, ge=0, le=5, description="The network has d^gamma_w hidden neurons.")
-    c_lr: float = Field(default=50.0, gt=1, le=1e4, description="A step is 1/c_lr of the fastest mode's time.")
     steps: int = Field(default=420, ge=2, le=100_000, description="Steps of gradient descent.")
-
-    @model_validator(mode="after")
-    def _noise_is_left(self) -> Self:
-        return _below(self)
 
     @property
     def width(self) -> float:
@@ -216,7 +218,7 @@ def _on_grid(spec: sweep.Sweep, count: int) -> sweep.Sweep:
     return spec.model_copy(update={"axes": axes})
 
 
-class MixedFig2(Experiment):
+class MixedFig2(_Recovery):
     """Networks of every width and initial scale on one noisy low-rank matrix: the smallest test error on the way, the
     stable rank and the step there, and how far the network is at that step from the iterated mixed equation, as in the
     paper, and from descent on which that equation is exact. Runs end when the strongest noise mode is learned, after
@@ -229,8 +231,6 @@ class MixedFig2(Experiment):
     minutes = {"quick": 1.5, "paper": 25}
 
     d: int = Field(default=200, ge=10, le=1000, description="Dimension of the matrix to recover.")
-    rank: int = Field(default=5, ge=1, description="Rank of the signal.")
-    c_lr: float = Field(default=50.0, gt=1, le=1e4, description="A step is 1/c_lr of the fastest mode's time.")
     grid: int = Field(default=35, ge=2, le=400, description="Cells along each axis.")
     euler: int = Field(
         default=8,
@@ -238,10 +238,6 @@ class MixedFig2(Experiment):
         le=400,
         description="The same for the distance to the iterated equation: an SVD a step; 0: none.",
     )
-
-    @model_validator(mode="after")
-    def _noise_is_left(self) -> Self:
-        return _below(self)
 
     @property
     def shared(self) -> bool:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 from jaxtyping import Array, Float
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from linnet.claims import Finding, at_least, at_most
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Descending, Experiment, Progress, along
 from linnet.observe import Observable
 from linnet.optim import SGD
 from linnet.problems import factorization
@@ -55,8 +55,8 @@ class MixedRelu(Experiment):
     minutes = {"quick": 0.2, "paper": 1}
 
     d: int = Field(default=8, ge=3, le=50, description="Inputs, and as many outputs.")
-    values: tuple[float, ...] = Field(default=(4.0, 1.0, 0.25), min_length=2, description="Modes, descending.")
-    scales: tuple[float, ...] = Field(
+    values: Descending[PositiveFloat] = Field(default=(4.0, 1.0, 0.25), min_length=2, description="Modes, descending.")
+    scales: Ascending[PositiveFloat] = Field(
         default=(0.0625, 0.25, 0.5, 1.0, 4.0, 16.0),
         min_length=3,
         description="c of the linear networks and c/2 of those with ReLU, ascending.",
@@ -68,12 +68,8 @@ class MixedRelu(Experiment):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if list(self.values) != sorted(set(self.values), reverse=True) or self.values[-1] <= 0:
-            raise ValueError(f"values = {self.values} must be positive and descending")
         if len(self.values) > self.d:
             raise ValueError(f"values = {self.values} must be at most d = {self.d} numbers")
-        if list(self.scales) != sorted(set(self.scales)) or self.scales[0] <= 0:
-            raise ValueError(f"scales = {self.scales} must be positive and ascend")
         if self.samples < 4 * self.d:
             raise ValueError(f"samples = {self.samples} must be at least 4 d = {4 * self.d}")
         return self
@@ -81,17 +77,8 @@ class MixedRelu(Experiment):
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         drawn = [self._draw(draw) for draw in range(self.draws)]
         stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *drawn)
-        found = [self._trained(kind, stacked) for kind in tracked(KINDS, progress)]
-        names = {
-            "kernel": "Growth of the tangent kernel along the mode",
-            "gram": "Growth of C1 along the mode",
-            "learned": "Share of the mode that is learned",
-        }
-        dims = ("kind", "draw", "scale", "mode")
-        return xarray.Dataset(
-            {name: (dims, np.array([one[name] for one in found]), {"long_name": text}) for name, text in names.items()},
-            coords={"kind": list(KINDS), "scale": list(self.scales), "mode": list(self.values)},
-        )
+        data = along("kind", KINDS, lambda kind: self._trained(kind, stacked), progress)
+        return data.assign_coords(scale=list(self.scales), mode=list(self.values))
 
     def _draw(self, draw: int) -> _Draw:
         rng, k = np.random.default_rng([self.seed, draw]), len(self.values)
@@ -100,8 +87,8 @@ class MixedRelu(Experiment):
         layers = rng.normal(size=(self.width, self.d)), rng.normal(size=(self.d, self.width))
         return _Draw(u @ vt, left, right, *layers)  # X^T X = I: white inputs divided by sqrt(n)
 
-    def _trained(self, kind: str, drawn: _Draw) -> dict[str, np.ndarray]:
-        """Growth and learned shares at the end of training: a row for each draw, in it one for each scale."""
+    def _trained(self, kind: str, drawn: _Draw) -> dict[str, Any]:
+        """Growth and learned shares at the end of training."""
         values, nonlinear = jnp.asarray(self.values), kind != KINDS[0]
         # of relu(X W_1^T) a half is linear: W_2 W_1 / 2 is learned, and its kernel is (C1 + C2) / 4
         gain, speed = (2.0, 1.0) if nonlinear else (1.0, 2.0)
@@ -131,7 +118,12 @@ class MixedRelu(Experiment):
         scales = jnp.asarray(self.scales)
         measured, part = jax.vmap(lambda draw: jax.vmap(partial(one, draw))(scales))(drawn)
         (_, kernel0, gram0), (learned, kernel, gram) = np.moveaxis(np.asarray(measured), (2, 3), (0, 1))
-        return {"kernel": kernel / kernel0, "gram": gram / gram0, "learned": learned / np.asarray(part)}
+        dims = ("draw", "scale", "mode")
+        return {
+            "kernel": (dims, kernel / kernel0, {"long_name": "Growth of the tangent kernel along the mode"}),
+            "gram": (dims, gram / gram0, {"long_name": "Growth of C1 along the mode"}),
+            "learned": (dims, learned / np.asarray(part), {"long_name": "Share of the mode that is learned"}),
+        }
 
     def law(self, data: xarray.Dataset) -> xarray.DataArray:
         """The growth of a mode in a wide linear network, sqrt(1 + (s/c)^2)."""

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from itertools import permutations, product
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
 from jax.flatten_util import ravel_pytree
-from pydantic import Field, model_validator
+from pydantic import Field
 from scipy.optimize import brentq
 
 from linnet.claims import Finding, at_least, at_most
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Descending, Experiment, Progress, along, tracked
 from linnet.init import balanced, gaussian
 from linnet.optim import SGD, Adam, GradientFlow, MiniBatch, Optimizer
 from linnet.problems import Regression, factorization, regression
@@ -142,7 +142,7 @@ class OptimizersDecay(Experiment):
     depths: tuple[Annotated[int, Field(ge=2, le=6)], ...] = Field(
         default=(2, 3, 4), min_length=1, max_length=4, description="Layers."
     )
-    values: tuple[Annotated[float, Field(gt=0, le=10)], ...] = Field(
+    values: Descending[Annotated[float, Field(gt=0, le=10)]] = Field(
         default=(2.0, 1.2, 0.6), min_length=1, max_length=4, description="Singular values of the target, descending."
     )
     most: float = Field(default=1.1, gt=0, le=3, description="Largest decay / largest singular value.")
@@ -150,20 +150,14 @@ class OptimizersDecay(Experiment):
     steps: int = Field(default=20_000, ge=100, le=1_000_000, description="Steps of a run.")
     small: float = Field(default=1e-2, gt=0, le=0.1, description="Deviation of the small weights.")
 
-    @model_validator(mode="after")
-    def _descend(self) -> Self:
-        if list(self.values) != sorted(set(self.values), reverse=True):
-            raise ValueError(f"values = {self.values} must descend")
-        return self
-
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         key, size = jax.random.key(self.seed), len(self.values)
         u, v = np.linalg.qr(np.random.default_rng(self.seed).normal(size=(2, size, size)))[0]
         s = np.array(self.values)
         problem = factorization((u * s) @ v.T)
         decays = np.linspace(0, self.most * s[0], self.grid + 1)[1:]
-        learned, costs = [], []
-        for depth in tracked(self.depths, progress):
+
+        def learned(depth: int) -> dict[str, Any]:
             hidden = (size,) * (depth - 1)
             # its first modes, from none to all of them, and small weights
             initializations = [
@@ -172,7 +166,7 @@ class OptimizersDecay(Experiment):
             initializations.append(gaussian(key, problem, hidden, self.small**2))
             lr = 0.8 * optimizers.largest_stable_lr(depth * s[0] ** (2 - 2 / depth), weight_decay=depth * decays[-1])
 
-            def end(initial: Weights, decay: Any, lr: Any = lr) -> tuple[Any, Any]:
+            def end(initial: Weights, decay: Any) -> tuple[Any, Any]:
                 run = simulate(
                     problem,
                     initial,
@@ -186,17 +180,14 @@ class OptimizersDecay(Experiment):
 
             many = jax.tree.map(lambda *leaves: jnp.stack(leaves), *initializations)
             found = jax.vmap(jax.vmap(end, in_axes=(None, 0)), in_axes=(0, None))(many, jnp.asarray(decays))
-            learned.append(found[0])
-            costs.append(found[1])
-        values, cost = np.array(learned), np.array(costs)
-        return xarray.Dataset(
-            {
-                "large": (("depth", "decay", "target"), values[:, -2]),
-                "small": (("depth", "decay", "target"), values[:, -1]),
-                "saved": (("depth", "target", "decay"), -np.diff(cost[:, :-1], axis=1)),
-            },
-            coords={"depth": list(self.depths), "decay": decays, "target": s},
-        )
+            values, cost = (np.asarray(part) for part in found)
+            return {
+                "large": (("decay", "target"), values[-2]),
+                "small": (("decay", "target"), values[-1]),
+                "saved": (("target", "decay"), -np.diff(cost[:-1], axis=0)),
+            }
+
+        return along("depth", self.depths, learned, progress).assign_coords(decay=decays, target=s)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         found: dict[str, Finding] = {}
@@ -315,40 +306,33 @@ class OptimizersNoise(Experiment):
     minutes = {"quick": 0.5, "paper": 2}
     curvature: ClassVar[float] = float(_CURVATURES.mean())
 
-    batches: tuple[Literal[1, 2, 4, 8], ...] = Field(
+    batches: Ascending[Literal[1, 2, 4, 8]] = Field(
         default=(1, 2, 4, 8), min_length=1, max_length=4, description="Sizes of batches of the 8 samples, ascending."
     )
     beta: float = Field(default=0.9, ge=0.1, le=0.9, description="SGD, beside none.")
     runs: int = Field(default=16_000, ge=1000, le=10_000_000, description="Runs for each learning rate.")
 
-    @model_validator(mode="after")
-    def _ascend(self) -> Self:
-        if list(self.batches) != sorted(set(self.batches)):
-            raise ValueError(f"batches = {self.batches} must ascend")
-        return self
-
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         keys = jax.random.split(jax.random.key(self.seed), self.runs)
-        betas, draws = (0.0, self.beta), ("subset", "replacement", "shuffled")
-        shape = (len(draws), len(betas), len(self.batches))
-        predicted, found, error = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        for i, j in tracked(list(np.ndindex(len(draws), len(self.batches))), progress):
-            draw, batch = draws[i], self.batches[j]
-            for b, beta in enumerate(betas):
-                windows = _windows(beta, draw)
-                run = partial(_squares, keys, batch=batch, draw=draw, beta=beta, steps=windows[1][-1])
 
-                def ends(lr: float, run: Any = run, windows: Any = windows) -> np.ndarray:
-                    loss = np.asarray(run(lr=lr))
-                    return np.stack([loss[:, [_RECORDS.index(k) for k in w]].mean(axis=1) for w in windows], axis=1)
+        def compared(draw: str, beta: float, batch: int) -> dict[str, Any]:
+            windows = _windows(beta, draw)
 
-                predicted[i, b, j] = _passes(batch, beta) if draw == "shuffled" else _formula(batch, beta, draw)
-                found[i, b, j], error[i, b, j] = _measured(ends, 0.5 * _formula(batch, beta, draw))
-        words = ("draw", "beta", "batch")
-        return xarray.Dataset(
-            {"predicted": (words, predicted), "measured": (words, found), "error": (words, error)},
-            coords={"draw": list(draws), "beta": list(betas), "batch": list(self.batches)},
-        )
+            def ends(lr: float) -> np.ndarray:
+                loss = np.asarray(_squares(keys, lr, beta, windows[1][-1], batch=batch, draw=draw))
+                return np.stack([loss[:, [_RECORDS.index(k) for k in w]].mean(axis=1) for w in windows], axis=1)
+
+            predicted = _passes(batch, beta) if draw == "shuffled" else _formula(batch, beta, draw)
+            found, error = _measured(ends, 0.5 * _formula(batch, beta, draw))
+            return {"predicted": ((), predicted), "measured": ((), found), "error": ((), error)}
+
+        def batches(draw: str, beta: float) -> xarray.Dataset:
+            return along("batch", self.batches, partial(compared, draw, beta))
+
+        def betas(draw: str) -> xarray.Dataset:
+            return along("beta", (0.0, self.beta), partial(batches, draw))
+
+        return along("draw", ("subset", "replacement", "shuffled"), betas, progress)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         found = {"largest error of a step / the step": at_most((data["error"] / data["measured"]).max(), 0.1)}

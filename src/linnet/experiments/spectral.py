@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from linnet import observe
 from linnet._random import haar
 from linnet.claims import THREE, Finding, at_least, at_most, close, near, within
 from linnet.curves import first_record
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Experiment, Progress, along
 from linnet.init import gaussian, i_gamma
 from linnet.observe import Observable
 from linnet.optim import SGD, GradientFlow, LabelNoiseSGD, NoisyFlow
@@ -161,6 +161,9 @@ class SpectralFig1a(_Regressions):
         return found
 
 
+Variance = Annotated[float, Field(gt=0, le=10)]
+
+
 class SpectralFig4(_Regressions):
     """As figure 1a with both layers random at initialization. The printed numbers read as variances leave the first
     layer far from the rank of the output; read as standard deviations they give what the text says. Both are drawn.
@@ -170,16 +173,10 @@ class SpectralFig4(_Regressions):
     quick = {"problems": 2}
     minutes = {"quick": 0.3, "paper": 0.5}
 
-    first: float = Field(default=1e-3, gt=0, le=10, description="Variance, or deviation, of the first layer.")
-    second: tuple[float, float] = Field(
+    first: Variance = Field(default=1e-3, description="Variance, or deviation, of the first layer.")
+    second: tuple[Variance, Variance] = Field(
         default=(1e-2, 1e-3), description="The same of the second layer, two initializations."
     )
-
-    @model_validator(mode="after")
-    def _positive(self) -> Self:
-        if min(self.second) <= 0 or max(self.second) > 10:
-            raise ValueError(f"second = {self.second} must be two numbers above 0 and at most 10")
-        return self
 
     def _names(self) -> dict[str, tuple[float, float]]:
         return {
@@ -379,25 +376,20 @@ class _Students(Experiment):
             return simulate(problem, state, SGD(lr), steps=self.steps, record=record, observe=observed)
 
         batch = jax.jit(jax.vmap(one, (0, 0, 0, 0, None, None)))
-        runs = []
-        for scale, lr in tracked(list(settings.items()), progress):
-            out = batch(x, y, w, v, jnp.asarray(scale), jnp.asarray(lr))
+
+        def trained(scale: float) -> dict[str, Any]:
+            out = batch(x, y, w, v, jnp.asarray(scale), jnp.asarray(settings[scale]))
             final = np.asarray(jax.vmap(lambda student: student.layers[0])(out.final))
             within = np.sum((final @ np.swapaxes(teachers, 1, 2)) ** 2, (1, 2)) / np.sum(final**2, (1, 2))
-            runs.append((np.asarray(out["s"]), np.asarray(out["loss"]), within, np.asarray(out.steps[0])))
-        values, losses, spans, steps = zip(*runs, strict=True)
-        return xarray.Dataset(
-            {
-                "s": (("scale", "problem", "step", "index"), np.array(values)),
-                "loss": (("scale", "problem", "step"), np.array(losses)),
-                "span": (
-                    ("scale", "problem"),
-                    np.array(spans),
-                    {"long_name": "Share of |W_1|^2 in the span of the teacher's neurons at the end"},
-                ),
-            },
-            coords={"scale": list(settings), "problem": list(seeds), "step": steps[0]},
-        )
+            words = "Share of |W_1|^2 in the span of the teacher's neurons at the end"
+            return {
+                "s": (("problem", "step", "index"), out["s"]),
+                "loss": (("problem", "step"), out["loss"]),
+                "span": ("problem", within, {"long_name": words}),
+            }
+
+        steps = record.points(self.steps, discrete=True)
+        return along("scale", list(settings), trained, progress).assign_coords(problem=list(seeds), step=steps)
 
 
 def _ranks(data: xarray.Dataset, scale: float, fitted: float) -> tuple[np.ndarray, float]:

@@ -2,24 +2,23 @@
 
 import math
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 from scipy.integrate import solve_ivp
 
 from linnet import maps, observe
 from linnet.claims import Finding, at_least, at_most, close, near, within
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Descending, Experiment, Progress, along
 from linnet.experiments.stability_shared import (
     Rank5,
     Target,
     aligned_runs,
     check_alphas,
-    check_ascending,
 )
 from linnet.init import one_zero
 from linnet.optim import SGD
@@ -41,7 +40,7 @@ class StabilityFig4(Target):
     quick = {"steps": 4000}
     minutes = {"quick": 0.1, "paper": 0.1}
 
-    spectrum: tuple[float, ...] = Field(
+    spectrum: Descending[PositiveFloat] = Field(
         default=(10.0, 9.0, 6.0), min_length=2, max_length=20, description="Singular values of the target, descending."
     )
     kappa: float = Field(default=2.05, gt=0, lt=2.48, description="Step, in units of 1/S (the edge is at 2).")
@@ -179,14 +178,11 @@ class _FlowMinimum(Experiment):
     """What figures 22 and 23 share: one mode of several depths, and a range of initializations."""
 
     s: float = Field(default=10.0, gt=0, le=1e6, description="Singular value of the target.")
-    depths: tuple[int, ...] = Field(default=(2, 3, 4, 5), min_length=1, max_length=8, description="Depths, ascending.")
+    depths: Ascending[Annotated[int, Field(ge=2, le=20)]] = Field(
+        default=(2, 3, 4, 5), min_length=1, max_length=8, description="Depths, ascending."
+    )
     points: int = Field(default=400, ge=50, le=20_000, description="Values of alpha.")
     reach: float = Field(default=1.5, gt=0, le=10, description="The largest alpha in units of s^(1/L).")
-
-    @model_validator(mode="after")
-    def _ascend(self) -> Self:
-        check_ascending("depths", self.depths, 2, 20)
-        return self
 
     def alphas(self, depth: int) -> np.ndarray:
         """Starts, in the units of the layers."""
@@ -228,25 +224,21 @@ class StabilityFig22(_FlowMinimum):
         return float(self.s ** (2 - 2 / depth) * others @ others)
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        rows: dict[str, list[Any]] = {"psi": [], "sharp": [], "published": [], "flow": []}
         picked = np.unique(np.linspace(self.points // 6, self.points - 1, self.flows).round().astype(int))
-        for depth in tracked(self.depths, progress):
+
+        def bounds(depth: int) -> dict[str, Any]:
             alpha = self.alphas(depth)
             base = float(stability.curvature(self.s, depth))
             power = alpha**4 / (2 * self.s ** (4 / depth))
-            rows["psi"].append(stability.flow_sharpness(alpha, self.s, depth) / base)
-            rows["sharp"].append(np.exp(stability.growth(depth) * power))
-            rows["published"].append(np.exp(depth**2 * 2 ** (2 * (depth - 1) / depth) * power))
-            rows["flow"].append([self._flow(a, depth) / base for a in alpha[picked]])
-        dims = {name: ("depth", "flows" if name == "flow" else "alpha") for name in rows}
-        return xarray.Dataset(
-            {name: (dims[name], np.array(value)) for name, value in rows.items()},
-            coords={
-                "depth": list(self.depths),
-                "alpha": np.linspace(0, self.reach, self.points + 1)[1:],
-                "flows": np.linspace(0, self.reach, self.points + 1)[1:][picked],
-            },
-        )
+            return {
+                "psi": ("alpha", stability.flow_sharpness(alpha, self.s, depth) / base),
+                "sharp": ("alpha", np.exp(stability.growth(depth) * power)),
+                "published": ("alpha", np.exp(depth**2 * 2 ** (2 * (depth - 1) / depth) * power)),
+                "flow": ("flows", [self._flow(a, depth) / base for a in alpha[picked]]),
+            }
+
+        units = np.linspace(0, self.reach, self.points + 1)[1:]
+        return along("depth", self.depths, bounds, progress).assign_coords(alpha=units, flows=units[picked])
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         psi, sharp, published = (data[name].values for name in ("psi", "sharp", "published"))
@@ -277,20 +269,20 @@ class StabilityFig23(_FlowMinimum):
     minutes = {"quick": 0.1, "paper": 0.1}
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        rows: dict[str, list[Any]] = {"p": [], "slope": []}
-        for depth in self.depths:
+        def growth(depth: int) -> dict[str, Any]:
             alpha = np.append(0.0, self.alphas(depth))
             p = stability.flow_growth(alpha, self.s, depth)
-            rows["p"].append(p[1:] / p[0])
             # the same from Psi itself, by central differences; Psi is even in alpha
             step = 1e-4 * self.s ** (1 / depth)
             psi = [np.log(stability.flow_sharpness(np.abs(alpha + side), self.s, depth)) for side in (step, -step)]
-            rows["slope"].append((psi[0] - psi[1])[1:] / (2 * step * p[0]))
-        critical = [float(stability.top_alpha(1.0, depth)) for depth in self.depths]
-        return xarray.Dataset(
-            {**{name: (("depth", "alpha"), np.array(v)) for name, v in rows.items()}, "critical": ("depth", critical)},
-            coords={"depth": list(self.depths), "alpha": np.linspace(0, self.reach, self.points + 1)[1:]},
-        )
+            return {
+                "p": ("alpha", p[1:] / p[0]),
+                "slope": ("alpha", (psi[0] - psi[1])[1:] / (2 * step * p[0])),
+                "critical": ((), float(stability.top_alpha(1.0, depth))),
+            }
+
+        units = np.linspace(0, self.reach, self.points + 1)[1:]
+        return along("depth", self.depths, growth, progress).assign_coords(alpha=units)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         unit, found = data["alpha"].values, {}

@@ -7,10 +7,10 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from linnet.claims import Finding, at_least, at_most, within
-from linnet.experiments.experiment import Progress
+from linnet.experiments.experiment import Descending, Progress, along
 from linnet.experiments.stability_shared import (
     Target,
     aligned_runs,
@@ -45,7 +45,7 @@ class StabilityFig18(Target):
     quick = {"count": 201}
     minutes = {"quick": 0.15, "paper": 0.2}
 
-    spectrum: tuple[float, ...] = Field(
+    spectrum: Descending[PositiveFloat] = Field(
         default=(10.0, 9.0, 8.0), min_length=3, max_length=3, description="Singular values of the target, descending."
     )
     alpha: float = Field(default=0.1, gt=0, le=10, description="Scale of the initialization.")
@@ -146,7 +146,7 @@ class StabilityFig5(Target):
     quick = {"d": 20, "steps": 3000}
     minutes = {"quick": 0.3, "paper": 0.6}
 
-    spectrum: tuple[float, ...] = Field(
+    spectrum: Descending[PositiveFloat] = Field(
         default=(10.0, 9.0, 6.0), min_length=2, max_length=20, description="Singular values of the target, descending."
     )
     d: int = Field(default=50, ge=3, le=200, description="Inputs and outputs.")
@@ -169,13 +169,8 @@ class StabilityFig5(Target):
         straight = np.zeros((self.d, self.d))
         straight[np.arange(r), np.arange(r)] = s
         exact = factorization(straight)
-        total, done = 3 * len(self.levels) + 1, 0
-        modes: dict[str, list[Any]] = {"double": [], "single": [], "diagonal target": []}
-        cross: dict[str, list[Any]] = {name: [] for name in modes}
-        sizes: dict[str, list[Any]] = {name: [] for name in modes}
-        outside: dict[str, list[float]] = {name: [] for name in modes}
-        ended: dict[str, list[int]] = {name: [] for name in modes}
-        for name in modes:
+
+        def followed(name: str) -> xarray.Dataset:
             task, left, right = problem, u, v
             if name == "diagonal target":
                 task, left, right = exact, np.eye(self.d, r), np.eye(self.d, r)
@@ -183,37 +178,30 @@ class StabilityFig5(Target):
             if name == "single":
                 initial = cast(initial, jnp.float32)
 
-            def core(state: Any, problem: Any, left: Any = left, right: Any = right) -> Any:
+            def core(state: Any, problem: Any) -> Any:
                 return left.T @ state.matrix @ right
 
             observed = {"core": Observable.from_function("core", core, ("output_mode", "input_mode"))}
-            for level in self.levels:
-                progress(done, total)
-                done += 1
-                optimizer = SGD(2 / level)
-                run = simulate(task, initial, optimizer, steps=self.steps, record=every(1), observe=observed)
+
+            def one(level: float) -> dict[str, Any]:
+                run = simulate(task, initial, SGD(2 / level), steps=self.steps, record=every(1), observe=observed)
                 block = np.asarray(run["core"], dtype=float)
                 block = np.concatenate([block, np.repeat(block[-1:], self.steps + 1 - len(block), axis=0)])
-                modes[name].append(np.einsum("tii->ti", block))
-                sizes[name].append(np.linalg.svd(block, compute_uv=False))
-                cross[name].append(np.hypot(block[:, 0, 1], block[:, 1, 0]))
                 end = np.asarray(run.final.matrix, dtype=float)
-                outside[name].append(float(np.linalg.norm(end - left @ block[-1] @ right.T, 2)))
-                ended[name].append(int(run.ended))
+                return {
+                    "modes": (("step", "mode"), np.einsum("tii->ti", block)),
+                    "sorted": (("step", "mode"), np.linalg.svd(block, compute_uv=False)),
+                    "cross": ("step", np.hypot(block[:, 0, 1], block[:, 1, 0])),
+                    "outside": ((), float(np.linalg.norm(end - left @ block[-1] @ right.T, 2))),
+                    "ended": ((), int(run.ended)),
+                }
+
+            return along("level", self.levels, one)
+
+        data = along("target", ("double", "single", "diagonal target"), followed, progress)
         lrs = 2 / np.array(self.levels)
         diagonal = aligned_runs(np.tile(s, (len(lrs), 1)), self.depth, self.alpha, lrs, self.steps, ["modes"])["modes"]
-        lead = ("target", "level", "step")
-        return xarray.Dataset(
-            {
-                "modes": ((*lead, "mode"), np.array(list(modes.values()))),
-                "sorted": ((*lead, "mode"), np.array(list(sizes.values()))),
-                "cross": (lead, np.array(list(cross.values()))),
-                "outside": (lead[:2], np.array(list(outside.values()))),
-                "ended": (lead[:2], np.array(list(ended.values()))),
-                "diagonal": ((*lead[1:], "mode"), diagonal),
-            },
-            coords={"target": list(modes), "level": list(self.levels), "step": np.arange(self.steps + 1)},
-        )
+        return data.assign(diagonal=(("level", "step", "mode"), diagonal)).assign_coords(step=np.arange(self.steps + 1))
 
     @property
     def growths(self) -> dict[float, float]:

@@ -8,17 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 from jaxtyping import Array
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from linnet import observe
 from linnet._random import with_spectrum
 from linnet.claims import THREE, Finding, at_least, at_most, close, near, within
-from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.experiment import Descending, Experiment, Progress
 from linnet.experiments.stability_shared import (
     Rank5,
     Target,
     check_alphas,
-    check_descending,
     check_modes_fit,
     check_small,
 )
@@ -187,7 +186,7 @@ class _Beyond(Experiment):
     """What figures 14 and 15 share: matrices with random singular vectors beyond the edge of stability."""
 
     d: int = Field(default=10, ge=2, le=200, description="Dimension of the matrices.")
-    spectrum: tuple[float, ...] = Field(
+    spectrum: Descending[PositiveFloat] = Field(
         default=(10.0, 8.0, 6.0), min_length=2, max_length=20, description="Singular values, descending."
     )
     depth: int = Field(default=3, ge=2, le=6, description="Layers.")
@@ -197,7 +196,6 @@ class _Beyond(Experiment):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        check_descending("spectrum", self.spectrum)
         check_modes_fit(self.d, self.spectrum)
         kappa = self.lr * float(stability.curvature(self.spectrum[0], self.depth))
         if not 2 < kappa < stability.stages(self.depth).doublings[1]:

@@ -2,18 +2,18 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
 from jaxtyping import Array
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from linnet import maps
 from linnet.claims import Finding, at_least, at_most, close, near, within
-from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.experiment import Ascending, Experiment, Progress
 from linnet.theory import stability
 
 GOALS = (0.8, 1.0)  # x^4 and y^4 at the minimum of the first landscape
@@ -144,16 +144,12 @@ class StabilityFig10(Experiment):
     minutes = {"quick": 0.1, "paper": 0.1}
 
     initial: tuple[float, float] = Field(default=(0.9, 0.9), description="Start.")
-    rates: tuple[float, float] = Field(default=(0.07, 0.0875), description="Learning rates, the smaller first.")
+    rates: Ascending[Annotated[float, Field(gt=0, le=0.12)]] = Field(  # beyond 0.12 descent diverges
+        default=(0.07, 0.0875), min_length=2, max_length=2, description="Learning rates, the smaller first."
+    )
     steps: int = Field(default=20_000, ge=200, le=10**7, description="Steps before the orbits are recorded.")
     average: int = Field(default=200_000, ge=1000, le=10**7, description="Steps of the Lyapunov exponents.")
     shown: int = Field(default=60, ge=10, le=128, description="Steps that are drawn.")
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        if not 0 < self.rates[0] < self.rates[1] <= 0.12:
-            raise ValueError(f"rates = {self.rates} must ascend between 0 and 0.12, beyond which descent diverges")
-        return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         step, initial, rates = maps.descent(_quartic), np.array([self.initial]), np.array(self.rates)

@@ -9,7 +9,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import xarray
@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from linnet import data as sets
 from linnet.claims import Finding, at_least, at_most, near, within
-from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.experiment import Ascending, Experiment, Progress
 
 if TYPE_CHECKING:
     from linnet.probe import FineTuning
@@ -100,17 +100,11 @@ class StabilityFig20(Tuned):
     }
     minutes = {"quick": 1.0, "paper": 400.0}
 
-    ranks: tuple[int, ...] = Field(
+    ranks: Ascending[Annotated[int, Field(ge=1, le=256)]] = Field(
         default=(1, 2, 4, 8, 16), min_length=1, max_length=5, description="Ranks, ascending."
     )
     lr: float = Field(default=1e-4, gt=0, le=1, description="Learning rate.")
     steps: int = Field(default=160, ge=_EARLY, le=10**5, description="Steps.")
-
-    @model_validator(mode="after")
-    def _ascend(self) -> Self:
-        if list(self.ranks) != sorted(set(self.ranks)) or not 1 <= self.ranks[0] <= self.ranks[-1] <= 256:
-            raise ValueError(f"ranks = {self.ranks} must ascend, from 1 to 256")
-        return self
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         fine_tuning, runs = self.fine_tuning(), 2 * len(self.ranks)
@@ -202,7 +196,7 @@ class StabilityFig21(Tuned):
     }
     minutes = {"quick": 1.0, "paper": 1100.0}
 
-    rates: tuple[float, ...] = Field(
+    rates: Ascending[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=(1e-5, 1e-4, 3e-4, 1e-3), min_length=2, max_length=4, description="Learning rates, ascending."
     )
     heads: tuple[Head, ...] = Field(
@@ -216,8 +210,6 @@ class StabilityFig21(Tuned):
 
     @model_validator(mode="after")
     def _ascend(self) -> Self:
-        if list(self.rates) != sorted(set(self.rates)) or self.rates[0] <= 0 or self.rates[-1] > 1:
-            raise ValueError(f"rates = {self.rates} must ascend, above 0 and up to 1")
         if len(set(self.heads)) < len(self.heads):
             raise ValueError(f"heads = {self.heads} must differ")
         return self

@@ -6,7 +6,7 @@ interval would show one side of the orbit alone. The loss is the mean of |f - y|
 
 import math
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -18,8 +18,7 @@ from linnet import observe
 from linnet.claims import Finding, at_least, at_most, within
 from linnet.curves import first_record, rise_count
 from linnet.data import gaussian_classes, rescale_contrast, synthetic_image
-from linnet.experiments.experiment import Experiment, Progress
-from linnet.experiments.stability_shared import check_ascending
+from linnet.experiments.experiment import Ascending, Experiment, Progress
 from linnet.networks import mlp, reduced, unet
 from linnet.optim import SGD
 from linnet.problems import Problem, supervised
@@ -78,7 +77,9 @@ class StabilityFig9(Experiment):
     minutes = {"quick": 0.9, "paper": 15.0}
 
     images: Literal["cifar10", "synthetic"] = Field(default="cifar10", description="What the ReLU network learns.")
-    samples: tuple[int, ...] = Field(default=(100, 200, 500, 1000), min_length=2, description="Samples N, ascending.")
+    samples: Ascending[Annotated[int, Field(ge=2, le=5000)]] = Field(
+        default=(100, 200, 500, 1000), min_length=2, description="Samples N, ascending."
+    )
     classes: int = Field(default=5, ge=2, le=100, description="Synthetic: classes.")
     d: int = Field(default=20, ge=2, le=1000, description="Synthetic: inputs; class means are standard normal.")
     noise: float = Field(default=1.5, gt=0, le=100, description="Synthetic: standard deviation inside a class.")
@@ -95,7 +96,6 @@ class StabilityFig9(Experiment):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        check_ascending("samples", self.samples, 2, 5000)
         if self.large_lr <= self.picture_lr:
             raise ValueError(f"large_lr = {self.large_lr:g} must be above picture_lr = {self.picture_lr:g}")
         return self

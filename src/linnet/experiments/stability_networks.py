@@ -5,9 +5,9 @@ near the edge.
 """
 
 import math
-from itertools import product
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from linnet import data as sets
 from linnet import observe
 from linnet.claims import Finding, at_least, at_most, find, within
 from linnet.curves import first_record, powers
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Experiment, Progress, along, tracked
 from linnet.networks import mlp, reduced
 from linnet.optim import SGD
 from linnet.problems import supervised
@@ -260,35 +260,19 @@ class StabilityFig19(Experiment):
         return found, float(observe.curvature()(state, problem)["top"]) * case.lr / 2
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
-        names = [*(case.name for case in self.cases), CONTROL]
+        cases = {case.name: case for case in self.cases}
         aligned = find(["stability/E26"])[0].negative_control["network"]
-        rows: dict[str, list[np.ndarray]] = {}
-        for draw, case in tracked(list(product(range(self.draws), (*self.cases, None))), progress):
-            if case is None:
-                found = aligned(_seed(self.seed, draw), self.window, self.d, self.beyond), math.nan
-            else:
-                found = self._network(case, draw)
-            for name, value in _measured(*found).items():
-                rows.setdefault(name, []).append(value)
-        axes: dict[str, tuple[str, ...]] = {
-            "loss": ("step",),
-            "excess": ("part", "inner"),
-            "change": ("part", "before"),
-            "shares": ("layer",),
-            "top 10": ("layer",),
-            "top 1": ("layer",),
-            "values": ("step", "index"),
-        }
-        return xarray.Dataset(
-            {
-                name: (
-                    ("draw", "case", *axes.get(name, ())),
-                    np.array(found).reshape(self.draws, len(names), *np.shape(found[0])),
-                )
-                for name, found in rows.items()
-            },
-            coords={"case": names, "part": ["cost", "whole", "values", "rotations"], "layer": [1, 2, 3, 4]},
-        )
+
+        def window(draw: int, name: str) -> dict[str, Any]:
+            if name == CONTROL:
+                return _measured(aligned(_seed(self.seed, draw), self.window, self.d, self.beyond), math.nan)
+            return _measured(*self._network(cases[name], draw))
+
+        def windows(draw: int) -> xarray.Dataset:
+            return along("case", (*cases, CONTROL), partial(window, draw))
+
+        data = along("draw", range(self.draws), windows, progress).drop_vars("draw")
+        return data.assign_coords(part=["cost", "whole", "values", "rotations"], layer=[1, 2, 3, 4])
 
     @property
     def begins(self) -> list[int]:
@@ -306,7 +290,7 @@ class StabilityFig19(Experiment):
         return found
 
 
-def _measured(found: observe.Window, edge: float) -> dict[str, np.ndarray]:
+def _measured(found: observe.Window, edge: float) -> dict[str, Any]:
     """The variables of a window; a linear network of three layers has nothing in the fourth."""
 
     def four(values: np.ndarray) -> np.ndarray:
@@ -316,14 +300,14 @@ def _measured(found: observe.Window, edge: float) -> dict[str, np.ndarray]:
     numbers = (found.values_share, found.rotations_share, found.size, *found.correlations, found.rises, edge)
     names = ("values share", "rotations share", "size", "values go", "rotations go", "rises", "edge")
     return {
-        "loss": found.loss,
-        "excess": found.excess,
-        "change": found.step,
-        "shares": four(found.shares),
-        "top 10": four(found.top(10)),
-        "top 1": four(found.top(1)),
-        "values": np.array(tops),
-        **{name: np.array(number, dtype=float) for name, number in zip(names, numbers, strict=True)},
+        "loss": ("step", found.loss),
+        "excess": (("part", "inner"), found.excess),
+        "change": (("part", "before"), found.step),
+        "shares": ("layer", four(found.shares)),
+        "top 10": ("layer", four(found.top(10))),
+        "top 1": ("layer", four(found.top(1))),
+        "values": (("step", "index"), np.array(tops)),
+        **{name: ((), float(number)) for name, number in zip(names, numbers, strict=True)},
     }
 
 

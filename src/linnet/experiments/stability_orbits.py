@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,10 @@ from pydantic import Field, model_validator
 
 from linnet import maps, observe
 from linnet.claims import Finding, at_least, at_most, near, within
-from linnet.experiments.experiment import Experiment, Progress, tracked
+from linnet.experiments.experiment import Ascending, Experiment, Progress, along
 from linnet.experiments.stability_shared import (
     Target,
     chains,
-    check_ascending,
     check_modes_fit,
     check_range,
     check_small,
@@ -184,7 +183,9 @@ class StabilityFig6(Experiment):
     minutes = {"quick": 0.15, "paper": 0.2}
 
     s: float = Field(default=10.0, gt=0, le=1e3, description="First singular value.")
-    depths: tuple[int, ...] = Field(default=(2, 3, 4), min_length=1, max_length=5, description="Layers, ascending.")
+    depths: Ascending[Annotated[int, Field(ge=2, le=6)]] = Field(
+        default=(2, 3, 4), min_length=1, max_length=5, description="Layers, ascending."
+    )
     alpha: float = Field(default=0.03, gt=0, le=1, description="Scale of the initialization.")
     low: float = Field(default=1.9, gt=0, lt=2, description="Smallest step, in units of 1/S (the edge is at 2).")
     high: float = Field(default=2.47, gt=2, le=2.47, description="Largest learning rate, before the period doubles.")
@@ -193,7 +194,6 @@ class StabilityFig6(Experiment):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        check_ascending("depths", self.depths, 2, 6)
         for depth in self.depths:
             lr = 2 / float(stability.curvature(self.s, depth))
             escape = float(stability.escape_time(self.s, self.alpha, depth)) / lr
@@ -209,25 +209,22 @@ class StabilityFig6(Experiment):
         spacing = grid[1] - grid[0]
         grid = grid[np.abs(grid - 2) > spacing / 4]  # at the edge itself descent converges algebraically
         onset = 2 + np.geomspace(1e-3, 1e-2, 6)
-        rows: dict[str, list[Any]] = {"range": [], "exact": [], "printed": [], "onset": [], "law": []}
-        for depth in tracked(self.depths, progress):
+
+        def ranges(depth: int) -> dict[str, Any]:
             edge = float(stability.curvature(self.s, depth))
             lrs = np.append(grid, onset) / edge
             chain = chains([self.s], depth, self.alpha, lrs, skip=self.steps, keep=16)
             swing = swings(products(chain, depth)[..., 0], 1)
-            rows["range"].append(swing[: len(grid)])
-            rows["onset"].append(swing[len(grid) :])
-            for name, factor in (("exact", 1), ("printed", depth)):
-                orbit = stability.orbit(self.s, depth, factor * grid / edge)
-                rows[name].append(orbit.top - orbit.bottom)
-            rows["law"].append(stability.onset_amplitude(self.s, depth, onset / edge))
-        return xarray.Dataset(
-            {
-                **{name: (("depth", "kappa"), np.array(rows[name])) for name in ("range", "exact", "printed")},
-                **{name: (("depth", "near"), np.array(rows[name])) for name in ("onset", "law")},
-            },
-            coords={"depth": list(self.depths), "kappa": grid, "near": onset},
-        )
+            exact, printed = (stability.orbit(self.s, depth, factor * grid / edge) for factor in (1, depth))
+            return {
+                "range": ("kappa", swing[: len(grid)]),
+                "exact": ("kappa", exact.top - exact.bottom),
+                "printed": ("kappa", printed.top - printed.bottom),
+                "onset": ("near", swing[len(grid) :]),
+                "law": ("near", stability.onset_amplitude(self.s, depth, onset / edge)),
+            }
+
+        return along("depth", self.depths, ranges, progress).assign_coords(kappa=grid, near=onset)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         found = {}
@@ -268,14 +265,15 @@ class StabilityFig16(Experiment):
 
     s: float = Field(default=0.5, gt=0, le=1e3, description="The largest singular value.")
     alpha: float = Field(default=0.01, gt=0, le=1, description="Scale of the initialization.")
-    depths: tuple[int, ...] = Field(default=(2, 3, 4, 5), min_length=2, description="Depths, ascending from 2 or more.")
+    depths: Ascending[Annotated[int, Field(ge=2, le=100)]] = Field(
+        default=(2, 3, 4, 5), min_length=2, description="Depths, ascending from 2 or more."
+    )
     low: float = Field(default=1.0, gt=0, description="The smallest learning rate.")
     high: float = Field(default=2.2, gt=0, description="The largest learning rate.")
     rates: int = Field(default=121, ge=5, le=2001, description="Learning rates.")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        check_ascending("depths", self.depths, 2, 100)
         check_small(self.alpha, self.s)
         check_range(self.low, self.high)
         most = max(self._steps(depth) for depth in self.depths)
@@ -289,8 +287,8 @@ class StabilityFig16(Experiment):
 
     def run(self, folder: Path, progress: Progress, workers: int) -> xarray.Dataset:
         rates = np.linspace(self.low, self.high, self.rates)
-        kind, spread, boundary = [], [], []
-        for depth in tracked(self.depths, progress):
+
+        def outcomes(depth: int) -> dict[str, Any]:
             initial = np.array([[0.0, self.alpha / self.s ** (1 / depth)]])
             kappas = stability.kappa(self.s, depth, rates)
             run = maps.orbits(maps.one_zero(depth), initial, kappas, skip=self._steps(depth), keep=512)
@@ -298,19 +296,15 @@ class StabilityFig16(Experiment):
             product = values[:, :, 0] * values[:, :, 1] ** (depth - 1)
             amplitude = np.ptp(product, axis=1)
             # at the saddle the product is small and hardly moves; near a fixed point the amplitude is small as well
-            found = np.where(amplitude > 1e-4, OSCILLATES, STABLE)
-            found = np.where(np.max(np.abs(product), axis=1) < 0.5, SADDLE, found)
-            kind.append(np.where(np.asarray(run.diverged), LEFT, found))
-            spread.append(amplitude)
-            boundary.append(2 / float(stability.curvature(self.s, depth)))
-        return xarray.Dataset(
-            {
-                "kind": (("depth", "lr"), np.array(kind)),
-                "amplitude": (("depth", "lr"), np.array(spread)),
-                "boundary": ("depth", np.array(boundary)),
-            },
-            coords={"depth": list(self.depths), "lr": rates},
-        )
+            kind = np.where(amplitude > 1e-4, OSCILLATES, STABLE)
+            kind = np.where(np.max(np.abs(product), axis=1) < 0.5, SADDLE, kind)
+            return {
+                "kind": ("lr", np.where(np.asarray(run.diverged), LEFT, kind)),
+                "amplitude": ("lr", amplitude),
+                "boundary": ((), 2 / float(stability.curvature(self.s, depth))),
+            }
+
+        return along("depth", self.depths, outcomes, progress).assign_coords(lr=rates)
 
     def accept(self, data: xarray.Dataset) -> dict[str, Finding]:
         lr, kind, theory = data["lr"].values, data["kind"].values, data["boundary"].values

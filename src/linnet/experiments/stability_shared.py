@@ -13,12 +13,12 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from linnet import maps
 from linnet._random import with_spectrum
 from linnet.claims import Finding, near
-from linnet.experiments.experiment import Experiment
+from linnet.experiments.experiment import Descending, Experiment
 from linnet.init import one_zero
 from linnet.optim import SGD
 from linnet.problems import Factorization, factorization
@@ -27,18 +27,6 @@ from linnet.simulation import simulate
 from linnet.theory import stability
 
 # Checks of parameters ------------------------------------------------------------------------------------------------
-
-
-def check_descending(name: str, values: Sequence[float]) -> None:
-    """Refuses values that are not positive or do not descend."""
-    if values[-1] <= 0 or any(b >= a for a, b in pairwise(values)):
-        raise ValueError(f"{name} = {values} must be positive and descend without repetition")
-
-
-def check_ascending(name: str, values: Sequence[float], least: float, most: float) -> None:
-    """Refuses values that do not ascend from `least` (or above) to `most` (or below)."""
-    if any(b <= a for a, b in pairwise(values)) or not least <= values[0] <= values[-1] <= most:
-        raise ValueError(f"{name} = {values} must ascend between {least:g} and {most:g}")
 
 
 def check_range(low: float, high: float) -> None:
@@ -71,7 +59,7 @@ def check_alphas(alphas: Sequence[float], smallest: float) -> None:
 class Target(Experiment):
     """A target of a few modes, and an initialization with the last layer at zero and alpha I in all others."""
 
-    spectrum: tuple[float, ...] = Field(
+    spectrum: Descending[PositiveFloat] = Field(
         default=(10.0, 6.0, 3.0), min_length=2, max_length=20, description="Singular values of the target, descending."
     )
     depth: int = Field(default=3, ge=2, le=10, description="Layers.")
@@ -79,7 +67,6 @@ class Target(Experiment):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        check_descending("spectrum", self.spectrum)
         check_small(self.alpha, self.spectrum[-1])
         return self
 
@@ -99,16 +86,11 @@ class Target(Experiment):
 class Rank5(Experiment):
     """What figures 12 and 13 share: a target of rank five and a step in units of its sharpness."""
 
-    spectrum: tuple[float, ...] = Field(
+    spectrum: Descending[PositiveFloat] = Field(
         default=(10.0, 8.0, 6.0, 4.0, 2.0), min_length=1, max_length=20, description="Singular values, descending."
     )
     depth: int = Field(default=3, ge=2, le=6, description="Layers.")
     kappa: float = Field(default=1.8, gt=0, lt=2.6, description="Learning rate times the sharpness at the minimum.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        check_descending("spectrum", self.spectrum)
-        return self
 
     @property
     def lr(self) -> float:

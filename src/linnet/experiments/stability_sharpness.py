@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 import xarray
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from linnet import observe
 from linnet.claims import Finding, at_most, close, within
-from linnet.experiments.experiment import Experiment, Progress
+from linnet.experiments.experiment import Ascending, Experiment, Progress
 from linnet.experiments.stability_shared import (
     Target,
     aligned_runs,
@@ -122,7 +122,7 @@ class StabilityFig7(Experiment):
     quick = {"steps": 3000}
     minutes = {"quick": 0.15, "paper": 0.3}
 
-    firsts: tuple[float, ...] = Field(
+    firsts: Ascending[PositiveFloat] = Field(
         default=(2.0, 5.0, 8.0, 12.0, 15.0), min_length=2, max_length=8, description="First singular values, ascending."
     )
     ratio: float = Field(default=0.5, gt=0, lt=1, description="Second singular value over the first.")
@@ -133,8 +133,6 @@ class StabilityFig7(Experiment):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if list(self.firsts) != sorted(set(self.firsts)) or self.firsts[0] <= 0:
-            raise ValueError(f"firsts = {self.firsts} must be positive and ascend")
         check_small(self.alpha, self.ratio * self.firsts[0])
         top = float(stability.kappa(self.firsts[-1], self.depth, self.lr))
         if top > 2.4:

@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,6 @@ from linnet.sweep.spec import Sweep
 
 WORDS = ("missing", *(status.value for status in Status))  # the meanings of the status codes 0, 1, 2 ...
 Block = tuple[slice, ...]
-
-
-def alone(out: Path | str | Place) -> AbstractContextManager[None]:
-    """Nobody else writes into the store meanwhile."""
-    return located(out).alone()
 
 
 class Store:
@@ -98,21 +92,6 @@ class Store:
     def lost_axes(self) -> list[str]:
         """The axes, and the clock of records, that cannot be read."""
         return [name for name in self.axes if self._values(name, (slice(0, None),)) is None]
-
-    @classmethod
-    def create(
-        cls,
-        out: Path | str | Place,
-        spec: Sweep,
-        quantities: Sequence[StoredQuantity],
-        shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
-        chunks: tuple[int, ...],
-        clock: np.ndarray | None = None,
-    ) -> "Store":
-        """An empty store, built aside and then put in its place."""
-        with located(out).new() as building:
-            _build(building, spec, quantities, shapes, chunks, clock)
-        return cls(out)
 
     @classmethod
     def there(cls, out: Path | str | Place) -> "Store":
@@ -188,54 +167,55 @@ class Store:
 
 
 @hushed()
-def _build(
-    building: Path,
+def create(
+    where: Place,
     spec: Sweep,
     quantities: Sequence[StoredQuantity],
     shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
     chunks: tuple[int, ...],
     clock: np.ndarray | None,
 ) -> None:
-    """The group, with its axes and with nothing in the grid."""
-    grid = spec.grid()
-    lead, shape = tuple(grid), tuple(len(values) for values in grid.values())
-    group = zarr.open_group(
-        building,
-        mode="w",
-        zarr_format=2,
-        attributes={"title": spec.title, "sweep": json.dumps(spec.identity()), "checksum": CRC32.codec_id},
-    )
-
-    def make(name: str, shape: Any, chunks: Any, dtype: Any, fill: Any, dims: Sequence[str], **more: Any) -> Any:
-        attributes = {"_ARRAY_DIMENSIONS": list(dims), **more}
-        return group.create_array(
-            name,
-            shape=shape,
-            chunks=chunks,
-            dtype=dtype,
-            fill_value=fill,
-            attributes=attributes,
-            filters=[CRC32()],
-            config={"write_empty_chunks": True},
+    """Makes a store with its axes and nothing in the grid, built aside and then put in its place."""
+    with where.new() as building:
+        grid = spec.grid()
+        lead, shape = tuple(grid), tuple(len(values) for values in grid.values())
+        group = zarr.open_group(
+            building,
+            mode="w",
+            zarr_format=2,
+            attributes={"title": spec.title, "sweep": json.dumps(spec.identity()), "checksum": CRC32.codec_id},
         )
 
-    for name, values in grid.items():
-        fill = np.nan if values.dtype.kind == "f" else None
-        make(name, values.shape, values.shape, values.dtype, fill, [name])[...] = values
-    if clock is not None:
-        words = "Step of the record" if spec.run.time is None else "Time of the record"
-        make("record", clock.shape, clock.shape, "f8", np.nan, ["record"], long_name=words)[...] = clock
-    meanings = {"flag_values": list(range(len(WORDS))), "flag_meanings": " ".join(WORDS)}
-    make("status", shape, chunks, "i1", None, lead, long_name="How the run ended", **meanings)
-    make("ended", shape, chunks, "f8", np.nan, lead, long_name="Step or time at which the run ended")
-    for q in quantities:
-        inner, dtype = shapes[q.name]
-        fill = np.nan if dtype.kind == "f" else None
-        names = _dims(q, inner)
-        apart = spec.chunks == "records"  # for who reads one record of all runs, rather than all records of one
-        sizes = tuple(1 if apart and dim == "record" else max(1, n) for dim, n in zip(names, inner, strict=True))
-        make(q.name, shape + inner, chunks + sizes, dtype, fill, [*lead, *names], long_name=q.text)
-    zarr.consolidate_metadata(building, zarr_format=2)
+        def make(name: str, shape: Any, chunks: Any, dtype: Any, fill: Any, dims: Sequence[str], **more: Any) -> Any:
+            attributes = {"_ARRAY_DIMENSIONS": list(dims), **more}
+            return group.create_array(
+                name,
+                shape=shape,
+                chunks=chunks,
+                dtype=dtype,
+                fill_value=fill,
+                attributes=attributes,
+                filters=[CRC32()],
+                config={"write_empty_chunks": True},
+            )
+
+        for name, values in grid.items():
+            fill = np.nan if values.dtype.kind == "f" else None
+            make(name, values.shape, values.shape, values.dtype, fill, [name])[...] = values
+        if clock is not None:
+            words = "Step of the record" if spec.run.time is None else "Time of the record"
+            make("record", clock.shape, clock.shape, "f8", np.nan, ["record"], long_name=words)[...] = clock
+        meanings = {"flag_values": list(range(len(WORDS))), "flag_meanings": " ".join(WORDS)}
+        make("status", shape, chunks, "i1", None, lead, long_name="How the run ended", **meanings)
+        make("ended", shape, chunks, "f8", np.nan, lead, long_name="Step or time at which the run ended")
+        for q in quantities:
+            inner, dtype = shapes[q.name]
+            fill = np.nan if dtype.kind == "f" else None
+            names = _dims(q, inner)
+            apart = spec.chunks == "records"  # for who reads one record of all runs, rather than all records of one
+            sizes = tuple(1 if apart and dim == "record" else max(1, n) for dim, n in zip(names, inner, strict=True))
+            make(q.name, shape + inner, chunks + sizes, dtype, fill, [*lead, *names], long_name=q.text)
+        zarr.consolidate_metadata(building, zarr_format=2)
 
 
 def _dims(quantity: StoredQuantity, inner: tuple[int, ...]) -> list[str]:

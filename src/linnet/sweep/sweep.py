@@ -23,7 +23,7 @@ from linnet.sweep import cluster
 from linnet.sweep.cells import Batch, Builder, Cell, Runner, widened
 from linnet.sweep.place import Place, located
 from linnet.sweep.spec import Sweep, placed
-from linnet.sweep.store import WORDS, Store, alone
+from linnet.sweep.store import WORDS, Store, create
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -109,7 +109,7 @@ def run(
         raise InputError(f"part = {part[0]}/{part[1]} is not allowed: it must be 1/N, 2/N ... or N/N.")
     where, crew = located(out), Crew.of(workers, client)
     plan = None if where.exists() else _plan(spec, crew)  # mistakes show before anything is written
-    with alone(where):
+    with where.alone():
         return _run(spec, where, plan, progress, throughput, crew, part)
 
 
@@ -155,7 +155,7 @@ def _run(
     part: tuple[int, int],
 ) -> dict[str, int]:
     if plan is not None and not out.exists():
-        Store.create(out, spec, *plan)
+        create(out, spec, *plan)
     store = Store(out)
     store.agrees(spec)
     store.part = part
