@@ -193,12 +193,18 @@ def top_of_products(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
     n, m = pairs[0][0].shape[0], pairs[0][1].shape[0]
     if n * m <= _DENSE:
         return float(np.linalg.eigvalsh(sum(np.kron(p, q) for p, q in pairs))[-1])
-    from scipy.sparse.linalg import LinearOperator, eigsh  # slow to load
 
     def apply(flat: np.ndarray) -> np.ndarray:
         e = flat.reshape(n, m)
         return np.asarray(sum(p @ e @ q for p, q in pairs)).ravel()
 
-    operator = LinearOperator((n * m, n * m), matvec=apply, dtype=float)
-    vector = np.random.default_rng(0).normal(size=n * m)  # fixed and generic: the answer must not depend on a seed
-    return float(eigsh(operator, 1, which="LA", v0=vector, return_eigenvectors=False, tol=1e-10)[0])
+    return largest_eigenvalue(apply, n * m, tol=1e-10)
+
+
+def largest_eigenvalue(product: Callable[[np.ndarray], np.ndarray], size: int, *, tol: float) -> float:
+    """The largest eigenvalue of a symmetric matrix of this size that is known by its products, to a relative `tol`."""
+    from scipy.sparse.linalg import LinearOperator, eigsh  # slow to load
+
+    operator = LinearOperator((size, size), matvec=lambda v: product(np.ravel(v)), dtype=float)
+    vector = np.random.default_rng(0).normal(size=size)  # fixed and generic: the answer must not depend on a seed
+    return float(eigsh(operator, 1, which="LA", v0=vector, return_eigenvectors=False, tol=tol)[0])

@@ -7,7 +7,7 @@ import pytest
 import linnet as ln
 from linnet.lab.control import Slider
 from linnet.lab.pages.network import NetworkPage
-from linnet.prediction.theories.network import build
+from linnet.prediction import situation
 
 CASES = {
     "first": {},
@@ -99,9 +99,9 @@ def test_a_move_draws_one_network(moved, monkeypatch):
         monkeypatch.setattr(module, name, lambda *args, **given: (calls.append(name), function(*args, **given))[1])
 
     counted(ln.init, "gaussian")
-    counted(build, "setup")
+    counted(situation, "_setup")
     shown(moved)
-    assert calls.count("setup") == 1
+    assert calls.count("_setup") == 1
     assert calls.count("gaussian") == (0 if "init" in moved else 1)
 
 

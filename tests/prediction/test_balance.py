@@ -345,7 +345,7 @@ def test_the_exact_flow_beside_it(lam, options):
         ((ln.regression(np.eye(3)[:2], np.eye(2)), 0.5), {}, "ask `predict network`, or whiten the inputs first"),
         ((ln.factorization(np.zeros((2, 2))), 0.5), {}, "there is nothing to learn"),
         (([3, 2], ln.Weights((np.eye(2), np.eye(2), np.eye(2)))), {}, "needs Weights of two layers"),
-        (([3, 2], ln.Weights((np.eye(2), np.zeros((3, 2))))), {}, "they must have the target's shape (2, 2)"),
+        (([3, 2], ln.Weights((np.eye(2), np.zeros((3, 2))))), {}, "and the problem needs (2, 2)"),
         (([3, 2], ln.Weights((np.zeros((2, 2)), np.zeros((2, 2))))), {}, "layers of zero"),
     ],
 )

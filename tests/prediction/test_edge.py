@@ -12,7 +12,7 @@ from linnet._check import InputError
 from linnet.optim import SGD
 from linnet.prediction.assumption import Holds, NotApplicable
 from linnet.prediction.theories import edge as module
-from linnet.prediction.theories.edge_run import WINDOW, weights
+from linnet.prediction.theories.edge import WINDOW, weights
 from linnet.record import every
 from linnet.theory import stability
 

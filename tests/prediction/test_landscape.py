@@ -135,7 +135,7 @@ def test_the_network_may_be_given_as_weights():
     found = landscape.for_triple(target, ln.init.balanced(target.target, (2,)), ln.optim.SGD(0.1))
     assert (found.widths, found.samples, found.whitened) == ((2, 2, 2), None, True)
     assert [point.loss for point in found.points] == pytest.approx([0, 0.5, 4.5, 5])
-    with pytest.raises(InputError, match=r"network has an output of shape \(3, 4\): it must have the problem's shape"):
+    with pytest.raises(InputError, match=r"network gives a matrix of shape \(3, 4\), and the problem needs"):
         prediction.landscape(target, network)
     wide = ln.init.gaussian(jax.random.key(0), problem, 500, 0.1)
     with pytest.raises(InputError, match="give the widths of its hidden layers"):

@@ -18,9 +18,8 @@ from linnet._check import InputError
 from linnet.claims import registry
 from linnet.curves import crossing
 from linnet.prediction.reduced import white
-from linnet.prediction.theories.network import analysis, build
+from linnet.prediction.theories.network import analysis
 from linnet.prediction.theories.network import modes as network_modes
-from linnet.prediction.theories.network.closed_form import ClosedFormTimes
 from linnet.prediction.theories.network.copies import COPIES, copies_lost, follow_copies
 from linnet.prediction.theories.network.end import NetworkEnd
 from linnet.prediction.theories.network.following import STIFF
@@ -28,6 +27,7 @@ from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.objective import Objective
 from linnet.prediction.theories.network.shown import oscillates
 from linnet.prediction.theories.network.thresholds import largest_lr, largest_monotone_lr, with_lr
+from linnet.prediction.theories.network.times import ClosedFormTimes
 from linnet.prediction.theories.network.verdict import NetworkOutcome, NetworkVerdict, followed_verdict
 from linnet.theory import optimizers
 from linnet.theory.mode_fate import Fate, Outcome
@@ -690,7 +690,7 @@ def test_starts_have_the_law_of_all_their_weights(depth, width, d_in, d_out):
         "data": {"spectrum": [2.0], "inputs": d_in, "outputs": d_out},
         "network": {"depth": depth, "width": width},
     }
-    setups = [build.setup(prediction.Situation(**tables, init={"scale": 0.5, "seed": i})) for i in range(600)]
+    setups = [prediction.Situation(**tables, init={"scale": 0.5, "seed": i}).setup() for i in range(600)]
     small = [seen(setup.layers) for setup in setups]
     rng = np.random.default_rng(1)
     sizes = [d_in, *hidden, d_out]

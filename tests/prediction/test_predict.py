@@ -164,7 +164,7 @@ def test_nonlinear_networks_have_linear_theory_under_descent_alone():
     assert unmet_of(said)["network"] == "the weights of a linear network"
     with pytest.raises(InputError, match="no theory applies") as error:
         ln.predict(problem, network, ln.optim.Adam(0.01))
-    assert "layer needs gradient descent on all samples at a constant lr" in str(error.value)
+    assert "layer needs plain gradient descent on all samples at a constant learning rate" in str(error.value)
     assert "network needs the weights of a linear network" in str(error.value)
 
 
@@ -280,7 +280,7 @@ def test_what_is_no_optimizer_is_named(optimizer):
 
 def test_a_network_of_another_shape_is_named():
     problem, other = regression(7, 3, 2, seed=1), regression(7, 4, 2, seed=1)
-    with pytest.raises(ln.InputError, match=r"shape \(2, 4\): it must have the problem's shape \(2, 3\)"):
+    with pytest.raises(ln.InputError, match=r"shape \(2, 4\), and the problem needs \(2, 3\)"):
         ln.predict(problem, weights(other, (4,), seed=2), ln.optim.SGD(0.1))
 
 

@@ -10,7 +10,8 @@ import pytest
 from linnet._check import InputError
 from linnet._files import dumps
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
-from linnet.prediction.prediction import Column, Curve, ExactRun, Panel, Prediction, Quantity, Row, Time
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Column, ExactRun, Prediction, Quantity, Row, Time, rows
 
 FIRST, SECOND = Source("a formula", ("balance/C9",), (Assumption.of("white inputs", 0.0),)), Source("another formula")
 
@@ -106,3 +107,12 @@ def test_a_theory_that_does_not_apply_names_its_assumption():
         raise NotApplicable("balance", why)
     with pytest.raises(InputError, match="the inputs are not white"):
         raise NotApplicable("balance", why, "the inputs are not white")
+
+
+def test_tables_are_made_of_their_columns():
+    one, two = rows(value=np.array([1.0, 2.0]), name=map(str, "ab"), between=[None, (0, 1)])
+    assert dict(one) == {"value": 1.0, "name": "a", "between": None}
+    assert (two.value, two.name, two.between) == (2.0, "b", (0, 1))
+    assert type(one.value) is float
+    with pytest.raises(ValueError, match="shorter"):
+        rows(value=[1.0, 2.0], name=["a"])

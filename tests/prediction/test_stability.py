@@ -15,7 +15,7 @@ from linnet._check import InputError
 from linnet.cli.models import StabilityTopic
 from linnet.prediction.assumption import Holds, NotApplicable
 from linnet.prediction.theories.stability import suggested_lr
-from linnet.prediction.theories.stability_figure import diagram
+from linnet.prediction.theories.stability_run import diagram
 from linnet.theory import optimizers, stability
 from linnet.theory.mode_fate import CrossState, Fate
 

@@ -1,22 +1,21 @@
 """The input models of `linnet predict`, one for each topic.
 
 The fields of a model are the options of its command: their types, defaults, and descriptions make the help. `predict`
-calls the topic of `linnet.prediction`, which checks the values. Packages that take long to import are imported there.
+calls the topic of `linnet.prediction`, which checks the values and loads on first use, so that help is fast.
 """
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 from pydantic import BeforeValidator, Field, ValidationInfo
 
+import linnet as ln
+from linnet import _input
+from linnet._input import InputError
 from linnet._schema import Part
 from linnet.cli import typed
-
-if TYPE_CHECKING:
-    from linnet.prediction import OwnSamples, Prediction
-    from linnet.problems import Regression
 
 
 def _numbers(text: Any, info: ValidationInfo) -> Any:
@@ -50,23 +49,6 @@ Data = Annotated[
     Path | None,
     Field(description="Samples as rows: .csv, .tsv, .txt or .dat, .npz (X and y, inputs and labels), .npy, .parquet."),
 ]
-Spectrum = Annotated[
-    Numbers | None, Field(description="Or whitened inputs and a target of these singular values, such as 3,2,1.")
-]
-Inputs = Annotated[
-    Columns | None,
-    Field(
-        description="Input dimension with --spectrum, default the number of modes; of a file names of columns, default "
-        "all that are not labels."
-    ),
-]
-Outputs = Annotated[
-    Columns | None,
-    Field(
-        description="Output dimension with --spectrum, default the number of modes; of a file how many last columns "
-        "are labels, default 1, or their names, such as price,area."
-    ),
-]
 Samples = Annotated[
     int | None,
     Field(description="Samples n with --spectrum, so that X^T X = n I; default X = I: loss 1/2 |A - Z|^2."),
@@ -86,7 +68,7 @@ class Topic(Part):
     argument: ClassVar[str | None] = None  # the field that is given without an option's name
 
     @abstractmethod
-    def predict(self) -> "Prediction":
+    def predict(self) -> "ln.prediction.Prediction":
         """The prediction for these inputs."""
 
     def given(self, *names: str) -> dict[str, Any]:
@@ -99,9 +81,19 @@ class FileOptions(Topic):
     """Samples in a file, or whitened data with a given spectrum."""
 
     data: Data = None
-    spectrum: Spectrum = None
-    inputs: Inputs = None
-    outputs: Outputs = None
+    spectrum: Numbers | None = Field(
+        None, description="Or whitened inputs and a target of these singular values, such as 3,2,1."
+    )
+    inputs: Columns | None = Field(
+        None,
+        description="Input dimension with --spectrum, default the number of modes; of a file names of columns, default "
+        "all that are not labels.",
+    )
+    outputs: Columns | None = Field(
+        None,
+        description="Output dimension with --spectrum, default the number of modes; of a file how many last columns "
+        "are labels, default 1, or their names, such as price,area.",
+    )
     standardize: Standardize = False
     center: Center = False
     intercept: bool = Field(False, description="Append a column of ones to the inputs.")
@@ -113,11 +105,8 @@ class RegressionOptions(FileOptions):
     samples: Samples = None
     average: bool = Field(False, description="Loss 1/(2n) sum of squares instead of 1/2 sum of squares, with --data.")
 
-    def regression(self) -> "Regression | OwnSamples":
+    def regression(self) -> "ln.problems.Regression | ln.prediction.OwnSamples":
         """The regression on the samples in the file, or on whitened data."""
-        from linnet._check import InputError
-        from linnet.prediction import read_regression, whitened
-
         reading = self.given("standardize", "center", "intercept", "average")
         if (self.data is None) == (self.spectrum is None):
             raise InputError("data or spectrum: give one of them, --data FILE or --spectrum 3,2,1.")
@@ -125,10 +114,11 @@ class RegressionOptions(FileOptions):
             for name in reading:
                 raise InputError(f"{name} is not allowed with --spectrum: there are no samples.")
             sizes = {name: typed.dimension(name, getattr(self, name)) for name in ("inputs", "outputs")}
-            return whitened(self.spectrum, samples=self.samples, **sizes)
+            return ln.prediction.whitened(self.spectrum, samples=self.samples, **sizes)
         if self.samples is not None:
             raise InputError(f"samples = {self.samples} is not allowed with --data: the file has its own.")
-        return read_regression(self.data, inputs=typed.names("inputs", self.inputs), outputs=self.outputs, **reading)
+        inputs = typed.names("inputs", self.inputs)
+        return ln.prediction.read_regression(self.data, inputs=inputs, outputs=self.outputs, **reading)
 
 
 class OptimizerOptions(Topic):
@@ -171,10 +161,8 @@ class PhaseTopic(Topic):
     c_lr: float = Field(50.0, description="The learning rate is 1/c_lr of the fastest mode's time.")
     seed: int = Field(0, description="Seed of the target, the noise, and the initialization.")
 
-    def predict(self) -> "Prediction":
-        from linnet import prediction
-
-        return prediction.phase(**self.model_dump())
+    def predict(self) -> "ln.prediction.Prediction":
+        return ln.prediction.phase(**self.model_dump())
 
 
 class BiasTopic(RegressionOptions):
@@ -191,22 +179,19 @@ class BiasTopic(RegressionOptions):
     gamma: float = Field(description="Scale of the initialization: W_1 has singular values sqrt(2 gamma), W_2 = 0.")
     width: int | None = Field(None, description="Hidden neurons, at least d_in: nothing else depends on them.")
 
-    def predict(self) -> "Prediction":
-        from linnet import _check, init, prediction
-        from linnet.prediction import Quantity, coerce
-
+    def predict(self) -> "ln.prediction.Prediction":
         given = self.regression()
-        problem = coerce.regression(given)
+        problem = ln.prediction.coerce.regression(given)
         inputs = problem.shape[1]
-        gamma = _check.real("gamma", self.gamma, least=1e-100, most=1e100)
+        gamma = _input.real("gamma", self.gamma, least=1e-100, most=1e100)
         small = inputs <= _BUILT  # of more, gamma is enough
-        initialization = {"network": init.i_gamma(problem, gamma)} if small else {"gamma": gamma}
-        answer = prediction.bias(given, **initialization)
+        initialization: Any = {"network": ln.init.i_gamma(problem, gamma)} if small else {"gamma": gamma}
+        answer = ln.prediction.bias(given, **initialization)
         if self.width is None:
             return answer
-        width = _check.integer("width", self.width, least=inputs, reason="d_in: I_gamma needs orthonormal columns")
+        width = _input.integer("width", self.width, least=inputs, reason="d_in: I_gamma needs orthonormal columns")
         note = f"The width {width:,} changes nothing of this: from d_in on all widths move alike."
-        return answer.including(Quantity("width", width), notes=[note])
+        return answer.including(ln.prediction.Quantity("width", width), notes=[note])
 
 
 class BalanceTopic(Topic):
@@ -238,19 +223,17 @@ class BalanceTopic(Topic):
         description="The task that follows: reversal (Y becomes -Y), or a file of its target, outputs x inputs.",
     )
 
-    def predict(self) -> "Prediction":
-        from linnet import init, prediction
-        from linnet.prediction import Quantity, Row
-
-        problem = prediction.whitened(self.spectrum, **self.given("inputs", "outputs", "samples"))
+    def predict(self) -> "ln.prediction.Prediction":
+        problem = ln.prediction.whitened(self.spectrum, **self.given("inputs", "outputs", "samples"))
         d_out, d_in = problem.shape
         heavier = d_out if self.lam > 0 else d_in if self.lam < 0 else min(d_out, d_in)
         width = heavier if self.width is None else self.width
-        network = init.lambda_balanced(self.seed, problem, self.lam, width, scale=self.scale, aligned=self.aligned)
+        network = ln.init.lambda_balanced(self.seed, problem, self.lam, width, scale=self.scale, aligned=self.aligned)
         kind, seed = ("aligned", None) if self.aligned else ("random frames", self.seed)
         where = "aligned with the target" if self.aligned else "in random frames"
-        return prediction.balance(problem, network, switch=self.switch).including(
-            Quantity("initialization", Row(kind=kind, scale=self.scale, seed=seed)),
+        initialization = ln.prediction.Row(kind=kind, scale=self.scale, seed=seed)
+        return ln.prediction.balance(problem, network, switch=self.switch).including(
+            ln.prediction.Quantity("initialization", initialization),
             notes=(f"Initialization {where}, lighter layer of scale {self.scale:.3g}.",),
         )
 
@@ -269,29 +252,24 @@ class LandscapeTopic(RegressionOptions):
     depth: int | None = Field(None, description="Layers of the network; default one more than the hidden ones.")
     most: int = Field(64, description="Show all sets of modes up to so many, else 1 ... k and those of least loss.")
 
-    def predict(self) -> "Prediction":
-        from linnet import prediction
-        from linnet.prediction import Quantity, coerce
-
-        given = self.regression()
-        prepared = coerce.prepared(given)
-        return prediction.landscape(coerce.regression(given), self.hidden_widths(), most=self.most).including(
-            Quantity("prepared", prepared), notes=coerce.preparation_notes(prepared)
+    def predict(self) -> "ln.prediction.Prediction":
+        given, coerce = self.regression(), ln.prediction.coerce
+        prepared, widths = coerce.prepared(given), self.hidden_widths()
+        return ln.prediction.landscape(coerce.regression(given), widths, most=self.most).including(
+            ln.prediction.Quantity("prepared", prepared), notes=coerce.preparation_notes(prepared)
         )
 
     def hidden_widths(self) -> tuple[int, ...]:
         """The hidden widths: one number for all of them, or one for each."""
-        from linnet import _check
-
         widths = self.width if isinstance(self.width, list) else [self.width]
-        widths = [_check.integer("width", width, least=1) for width in widths]
+        widths = [_input.integer("width", width, least=1) for width in widths]
         if self.depth is None:
             return tuple(widths)
-        hidden = _check.integer("depth", self.depth, least=2, most=1000) - 1
+        hidden = _input.integer("depth", self.depth, least=2, most=1000) - 1
         if len(widths) == 1:
             return tuple(widths * hidden)
         if len(widths) != hidden:
-            raise _check.InputError(
+            raise InputError(
                 f"width = {self.width} is not allowed: a network of depth {self.depth} has {hidden} hidden "
                 f"width{'s' * (hidden > 1)}; give that many, or one for all."
             )
@@ -315,24 +293,20 @@ class RatesTopic(RegressionOptions):
     )
     seed: int = Field(0, description="Seed of the initial directions.")
 
-    def predict(self) -> "Prediction":
-        import jax
+    def predict(self) -> "ln.prediction.Prediction":
+        from linnet import _check
 
-        from linnet import _check, init, prediction
-        from linnet.prediction import Quantity, coerce
-
-        given = self.regression()
+        given, coerce = self.regression(), ln.prediction.coerce
         asked, prepared = coerce.regression(given), coerce.prepared(given)
         problem, anisotropy = coerce.white(asked)
-        key = jax.random.key(_check.seed(self.seed))
-        network = init.rank_one(key, problem, self.scale, self.depth, alignment=self.alignment)
+        network = ln.init.rank_one(_check.seed(self.seed), problem, self.scale, self.depth, alignment=self.alignment)
         whitened = ["This is about your data, whitened first."] if problem is not asked else []
-        return prediction.rates(problem, network).including(
-            Quantity("prepared", prepared),
-            Quantity("normalization", coerce.normalization(asked)),
-            Quantity("seed", self.seed),
-            Quantity("whitened_first", problem is not asked),
-            Quantity("anisotropy", anisotropy),  # of the inputs before: 1 - (s_min / s_max)^2
+        return ln.prediction.rates(problem, network).including(
+            ln.prediction.Quantity("prepared", prepared),
+            ln.prediction.Quantity("normalization", coerce.normalization(asked)),
+            ln.prediction.Quantity("seed", self.seed),
+            ln.prediction.Quantity("whitened_first", problem is not asked),
+            ln.prediction.Quantity("anisotropy", anisotropy),  # of the inputs before: 1 - (s_min / s_max)^2
             notes=(*coerce.preparation_notes(prepared), *whitened),
         )
 
@@ -371,12 +345,10 @@ class StabilityTopic(OptimizerOptions):
         None, description="Fresh Gaussian samples of a step: the largest stable lr with such batches."
     )
 
-    def predict(self) -> "Prediction":
-        from linnet import prediction
-
+    def predict(self) -> "ln.prediction.Prediction":
         options = self.optimizer()
         names = ("spectrum", "depth", "lr", "init", "alpha", "d", "seed", "half")
-        return prediction.stability_of_spectrum(
+        return ln.prediction.stability_of_spectrum(
             **{name: getattr(self, name) for name in names}, batch_size=options.pop("batch_size", None), **options
         )
 
@@ -412,16 +384,13 @@ class FeaturesTopic(Topic):
     )
     seed: int = Field(0, description="Seed of the data and the initialization.")
 
-    def predict(self) -> "Prediction":
-        from linnet import prediction
-        from linnet._check import InputError
-
+    def predict(self) -> "ln.prediction.Prediction":
         options = self.model_dump(include={"width", "v0", "sigma0", "lr", "eps", "seed"})
         if self.data is not None:
             self.refuse("--data: the file has its own", "noise2", "teacher")
             columns: Any = {"inputs": typed.names("inputs", self.inputs), "outputs": self.outputs}
             reading = self.given("samples", "standardize", "center")
-            return prediction.features(prediction.read_regression(self.data, **columns, **reading), **options)
+            return ln.prediction.features(ln.prediction.read_regression(self.data, **columns, **reading), **options)
         if self.samples is None or self.inputs is None:
             raise InputError(
                 "samples and inputs are missing: give --samples and --inputs, or samples of your own with --data FILE."
@@ -429,12 +398,10 @@ class FeaturesTopic(Topic):
         size = typed.dimension("inputs", self.inputs)
         self.refuse("Gaussian samples: give --data too", "outputs", "standardize", "center")
         options |= {"samples": self.samples, "inputs": size, **self.given("noise2", "teacher")}
-        return prediction.gaussian_features(**options)
+        return ln.prediction.gaussian_features(**options)
 
     def refuse(self, why: str, *names: str) -> None:
         """Refuses options that contradict another one."""
-        from linnet._check import InputError
-
         for name, value in self.given(*names).items():
             raise InputError(f"{name} = {value} is not allowed with {why}.")
 
@@ -478,18 +445,16 @@ class NetworkTopic(OptimizerOptions, FileOptions):
     )
     show: bool = Field(False, description="Print the file itself, to write one's own from.")
 
-    def predict(self) -> "Prediction":
-        from linnet import prediction
-
+    def predict(self) -> "ln.prediction.Prediction":
         if self.show:
             for name in self.model_fields_set - {"file", "show"}:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise alone(name.replace("_", "-"))
-            typer.echo(prediction.situation_text(self.file), nl=False)
+            typer.echo(ln.prediction.situation_text(self.file), nl=False)
             raise typer.Exit
         data = self.given("spectrum", "inputs", "outputs", "standardize", "center", "intercept", "frozen")
         data |= {"file": self.data, "loss": None if self.average is None else "mean" if self.average else "sum"}
-        situation = prediction.read_situation(
+        situation = ln.prediction.read_situation(
             self.file,
             data=data,
             network=self.given("depth", "width", "alpha"),
@@ -499,10 +464,8 @@ class NetworkTopic(OptimizerOptions, FileOptions):
         return situation.predict()
 
 
-def alone(name: str) -> Exception:
+def alone(name: str) -> InputError:
     """The error of an option beside --show."""
-    from linnet._check import InputError
-
     return InputError(f"{name} is not allowed with --show: the file alone is printed.")
 
 

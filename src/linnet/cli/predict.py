@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from linnet._files import dumps, placed
+from linnet._input import InputError
 from linnet._schema import sentence
 from linnet.cli import typed
 from linnet.cli.models import TOPICS, Topic, alone
@@ -25,8 +26,6 @@ def add_command(name: str, model: type[Topic]) -> None:
         try:
             topic = model(**options)
         except ValidationError as error:
-            from linnet._check import InputError
-
             raise InputError(sentence(error)) from None
         answer(topic, run, plot, as_json)
 

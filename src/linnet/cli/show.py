@@ -91,7 +91,11 @@ def show(
     facts: dict[str, Any] = {"id": name, "paper": {"id": paper, **index.papers[paper]}, **entry}
     console = Console(quiet=quiet, highlight=False)
     if entry["kind"] == "experiment":
-        facts["missing"] = _lacking(name) if facts.pop("demanding") else None
+        facts["missing"] = None
+        if facts.pop("demanding"):
+            from linnet.cli.describe import lacking
+
+            facts["missing"] = lacking(name)
         _print_experiment(console, facts)
     else:
         facts |= _judged(name, size, settings, run=run and entry["computed"])
@@ -105,12 +109,6 @@ def _judged(name: str, size: str, settings: Sequence[str], *, run: bool) -> dict
     from linnet.cli.describe import judged
 
     return judged(name, size, settings, run=run)
-
-
-def _lacking(name: str) -> str | None:
-    from linnet.cli.describe import lacking
-
-    return lacking(name)
 
 
 def _refuse(name: str, there: Iterable[str], what: str = "id") -> NoReturn:

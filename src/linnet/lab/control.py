@@ -4,7 +4,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,14 +13,14 @@ from linnet._check import InputError, show
 Values = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Control(ABC):
-    """A named value that is changed on a page; `hint` is one sentence about it."""
+    """A named value that is changed on a page, below the heading of its `group`."""
 
     name: str
     label: str
     value: Any
-    hint: str = ""
+    _: KW_ONLY
     group: str = ""
 
     @abstractmethod

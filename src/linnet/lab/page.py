@@ -44,6 +44,7 @@ class Page(ABC):
     theory: ClassVar[tuple[str, ...]]  # pages of docs/theory
     claims: ClassVar[tuple[str, ...]]
     controls: ClassVar[tuple[Control, ...]]
+    hints: ClassVar[Mapping[str, str]] = {}  # a sentence about a control, by its name
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     resets: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # buttons, and the controls that each sets to their defaults
     files: ClassVar[tuple[str, ...]] = ("nc", "svg", "png", "gif", "mp4")  # formats of exports

@@ -170,7 +170,7 @@ class PageView(pn.viewable.Viewer):
         """What the browser needs to draw the controls."""
         return [
             {"kind": type(c).__name__.lower(), "name": c.name, "label": c.label, "value": c.value}
-            | {"hint": c.hint, "group": c.group, **c.field()}
+            | {"hint": self.page.hints.get(c.name, ""), "group": c.group, **c.field()}
             for c in self.page.controls_for(values)
         ]
 

@@ -13,7 +13,8 @@ from linnet.prediction.all_theories import predict
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
 from linnet.prediction.coerce import whitened
 from linnet.prediction.data import OwnSamples, read_regression
-from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction, Quantity, Row, Time
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, Prediction, Quantity, Row, Time
 from linnet.prediction.situation import Situation, read_situation, situation_text
 from linnet.prediction.theories.balance import balance
 from linnet.prediction.theories.bias import bias

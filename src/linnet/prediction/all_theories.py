@@ -1,33 +1,32 @@
 """`predict`: what theory says about a problem, a network, and an optimizer."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
-
-import numpy as np
 
 from linnet import _check
 from linnet._check import InputError
 from linnet.optim import Dynamics
+from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, Holds, NotApplicable
 from linnet.prediction.prediction import Prediction
+from linnet.prediction.theories import balance, bias, edge, features, landscape, layer, network, phase, rates, stability
 from linnet.problems import Problem
 from linnet.states import State
 
-# the theories in the order in which they are shown, each with the function of its module that takes a triple
-_THEORIES = {
-    "network": "network",
-    "stability": "stability",
-    "balance": "balance",
-    "bias": "for_triple",
-    "phase": "for_triple",
-    "rates": "rates",
-    "landscape": "for_triple",
-    "features": "for_triple",
-    "layer": "for_triple",
-    "edge": "for_triple",
+# the theories of a triple, in the order in which they are shown
+_THEORIES: dict[str, Callable[..., Prediction]] = {
+    "network": network.network,
+    "stability": stability.stability,
+    "balance": balance.balance,
+    "bias": bias.for_triple,
+    "phase": phase.for_triple,
+    "rates": rates.rates,
+    "landscape": landscape.for_triple,
+    "features": features.for_triple,
+    "layer": layer.for_triple,
+    "edge": edge.for_triple,
 }
 _LAST = "edge"  # evaluated after the others: their results decide whether the learning rate is beyond the edge
 
@@ -58,12 +57,10 @@ def predict(problem: Problem, network: State, optimizer: Any = None) -> Predicti
         raise InputError(
             f"optimizer = {_check.show(optimizer)} is not allowed: use an optimizer such as ln.optim.SGD(lr=0.1)."
         )
-    shape = np.shape(network.matrix)
-    if shape != problem.shape:
-        raise InputError(f"the network's matrix has shape {shape}: it must have the problem's shape {problem.shape}.")
+    coerce.same_shape(network, problem.shape)
     found: list[Prediction] = []
     unmet: list[tuple[str, Assumption]] = []
-    for name, theory in _theories():
+    for name, theory in _THEORIES.items():
         try:
             known = (tuple(found),) if name == _LAST else ()
             found.append(theory(problem, network, optimizer, *known))
@@ -75,8 +72,3 @@ def predict(problem: Problem, network: State, optimizer: Any = None) -> Predicti
         reasons = "; ".join(f"{name} needs {assumption.name}" for name, assumption in unmet)
         raise InputError(f"no theory applies to this problem, network, and optimizer: {reasons}.")
     return replace(found[0], parts=tuple(found[1:]), unmet=tuple(unmet))
-
-
-def _theories() -> Iterator[tuple[str, Any]]:
-    for name, function in _THEORIES.items():
-        yield name, getattr(import_module(f"linnet.prediction.theories.{name}"), function)

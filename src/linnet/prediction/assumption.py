@@ -34,6 +34,12 @@ class Assumption:
         """Does not hold, and has no measure: such as a problem of another kind."""
         return cls(name, math.inf, Holds.NOT)
 
+    def required(self, theory: str) -> "Assumption":
+        """The assumption itself; raises `NotApplicable` if it does not hold."""
+        if self.holds is Holds.NOT:
+            raise NotApplicable(theory, self)
+        return self
+
 
 class NotApplicable(InputError):  # noqa: N818
     """A theory does not apply to the given triple, because one of its assumptions fails.

@@ -11,6 +11,7 @@ from linnet.linalg import RANK_TOLERANCE
 from linnet.prediction import validation
 from linnet.prediction.data import OwnSamples
 from linnet.problems import Factorization, Problem, Regression
+from linnet.states import State, Weights
 
 
 def whitened(
@@ -67,6 +68,13 @@ def regression(problem: Any, *, samples: bool | None = None) -> Regression:
     if explained <= RANK_TOLERANCE * math.sqrt(float(problem.square)):
         raise InputError("problem has labels that are zero or orthogonal to its inputs: there is nothing to learn.")
     return problem
+
+
+def same_shape(network: State, shape: tuple[int, ...]) -> None:
+    """Raises `InputError` if the network's matrix has another shape than the problem needs."""
+    given = (network.widths[-1], network.widths[0]) if isinstance(network, Weights) else np.shape(network.matrix)
+    if given != shape:
+        raise InputError(f"network gives a matrix of shape {given}, and the problem needs {shape}.")
 
 
 def prepared(problem: Any) -> tuple[str, ...]:

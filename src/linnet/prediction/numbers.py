@@ -14,6 +14,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:d}" if isinstance(value, int) else f"{value:.{digits}g}"
 
 
+def percent(error: float | None) -> str:
+    """A relative error; empty where it is unknown."""
+    return "" if error is None else "0" if error == 0 else f"{max(100 * error, 0.1):.2g}%"
+
+
 def plural(count: int, word: str) -> str:
     """`1 mode`, `3 modes`."""
     return f"{count:,} {word}{'s' * (count != 1)}"

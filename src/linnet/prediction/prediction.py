@@ -2,16 +2,16 @@
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Real
 
 from linnet._check import InputError
 from linnet.prediction.assumption import Assumption, Source
+from linnet.prediction.panel import Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,6 +64,12 @@ class Row(Mapping[str, Any]):
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
 
+def rows(**columns: Iterable[Any]) -> tuple[Row, ...]:
+    """The rows of a table with these columns, which have the same length; numbers of arrays become Python's."""
+    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values()]
+    return tuple(Row(**dict(zip(columns, cells, strict=True))) for cells in zip(*lists, strict=True))
+
+
 @dataclass(frozen=True)
 class Column:
     """How a field of a table's rows is shown in a terminal.
@@ -103,40 +109,9 @@ class Quantity:
     rows: int = 8
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A line, points, labels, or an image of a panel.
-
-    - `x`, `y`: one-dimensional, or for an image the two axes; NaN breaks a line, whole numbers have whole ticks.
-    - `style`: "line", "faint", "theory" (thick, pale: a prediction), "measured" (dashed: the exact run), "dotted",
-      "points", "squares", "diamonds", "stars", "rings", "bars", "dots" (single pixels), "vertical" or "horizontal" (at
-      every x or y), "labels" (the words of `text` beside the points), "image" or "log image" (`z` over x and y).
-    - `color`: a name of `linnet.plot.style` or any color of matplotlib; None takes the next one.
-    """
-
-    name: str
-    x: Real[np.ndarray, " x"]
-    y: Real[np.ndarray, " y"]
-    style: str = "line"
-    color: Any = None
-    error: float | None = None
-    source: Source | None = None
-    z: Float[np.ndarray, "y x"] | None = None
-    text: tuple[str, ...] = ()
-    labeled: bool = True  # whether it stands in the legend
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Axes with their curves."""
-
-    curves: tuple[Curve, ...]
-    title: str = ""
-    xlabel: str = ""
-    ylabel: str = ""
-    log: str = ""  # "x", "y", or "xy"
-    xlim: tuple[float | None, float | None] | None = None
-    ylim: tuple[float | None, float | None] | None = None
+def facts(**values: Any) -> tuple[Quantity, ...]:
+    """Quantities that are in the JSON alone, such as the problem's dimensions."""
+    return tuple(Quantity(name, value) for name, value in values.items())
 
 
 class _Named:

@@ -1,6 +1,7 @@
 """A regression in the coordinates of its samples, where d_in and n drop out."""
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ class ReducedFit(NamedTuple):
     right: Float[np.ndarray, "k rank"]
 
 
+@dataclass(frozen=True, eq=False)
 class ReducedRegression:
     """1/2 |(A - limit) diag(scales)|^2 + unexplained: a regression in the basis of its inputs' right singular vectors.
 
@@ -30,20 +32,14 @@ class ReducedRegression:
     - `units`, `labels`: where samples are kept one by one, X = units diag(scales) and Y.
     """
 
-    def __init__(
-        self,
-        scales: Float[np.ndarray, " rank"],
-        limit: Float[np.ndarray, "d_out rank"],
-        unexplained: float = 0.0,
-        samples: int | None = None,
-        basis: Float[np.ndarray, "rank d_in"] | None = None,
-        beyond: tuple[int, int] = (0, 0),
-        units: Float[np.ndarray, "n rank"] | None = None,
-        labels: Float[np.ndarray, "n d_out"] | None = None,
-    ):
-        self.scales, self.limit, self.unexplained, self.samples = scales, limit, unexplained, samples
-        self.basis = np.eye(scales.size) if basis is None else basis
-        self.beyond, self.units, self.labels = beyond, units, labels
+    scales: Float[np.ndarray, " rank"]
+    limit: Float[np.ndarray, "d_out rank"]
+    basis: Float[np.ndarray, "rank d_in"]
+    unexplained: float = 0.0
+    samples: int | None = None
+    beyond: tuple[int, int] = (0, 0)
+    units: Float[np.ndarray, "n rank"] | None = None
+    labels: Float[np.ndarray, "n d_out"] | None = None
 
     @property
     def d_in(self) -> int:
@@ -107,9 +103,9 @@ def reduce_regression(problem: Regression) -> ReducedRegression:
     return ReducedRegression(
         math.sqrt(scale) * output_scale * scales,
         labels / (output_scale * scales),
+        np.asarray(basis),
         scale * unexplained / 2,
         problem.samples,
-        np.asarray(basis),
         units=None if small.frame is None else np.asarray(small.frame),
         labels=None if small.outputs is None else math.sqrt(scale) * np.asarray(small.outputs),
     )
@@ -124,4 +120,4 @@ def white(
     limit = np.zeros(kept)
     np.fill_diagonal(limit, np.pad(spectrum, (0, min(kept) - spectrum.size)) / scale)
     beyond = (shape[1] - kept[1], shape[0] - kept[0])
-    return ReducedRegression(np.full(kept[1], scale), limit, beyond=beyond)
+    return ReducedRegression(np.full(kept[1], scale), limit, np.eye(kept[1]), beyond=beyond)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from linnet._table import Fitted, Heading
 from linnet.prediction.assumption import Assumption, Holds, Source
-from linnet.prediction.numbers import step
+from linnet.prediction.numbers import percent, step
 from linnet.prediction.prediction import Column, Comparison, Prediction, Quantity, Time
 
 _WIDTH = 110  # characters of a line in text and notebooks
@@ -161,11 +161,6 @@ def shown(value: Any, form: str | Callable[[Any], str] = ".4g", unit: str = "") 
     if math.isinf(value):
         return "never" if unit in ("step", "time") else "inf"
     return format(value, form)
-
-
-def percent(error: float | None) -> str:
-    """A relative error in percent, empty where it is None."""
-    return "" if error is None else "0" if error == 0 else f"{max(100 * error, 0.1):.2g}%"
 
 
 def source(one: Source, names: Sequence[str], printed: Set[Assumption] = frozenset()) -> str:

@@ -1,178 +1,37 @@
-"""A problem, a network, and an optimizer as a user writes them down: tables in Python, or a small TOML file."""
+"""A problem, a network, and an optimizer as a user writes them down, in tables of Python or TOML, and the triple."""
 
-import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, StrictFloat, StrictInt, ValidationError, model_validator
+import jax
+import numpy as np
+from jaxtyping import Float
+from pydantic import ValidationError
+from rich.markup import escape
 
+from linnet import init
 from linnet._check import InputError
 from linnet._schema import Part, sentence
-from linnet.prediction import validation
-from linnet.prediction.initializers import INITIALIZERS, Initializer, deviations
-from linnet.prediction.validation import LARGEST, SMALLEST
+from linnet.optim import SGD
+from linnet.prediction import coerce
+from linnet.prediction.data import OwnSamples, read_regression
+from linnet.prediction.prediction import Prediction, facts, plain
+from linnet.prediction.reduced import ReducedRegression, reduce_regression, white
+from linnet.prediction.situation_tables import DataTable, InitTable, NetworkTable, TrainingTable
+from linnet.prediction.theories.network.result import Setup, predicted
+from linnet.prediction.theories.network.shown import WHITENED
+from linnet.problems import Regression
+from linnet.states import Modes, Weights
 
-if TYPE_CHECKING:
-    from linnet.optim import SGD
-    from linnet.prediction.data import OwnSamples
-    from linnet.prediction.prediction import Prediction
-    from linnet.prediction.theories.network.result import Setup
-    from linnet.problems import Regression
-    from linnet.states import Weights
-
-InitKind = Literal["gaussian", "one-zero", "balanced", Initializer]
 Table = Mapping[str, Any]
-_WIDEST = 10**15
-_POWERS = 250  # decades that powers of a scale may reach
-Scale = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
-Dimension = Annotated[StrictInt, Field(ge=1, le=16_384)]
-Names = str | list[str]
-
-
-class DataTable(Part):
-    """Samples in a file, or whitened inputs and the singular values of the target."""
-
-    file: str | None = None
-    spectrum: list[float] | None = Field(default=None, min_length=1, max_length=1000)
-    inputs: Dimension | Names | None = None
-    outputs: Dimension | Names | None = None
-    loss: Literal["mean", "sum"] | None = None
-    standardize: bool = False
-    center: bool = False
-    intercept: bool = False
-    frozen: str | None = None
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> "DataTable":
-        if (self.file is None) == (self.spectrum is None):
-            raise ValueError("data needs one of file and spectrum")
-        if isinstance(self.inputs, int) and self.file is not None:
-            raise ValueError(f"data.inputs = {self.inputs} is not allowed with file: give names of its columns")
-        if self.spectrum is not None:
-            for name in ("loss", "standardize", "center", "intercept"):
-                if getattr(self, name):
-                    raise ValueError(f"data.{name} is not allowed with spectrum: there are no samples")
-            if self.frozen is not None:
-                raise ValueError("data.frozen is not allowed with spectrum: that is the spectrum of the change alone")
-            try:
-                validation.spectrum(self.spectrum, name="data.spectrum", zeros=True, ratio=1e12)
-            except InputError as error:
-                raise ValueError(str(error).removesuffix(".")) from None
-            for name, size in (("inputs", self.inputs), ("outputs", self.outputs)):
-                if isinstance(size, str | list):
-                    raise ValueError(f"data.{name} = {size!r} is not allowed with spectrum: give a dimension")
-                if size is not None and size < len(self.spectrum):
-                    raise ValueError(f"data.{name} = {size} is less than the {len(self.spectrum)} singular values")
-        return self
-
-
-class NetworkTable(Part):
-    """How many layers, and hidden neurons in each (one number, or one a hidden layer); alpha of an adapter."""
-
-    depth: int = Field(default=2, ge=1, le=100)
-    width: StrictInt | list[StrictInt] | None = None
-    alpha: float | None = Field(default=None, ge=1e-10, le=1e10, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _fits(self) -> "NetworkTable":
-        widths = self.width if isinstance(self.width, list) else [1 if self.width is None else self.width]
-        if any(not 1 <= w <= _WIDEST for w in widths):
-            shown = [w if abs(w) <= _WIDEST else f"{w:.3g}" if abs(w) < 10**300 else "huge" for w in widths]
-            raise ValueError(f"network.width = {shown} is not allowed: give 1 to {_WIDEST:.0e} neurons")
-        if isinstance(self.width, list) and len(widths) != self.depth - 1:
-            raise ValueError(f"network.width has {len(widths)} numbers, and depth {self.depth} has {self.depth - 1}")
-        if self.width is not None and self.depth == 1:
-            raise ValueError("network.width is not allowed with depth 1: one layer has no hidden neurons")
-        if self.alpha is not None and (self.depth != 2 or self.width is None):
-            raise ValueError("network.alpha needs depth 2 and a width, the rank r: the product is scaled by alpha/r")
-        return self
-
-    @property
-    def scaling(self) -> float:
-        """What the product of the layers is multiplied by: alpha/r of an adapter, else 1."""
-        return 1.0 if self.alpha is None else self.alpha / self.hidden(1)[0]
-
-    def hidden(self, default: int) -> list[int]:
-        """The hidden widths."""
-        if isinstance(self.width, list):
-            return self.width
-        return [default if self.width is None else self.width] * (self.depth - 1)
-
-
-class InitTable(Part):
-    """The initialization."""
-
-    kind: InitKind = "gaussian"
-    scale: Scale | list[Scale] | None = None
-    seed: int = Field(default=0, ge=0, lt=2**63)
-
-    @model_validator(mode="after")
-    def _sized(self) -> "InitTable":
-        if self.kind in INITIALIZERS and self.scale is not None:
-            raise ValueError(f"init.scale is not allowed with init.kind = {self.kind!r}: the name says the scales")
-        scales = self.scale if isinstance(self.scale, list) else [] if self.scale is None else [self.scale]
-        if any(0 < x < SMALLEST for x in scales):
-            raise ValueError(f"init.scale = {self.scale} is not allowed: give scales from {SMALLEST:g} to {LARGEST:g}")
-        if self.kind != "gaussian" and (isinstance(self.scale, list) or self.scale == 0):
-            raise ValueError(f"init.scale = {self.scale} is not allowed: {self.kind} layers need one positive scale")
-        if scales and not any(scales):
-            raise ValueError("init.scale is zero, and a network of zeros never moves")
-        return self
-
-    @property
-    def family(self) -> str:
-        """gaussian, one-zero or balanced: PyTorch's initializers are Gaussian ones of known scales."""
-        return "gaussian" if self.kind in INITIALIZERS else self.kind
-
-    @property
-    def empty(self) -> bool:
-        """Whether the last layer is zero, as that of an adapter."""
-        return self.kind == "lora" or (isinstance(self.scale, list) and self.scale[-1] == 0)
-
-    def scales(self, sizes: tuple[int, ...], top: float) -> tuple[float, ...]:
-        """One number a layer: standard deviations, or alpha. `sizes` are the neurons from inputs to outputs, `top` the
-        largest singular value that the network can learn.
-        """
-        depth = len(sizes) - 1
-        if self.kind in INITIALIZERS:
-            scale = deviations(self.kind, sizes)
-        elif isinstance(self.scale, list):
-            if len(self.scale) != depth:
-                raise InputError(
-                    f"init.scale has {len(self.scale)} numbers: give one, or one for each of the {depth} layers."
-                )
-            scale = self.scale
-        elif self.scale is None and self.kind == "gaussian":
-            scale = [1 / math.sqrt(fan_in) for fan_in in sizes[:-1]]
-        else:
-            scale = [0.01 * top ** (1 / depth) if self.scale is None else self.scale] * depth
-        if 2 * depth * math.log10(max(scale)) > _POWERS:
-            raise InputError(
-                f"init.scale = {max(scale):g} is not allowed with depth {depth}: its {2 * depth}th power overflows."
-            )
-        return tuple(scale)
-
-
-class TrainingTable(Part):
-    """The learning rate, momentum, weight decay, batches, and how many modes are signal."""
-
-    lr: StrictInt | StrictFloat | str = "auto"
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    dampening: float = Field(default=0.0, ge=0, lt=1)
-    nesterov: bool = False
-    weight_decay: float = Field(default=0.0, ge=0, le=LARGEST, allow_inf_nan=False)
-    decoupled: bool = False
-    batch_size: int | None = Field(default=None, ge=1)
-    signal: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _positive(self) -> "TrainingTable":
-        if self.lr != "auto" and not (isinstance(self.lr, int | float) and 0 < self.lr <= 1e200):
-            raise ValueError(f"training.lr = {self.lr!r} is not allowed: give a positive number, or auto")
-        return self
+Samples = Regression | OwnSamples | None
+_LARGEST = 2000  # inputs and outputs that layers have weights for
+_ENTRIES = 20_000_000  # of the weights of a deep Gaussian network, which are drawn in full
 
 
 class Situation(Part):
@@ -212,49 +71,49 @@ class Situation(Part):
         **unknown: Any,
     ) -> None:
         named = {"title": title, "data": data, "network": network, "init": init, "training": training}
-        tables = {name: _plain(value) for name, value in named.items() if value is not None}
+        tables = {name: plain(value) for name, value in named.items() if value is not None}
         try:
             super().__init__(**tables, **unknown)
         except ValidationError as error:
             raise InputError(sentence(error)) from None
 
-    def triple(self, problem: "Regression | OwnSamples | None" = None) -> "tuple[Regression, Weights, SGD]":
+    def triple(self, problem: Samples = None) -> tuple[Regression, Weights, SGD]:
         """The problem, the network, and the optimizer, for `simulate` and `predict`; lr = "auto" becomes a number.
 
         `problem` replaces the situation's data. Of a spectrum with more than 2000 inputs or outputs only those remain
         that training reaches.
         """
-        from linnet.prediction.theories.network.build import triple
+        asked = self.training
+        lr = self.predict(problem).lr if isinstance(asked.lr, str) else float(asked.lr)
+        optimizer = _optimizer(self, lr, asked.batch_size)
+        regression, _ = _regression(self, problem)
+        if regression is None:
+            spectrum, shape = _spectrum(self)
+            if max(shape) > _LARGEST:
+                small = self.setup()
+                return small.reduction.problem, Weights(small.layers, compressed=True), optimizer
+            regression = coerce.whitened(spectrum, inputs=shape[1], outputs=shape[0])
+            regression = replace(regression, output_scale=self.network.scaling * regression.output_scale)
+        reduction = reduce_regression(regression)
+        hidden = _hidden(self, reduction.d_in, reduction.d_out, reduction.limit.shape)
+        return regression, _network(self, regression, reduction, hidden, _scales(self, reduction, hidden)), optimizer
 
-        return triple(self, problem)
-
-    def setup(self, problem: "Regression | OwnSamples | None" = None) -> "Setup":
+    def setup(self, problem: Samples = None) -> Setup:
         """What `predict` needs of the triple: problem and layers in the coordinates of the samples, or of the modes of
         a spectrum.
         """
-        from linnet.prediction.theories.network.build import prepared
+        return _setup(self, _regression(self, problem)[0])
 
-        return prepared(self, problem)
-
-    def predict(self, problem: "Regression | OwnSamples | None" = None, *, follow: bool = True) -> "Prediction":
-        """The prediction of `linnet.prediction.network` for this triple, with how it was made.
+    def predict(self, problem: Samples = None, *, follow: bool = True) -> Prediction:
+        """The prediction of `linnet.prediction.network` for this triple, with its title and how it was made.
 
         Without `follow` closed forms alone are used, at once: where they are not exact, times are unknown.
         """
-        from linnet.prediction.theories.network.build import predict
-
-        return predict(self, problem, follow=follow)
-
-
-def _plain(value: Any) -> Any:
-    """What a TOML file could hold: arrays become lists, paths text."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, Path):
-        return str(value)
-    return value.tolist() if hasattr(value, "tolist") else value
+        regression, done = _regression(self, problem)
+        found = predicted(_setup(self, regression), follow=follow)
+        if self.title:
+            found = replace(found, setting=f"{escape(self.title)}\n{found.setting}")
+        return found.including(*facts(title=self.title, prepared=done), notes=coerce.preparation_notes(done))
 
 
 def examples() -> dict[str, Path]:
@@ -314,3 +173,173 @@ def read_situation(file: str | Path | None = None, **changes: Table) -> Situatio
 
 def _path(file: str | Path) -> Path:
     return examples().get(str(file), Path(file))
+
+
+# The triple ----------------------------------------------------------------------------------------------------------
+
+
+def _setup(situation: Situation, regression: Regression | None) -> Setup:
+    """The triple in the coordinates of the samples, of the situation's spectrum or of a regression."""
+    training = situation.training
+    if regression is not None:
+        reduction, normalization = reduce_regression(regression), coerce.normalization(regression)
+        hidden = _hidden(situation, reduction.d_in, reduction.d_out, reduction.limit.shape)
+        scale = _scales(situation, reduction, hidden)
+        drawn = _network(situation, regression, reduction, hidden, scale)
+        layers = [np.asarray(w) for w in drawn.layers]
+        layers[0] = layers[0] @ reduction.basis.T
+    else:
+        reduction, layers, hidden, scale = _white(situation)
+        c = situation.network.scaling
+        normalization = WHITENED if c == 1 else f"1/2 |{c:.4g} A - A*|^2"
+    return Setup(
+        reduction,
+        [np.asarray(w) for w in Weights(layers).compress().layers],
+        hidden,
+        False,
+        normalization,
+        _optimizer(situation),
+        lr=None if isinstance(training.lr, str) else float(training.lr),
+        batch_size=training.batch_size,
+        signal=training.signal,
+        seed=situation.init.seed,
+        kind=situation.init.kind,
+        scale=scale,
+    )
+
+
+def _optimizer(situation: Situation, lr: float = 1e-3, batch_size: int | None = None) -> SGD:
+    given = situation.training.model_dump(exclude={"lr", "batch_size", "signal"})
+    return SGD(lr, **given, batch_size=batch_size)
+
+
+def _regression(situation: Situation, problem: Samples) -> tuple[Regression | None, tuple[str, ...]]:
+    """The regression, None for a spectrum, and what was done to its samples."""
+    data, c = situation.data, situation.network.scaling
+    asked: Any = problem
+    if problem is not None and data is not None:
+        raise InputError("data and problem: give one of them.")
+    if problem is None:
+        if data is None:
+            raise InputError("data is missing: give a spectrum, such as 3,1,0.5, or a file (or, in Python, a problem).")
+        if data.spectrum is not None:
+            return None, ()
+        table = data.model_dump(exclude={"file", "spectrum", "loss"})
+        asked = read_regression(data.file, **table, average=data.loss == "mean")
+    regression = coerce.regression(asked, samples=None if situation.training.batch_size is None else True)
+    return replace(regression, output_scale=c * regression.output_scale), coerce.prepared(asked)
+
+
+def _spectrum(situation: Situation) -> tuple[Float[np.ndarray, " modes"], tuple[int, int]]:
+    """The singular values of the target on whitened inputs, and the shape (d_out, d_in)."""
+    data = situation.data
+    assert data is not None
+    spectrum = np.sort(np.array(data.spectrum))[::-1]
+    d_out, d_in = (size if isinstance(size, int) else spectrum.size for size in (data.outputs, data.inputs))
+    return spectrum, (d_out, d_in)
+
+
+def _hidden(situation: Situation, d_in: int, d_out: int, weights: tuple[int, int]) -> tuple[int, ...]:
+    """The hidden widths; `weights` are the outputs and inputs that layers have weights for."""
+    kind, depth = situation.init.family, situation.network.depth
+    if kind == "gaussian" and depth > 1 and situation.network.width is None:
+        raise InputError("network.width is missing: a gaussian initialization depends on it.")
+    hidden = situation.network.hidden(max(d_in, d_out))
+    if max(weights) > _LARGEST:
+        raise InputError(
+            f"data.inputs or data.outputs = {max(d_in, d_out)} is not allowed with {max(hidden, default=1):,} neurons: "
+            f"a Gaussian initialization this wide has weights everywhere; give at most {_LARGEST} inputs and outputs, "
+            "or fewer neurons (adapters)."
+        )
+    if kind == "one-zero" and hidden and min(hidden) < d_in:
+        raise InputError(
+            f"network.width = {min(hidden)} is not allowed with a one-zero initialization: its layers have orthonormal "
+            f"columns and need {d_in} neurons or more (the inputs); a gaussian initialization takes any width."
+        )
+    if kind == "gaussian" and depth > 2:
+        entries = sum(a * b for a, b in pairwise([weights[1], *hidden, weights[0]]))
+        if entries > _ENTRIES:
+            raise InputError(
+                f"network.width = {max(hidden)} is not allowed with depth {depth}: {entries:,} weights are drawn in "
+                f"full, and {_ENTRIES:,} are the most (two layers take any width)."
+            )
+    return tuple(hidden)
+
+
+def _scales(situation: Situation, reduction: ReducedRegression, hidden: tuple[int, ...]) -> tuple[float, ...]:
+    """One number a layer: standard deviations, or alpha."""
+    top = 0.0
+    if situation.init.scale is None and situation.init.family != "gaussian":
+        top = float(np.linalg.norm(reduction.best(min([*hidden, *reduction.limit.shape]))[0], 2))
+    return situation.init.scales((reduction.d_in, *hidden, reduction.d_out), top)
+
+
+def _network(
+    situation: Situation,
+    regression: Regression,
+    reduction: ReducedRegression,
+    hidden: tuple[int, ...],
+    scale: Sequence[float],
+) -> Weights:
+    """The network at initialization."""
+    if situation.init.family == "gaussian":
+        return _gaussian(situation, (regression.shape[0], regression.shape[1]), hidden, scale)
+    return _aligned(situation, reduction, hidden, scale)
+
+
+def _gaussian(situation: Situation, shape: tuple[int, int], hidden: tuple[int, ...], scale: Sequence[float]) -> Weights:
+    """`init.gaussian` with the seed; two layers are drawn compressed."""
+    width = hidden[0] if len(hidden) == 1 else hidden
+    return init.gaussian(jax.random.key(situation.init.seed), shape, width, [x**2 for x in scale])
+
+
+def _aligned(
+    situation: Situation, reduction: ReducedRegression, hidden: tuple[int, ...], scale: Sequence[float]
+) -> Weights:
+    """One-zero: orthonormal layers times alpha, the last one zero. Balanced: alpha in all layers along the modes.
+
+    They have the neurons that training needs; where the network is wider they are marked as compressed.
+    """
+    alpha, depth, d_in = scale[0], len(scale), reduction.basis.shape[1]
+    if situation.init.kind == "one-zero":
+        layers = [*[alpha * np.eye(d_in)] * (depth - 1), np.zeros((reduction.limit.shape[0], d_in))]
+        return Weights(layers, compressed=max(hidden, default=d_in) > d_in)
+    u, s, vt = np.linalg.svd(reduction.best(min([*hidden, *reduction.limit.shape]))[0], full_matrices=False)
+    modes = int(np.sum(s > 1e-12 * s[0]))
+    aligned = Modes(np.full((depth, modes), alpha)).weights(u[:, :modes], (vt[:modes] @ reduction.basis).T)
+    return Weights(aligned.layers, compressed=max(hidden, default=modes) > modes)
+
+
+def _white(
+    situation: Situation,
+) -> tuple[ReducedRegression, list[np.ndarray], tuple[int, ...], tuple[float, ...]]:
+    """Whitened inputs without those inputs and outputs that training never reaches: the layers can be rotated so that
+    they have no weights there.
+    """
+    spectrum, (d_out, d_in) = _spectrum(situation)
+    modes, c = spectrum.size, situation.network.scaling
+    depth, gaussian = situation.network.depth, situation.init.family == "gaussian"
+    neurons = situation.network.hidden(max(d_in, d_out)) if gaussian and situation.network.width is not None else ()
+    if gaussian:
+        free = (neurons[-1], neurons[0]) if neurons else (d_out, d_in)
+        if neurons and situation.init.empty:
+            free = 1, free[1]
+    else:
+        free = 1, 1  # aligned layers are alike in all others: one is enough
+    kept = min(d_out, modes + free[0]), min(d_in, modes + free[1])
+    hidden = _hidden(situation, d_in, d_out, kept)
+    reduction = white(spectrum, (d_out, d_in), kept, c)
+    scale = _scales(situation, reduction, hidden)
+    if not gaussian:
+        aligned = _aligned(situation, reduction, hidden, scale)
+        return reduction, [np.asarray(w) for w in aligned.layers], hidden, scale
+    layers = [np.asarray(w) for w in _gaussian(situation, (d_out, d_in), hidden, scale).layers]
+    if depth > 1:
+        layers[0] = np.concatenate([layers[0][:, :modes], _outside(layers[0][:, modes:].T, kept[1] - modes).T], axis=1)
+        layers[-1] = np.concatenate([layers[-1][:modes], _outside(layers[-1][modes:], kept[0] - modes)])
+    return reduction, layers, hidden, scale
+
+
+def _outside(rows: Float[np.ndarray, "many neurons"], kept: int) -> Float[np.ndarray, "kept neurons"]:
+    """Rows in a basis of their span, of at most `kept` directions."""
+    return rows if len(rows) <= kept else np.asarray(np.linalg.qr(rows, mode="r"))[:kept]

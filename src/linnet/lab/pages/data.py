@@ -19,6 +19,7 @@ from linnet.data import SUFFIXES, read_pair, read_table
 from linnet.lab.control import Choice, Control, File, Several, Slider, Switch, Values
 from linnet.lab.page import Page, Update, as_toml, headline
 from linnet.lab.pages.network import (
+    INIT_HINTS,
     init_controls,
     mode_columns,
     mode_panel,
@@ -82,7 +83,7 @@ class Columns(NamedTuple):
             many = {str(k): f"the last {k} columns" for k in range(2, min(self.width, _LISTED))}
             return (Choice(**text, value="1", options={"1": "the last column"} | many),)
         options = {str(number): name for number, name in list(self.names.items())[-_LISTED:]}
-        return (Several(**text, value=value or [*options][-1:], options=options, hint="All others are inputs."),)
+        return (Several(**text, value=value or [*options][-1:], options=options),)
 
     def chosen(self, value: Any) -> int | list[str] | None:
         """The labels as an argument of `read_regression`."""
@@ -146,32 +147,21 @@ class DataPage(Page):
     theory = ("spectral", "mixed", "stability")
     claims = ("mixed/C6", "spectral/C8", "spectral/C25", "stability/C1")
     controls = (
-        File(
-            name="file",
-            label="A file with samples as rows",
-            value="",
-            accept=",".join(SUFFIXES),
-            most=_MOST,
-            hint="Text (csv), npz with X and y, npy or parquet. It stays on the machine that serves this page.",
-            group="Data",
-        ),
-        Switch(name="standardize", label="Inputs to mean 0, variance 1", value=True, group="Data"),
-        Switch(name="center", label="Subtract the means", value=True, group="Data"),
-        Switch(name="intercept", label="An input that is always 1", value=False, group="Data"),
+        File("file", "A file with samples as rows", "", accept=",".join(SUFFIXES), most=_MOST, group="Data"),
+        Switch("standardize", "Inputs to mean 0, variance 1", True, group="Data"),
+        Switch("center", "Subtract the means", True, group="Data"),
+        Switch("intercept", "An input that is always 1", False, group="Data"),
         *network_controls(width=100),
         *init_controls(scale=0.03, largest=10.0),
-        Switch(name="auto", label="Choose the learning rate for me", value=True, group="Training"),
-        Slider(
-            name="lr",
-            label="Learning rate",
-            value=0.05,
-            low=1e-6,
-            high=10.0,
-            log=True,
-            hint="Where it is not chosen for you.",
-            group="Training",
-        ),
+        Switch("auto", "Choose the learning rate for me", True, group="Training"),
+        Slider("lr", "Learning rate", 0.05, low=1e-6, high=10.0, log=True, group="Training"),
     )
+    hints: ClassVar = {
+        **INIT_HINTS,
+        "file": "Text (csv), npz with X and y, npy or parquet. It stays on the machine that serves this page.",
+        "lr": "Where it is not chosen for you.",
+        "outputs": "All others are inputs.",
+    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "the example: six inputs, two labels": {"file": "", "outputs": _EXAMPLE_LABELS},
         "rich: from a small initialization": {"scale": 1e-4},

@@ -24,6 +24,7 @@ _LATE, _PERIOD = 128, 64  # late points of an orbit, and the longest period that
 _STEPS = 2000  # over which an exponent is taken
 _SHOWN = (60, 120, 250, 500, 1000, 2000)  # steps in time: a program each
 _WINDOW = ("left", "right", "bottom", "top")
+_WINDOW_GROUP = "Window of the diagram"
 _THINNEST = 1e-9  # a window: beyond it rounding would be shown
 _FAR = 3.0  # targets away: nothing is drawn there
 _BORDER = 64  # left of both panels over the learning rate, so that their axes are aligned
@@ -91,35 +92,20 @@ class EdgePage(Page):
     theory = ("stability",)
     claims = ("stability/C1", "stability/C3", "stability/C4", "stability/C5", "stability/C8")
     controls = (
-        Slider(
-            name="kappa",
-            label="Learning rate × curvature, κ",
-            value=2.55,
-            low=0.5,
-            high=5.5,
-            step=0.001,
-            digits=5,
-            hint="In units of 1/S, S the curvature at the minimum: the edge is at 2, whatever depth and target.",
-        ),
-        Slider(name="depth", label="Depth", value=3, low=2, high=6, whole=True, group="Network"),
-        Slider(name="target", label="Target value", value=10.0, low=0.5, high=20.0, step=0.1, group="Network"),
-        Choice(name="init", label="Initialization", value="balanced", options=_INITS, group="Network"),
-        Slider(name="alpha", label="Initial value of a layer", value=0.5, low=0.2, high=2.0, group="Network"),
-        Slider(
-            name="steps", label="Steps shown", value=120, low=60, high=2000, whole=True, rungs=_SHOWN, group="Network"
-        ),
-        *(
-            Slider(
-                name=name, label=label, value=value, low=low, high=high, digits=digits, group="Window of the diagram"
-            )
-            for name, label, value, low, high, digits in (
-                ("left", "κ from", 1.8, 0.5, 5.5, 6),
-                ("right", "κ to", 4.4, 0.5, 5.5, 6),
-                ("bottom", "Mode / target from", -0.1, -1.0, 2.5, 4),
-                ("top", "Mode / target to", 2.1, -1.0, 2.5, 4),
-            )
-        ),
+        Slider("kappa", "Learning rate × curvature, κ", 2.55, low=0.5, high=5.5, step=0.001, digits=5),
+        Slider("depth", "Depth", 3, low=2, high=6, whole=True, group="Network"),
+        Slider("target", "Target value", 10.0, low=0.5, high=20.0, step=0.1, group="Network"),
+        Choice("init", "Initialization", "balanced", options=_INITS, group="Network"),
+        Slider("alpha", "Initial value of a layer", 0.5, low=0.2, high=2.0, group="Network"),
+        Slider("steps", "Steps shown", 120, low=60, high=2000, whole=True, rungs=_SHOWN, group="Network"),
+        Slider("left", "κ from", 1.8, low=0.5, high=5.5, digits=6, group=_WINDOW_GROUP),
+        Slider("right", "κ to", 4.4, low=0.5, high=5.5, digits=6, group=_WINDOW_GROUP),
+        Slider("bottom", "Mode / target from", -0.1, low=-1.0, high=2.5, digits=4, group=_WINDOW_GROUP),
+        Slider("top", "Mode / target to", 2.1, low=-1.0, high=2.5, digits=4, group=_WINDOW_GROUP),
     )
+    hints: ClassVar = {
+        "kappa": "In units of 1/S, S the curvature at the minimum: the edge is at 2, whatever depth and target.",
+    }
     resets: ClassVar[Mapping[str, tuple[str, ...]]] = {"Whole diagram": _WINDOW}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "below the edge: it converges": {"kappa": 1.9},
@@ -293,40 +279,23 @@ def _diagram_panels(sources: Sources) -> list[BokehPanel]:
 
 def _orbit_panels(sources: Sources) -> list[BokehPanel]:
     """What happens at one learning rate."""
-    time = BokehPanel(
-        sources,
-        "orbit",
-        "The orbit in time",
-        "The mode at every step, from its initialization.",
-        "step",
-        "mode of W_L … W_1",
-    )
+    caption = "The mode at every step, from its initialization."
+    time = BokehPanel(sources, "orbit", "The orbit in time", caption, "step", "mode of W_L … W_1")
     time.line("target", "step", "value", "dashed", label="target")
     time.line("orbit", "step", "value", "thin", color=COLORS[1], label="exact training")
     time.points("orbit", "step", "value", color=COLORS[1], size=3)
     time.legend("above")
-    cobweb = BokehPanel(
-        sources,
-        "cobweb",
-        "The cobweb",
+    caption = (
         "From the mode now up to the curve, over to the dashed line, and so on; the last steps in red. The curve "
-        "is for layers that are alike.",
-        "mode now",
-        "mode after a step",
+        "is for layers that are alike."
     )
+    cobweb = BokehPanel(sources, "cobweb", "The cobweb", caption, "mode now", "mode after a step")
     cobweb.line("same", "now", "next", "dashed")
     cobweb.line("curve", "now", "next", color=COLORS[4])
     cobweb.line("web", "now", "next", "thin", color=COLORS[1])
     cobweb.line("last", "now", "next", color=COLORS[0])
-    sharpness = BokehPanel(
-        sources,
-        "sharpness",
-        "Sharpness against 2/η",
-        "Above the dashed line a step moves the mode away from its target, below it closer.",
-        "step",
-        "sharpness",
-        wide=True,
-    )
+    caption = "Above the dashed line a step moves the mode away from its target, below it closer."
+    sharpness = BokehPanel(sources, "sharpness", "Sharpness against 2/η", caption, "step", "sharpness", wide=True)
     sharpness.line("edge", "step", "edge", "dashed", color=COLORS[0], label="2/η, stable up to here")
     sharpness.line("sharp", "step", "sharpness", "thin", color=COLORS[2], label="sharpness")
     sharpness.points("sharp", "step", "sharpness", color=COLORS[2], size=3)

@@ -59,18 +59,13 @@ class FlowsPage(Page):
     theory = ("flows", "stability")
     claims = ("flows/C1", "flows/C2", "flows/C3", "flows/C4")
     controls = (
-        Slider(
-            name="lr",
-            label="Learning rate",
-            value=0.3,
-            low=0.1,
-            high=0.5,
-            step=0.005,
-            hint="The edge is at the sharpness 2/η: a larger learning rate reaches it earlier.",
-        ),
-        Choice(name="target", label="Function to learn", value="cubic", options=_TARGETS, group="Network"),
-        Slider(name="seed", label="Seed", value=1, low=0, high=9, whole=True, group="Network"),
+        Slider("lr", "Learning rate", 0.3, low=0.1, high=0.5, step=0.005),
+        Choice("target", "Function to learn", "cubic", options=_TARGETS, group="Network"),
+        Slider("seed", "Seed", 1, low=0, high=9, whole=True, group="Network"),
     )
+    hints: ClassVar = {
+        "lr": "The edge is at the sharpness 2/η: a larger learning rate reaches it earlier.",
+    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "below the edge: nothing oscillates": {"lr": 0.12},
         "it sharpens up to the edge": {"lr": 0.3},
@@ -86,27 +81,11 @@ class FlowsPage(Page):
     )
 
     def panels(self, sources: Sources) -> list[BokehPanel]:
-        loss = BokehPanel(
-            sources,
-            "loss",
-            "Loss",
-            "Descent at every step, and its mean as the two flows predict it.",
-            "step",
-            "loss",
-            log="y",
-            height=320,
-            wide=True,
-        )
-        sharpness = BokehPanel(
-            sources,
-            "sharpness",
-            "Sharpness against 2/η",
-            "At the weights of descent, and at the mean weights of the flows. The central flow never passes 2/η.",
-            "step",
-            "largest eigenvalue of the Hessian",
-            height=320,
-            wide=True,
-        )
+        caption = "Descent at every step, and its mean as the two flows predict it."
+        loss = BokehPanel(sources, "loss", "Loss", caption, "step", "loss", log="y", height=320, wide=True)
+        caption = "At the weights of descent, and at the mean weights of the flows. The central flow never passes 2/η."
+        title, ylabel = "Sharpness against 2/η", "largest eigenvalue of the Hessian"
+        sharpness = BokehPanel(sources, "sharpness", title, caption, "step", ylabel, height=320, wide=True)
         sharpness.line("edge", "step", "edge", "dashed", color=COLORS[0], label="2/η")
         for panel, suffix in ((loss, "loss"), (sharpness, "sharpness")):
             panel.points(f"descent_{suffix}", "step", suffix, size=4, label=_NAMES["descent"])

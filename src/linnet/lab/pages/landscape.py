@@ -68,19 +68,16 @@ class LandscapePage(Page):
     theory = ("landscape", "convergence")
     claims = ("nonlocal/C2", "nonlocal/C3", "nonlocal/C4", "nonlocal/C5", "nonlocal/C6")
     controls = (
-        Bars(name="spectrum", label="Target: singular values", value=[3.0, 2.2, 1.4, 0.7], low=0.2, high=4.0),
+        Bars("spectrum", "Target: singular values", [3.0, 2.2, 1.4, 0.7], low=0.2, high=4.0),
         Choice(
-            name="point",
-            label="From the point that has learned",
-            value="none",
-            options={_name(kept): _sentence(kept) for kept in _SETS},
+            "point", "From the point that has learned", "none", options={_name(kept): _sentence(kept) for kept in _SETS}
         ),
-        Slider(name="depth", label="Depth", value=2, low=2, high=4, whole=True, group="Network"),
-        Slider(name="width", label="Width", value=4, low=1, high=6, whole=True, unit="neurons", group="Network"),
-        Slider(name="perturbation", label="Perturbation", value=1e-6, low=1e-8, high=0.3, log=True, group="Descent"),
-        Slider(name="seed", label="Seed of the perturbation", value=0, low=0, high=99, whole=True, group="Descent"),
-        Slider(name="lr", label="Learning rate", value=0.03, low=1e-3, high=0.5, log=True, group="Descent"),
-        Slider(name="steps", label="Steps", value=1000, low=500, high=20_000, log=True, whole=True, group="Descent"),
+        Slider("depth", "Depth", 2, low=2, high=4, whole=True, group="Network"),
+        Slider("width", "Width", 4, low=1, high=6, whole=True, unit="neurons", group="Network"),
+        Slider("perturbation", "Perturbation", 1e-6, low=1e-8, high=0.3, log=True, group="Descent"),
+        Slider("seed", "Seed of the perturbation", 0, low=0, high=99, whole=True, group="Descent"),
+        Slider("lr", "Learning rate", 0.03, low=1e-3, high=0.5, log=True, group="Descent"),
+        Slider("steps", "Steps", 1000, low=500, high=20_000, log=True, whole=True, group="Descent"),
     )
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "from saddle to saddle": {"perturbation": 1e-8, "steps": 1300},
@@ -177,15 +174,8 @@ def _graph(sources: Sources) -> list[BokehPanel]:
     graph.points("points", "negative", "loss", color="color", size=11, legend_field="kind")
     graph.text("points", "negative", "loss", "name", x_offset=-8, y_offset=-4)
     graph.legend("bottom_right")
-    losses = BokehPanel(
-        sources,
-        "loss",
-        "Loss of the descent",
-        "Gray lines are the losses of all critical points, dashed those that the descent has visited.",
-        "step",
-        "loss",
-        height=380,
-    )
+    caption = "Gray lines are the losses of all critical points, dashed those that the descent has visited."
+    losses = BokehPanel(sources, "loss", "Loss of the descent", caption, "step", "loss", height=380)
     losses.line("levels", "step", "loss", "thin", many=True)
     losses.line("visited", "step", "loss", "dashed", color=COLORS[0], many=True)
     losses.line("loss", "step", "loss", color=COLORS[2])
@@ -193,19 +183,12 @@ def _graph(sources: Sources) -> list[BokehPanel]:
 
 
 def _descent(sources: Sources) -> list[BokehPanel]:
-    learned = BokehPanel(
-        sources, "modes", "Modes of the descent", "Dotted: the target's singular values.", "step", "mode of W_L … W_1"
-    )
+    caption = "Dotted: the target's singular values."
+    learned = BokehPanel(sources, "modes", "Modes of the descent", caption, "step", "mode of W_L … W_1")
     learned.line("targets", "step", "value", "dotted", color="color")
     learned.line("modes", "step", "value", color="color")
-    curved = BokehPanel(
-        sources,
-        "hessian",
-        "Curvature at the critical point",
-        "Every eigenvalue of the Hessian at the chosen point, in closed form; red ones are descent directions.",
-        "direction",
-        "curvature",
-    )
+    caption = "Every eigenvalue of the Hessian at the chosen point, in closed form; red ones are descent directions."
+    curved = BokehPanel(sources, "hessian", "Curvature at the critical point", caption, "direction", "curvature")
     columns = sources.columns("hessian", "rank", "value", "color")
     curved.figure.vbar(x="rank", top="value", source=columns, width=0.8, color="color")
     return [learned, curved]

@@ -23,6 +23,9 @@ _QUICK = 3e8  # multiplications of a run that seems to take no time
 _WIDTHS = [a * 10**b for b in range(1, 7) for a in (1, 2, 5)] + [10**7]
 _OPTIMIZERS = {"descent": "gradient descent", "momentum": "momentum 0.9", "nesterov": "Nesterov 0.9"}
 _INITS = {"gaussian": "Gaussian", "balanced": "balanced", "one-zero": "last layer zero"}
+INIT_HINTS = {
+    "scale": "Of a layer's typical singular value: a Gaussian entry has this over the square root of the width."
+}
 
 
 # The code that the page shows -----------------------------------------------------------------------------------------
@@ -48,37 +51,17 @@ def weights(state: ln.Weights, problem: ln.problems.Regression) -> Array:
 def network_controls(width: int) -> tuple[Control, ...]:
     """Depth and width of a network, with this default width."""
     return (
-        Slider(name="depth", label="Depth", value=2, low=1, high=6, whole=True, group="Network"),
-        Slider(
-            name="width",
-            label="Width",
-            value=width,
-            low=10,
-            high=10**7,
-            whole=True,
-            rungs=_WIDTHS,
-            unit="neurons",
-            group="Network",
-        ),
+        Slider("depth", "Depth", 2, low=1, high=6, whole=True, group="Network"),
+        Slider("width", "Width", width, low=10, high=10**7, whole=True, rungs=_WIDTHS, unit="neurons", group="Network"),
     )
 
 
 def init_controls(scale: float, largest: float) -> tuple[Control, ...]:
     """Kind, scale, and seed of the initialization."""
-    hint = "Of a layer's typical singular value: a Gaussian entry has this over the square root of the width."
     return (
-        Choice(name="init", label="Initialization", value="gaussian", options=_INITS, group="Initialization"),
-        Slider(
-            name="scale",
-            label="Scale",
-            value=scale,
-            low=1e-6,
-            high=largest,
-            log=True,
-            hint=hint,
-            group="Initialization",
-        ),
-        Slider(name="seed", label="Seed", value=0, low=0, high=99, whole=True, group="Initialization"),
+        Choice("init", "Initialization", "gaussian", options=_INITS, group="Initialization"),
+        Slider("scale", "Scale", scale, low=1e-6, high=largest, log=True, group="Initialization"),
+        Slider("seed", "Seed", 0, low=0, high=99, whole=True, group="Initialization"),
     )
 
 
@@ -97,23 +80,15 @@ class NetworkPage(Page):
     theory = ("mixed", "stability", "convergence")
     claims = ("mixed/C9", "spectral/C25", "stability/C1", "stability/C7")
     controls = (
-        Bars(name="spectrum", label="Target: singular values", value=[3.0, 2.4, 1.8, 1.2, 0.6], low=0.1, high=4.0),
+        Bars("spectrum", "Target: singular values", [3.0, 2.4, 1.8, 1.2, 0.6], low=0.1, high=4.0),
         *network_controls(width=1000),
-        Slider(
-            name="inputs",
-            label="Inputs and outputs",
-            value=10,
-            low=5,
-            high=50,
-            whole=True,
-            rungs=(5, 10, 20, 50),
-            group="Network",
-        ),
+        Slider("inputs", "Inputs and outputs", 10, low=5, high=50, whole=True, rungs=(5, 10, 20, 50), group="Network"),
         *init_controls(scale=0.01, largest=3.0),
-        Choice(name="optimizer", label="Optimizer", value="descent", options=_OPTIMIZERS, group="Training"),
-        Slider(name="lr", label="Learning rate", value=0.05, low=1e-3, high=2.0, log=True, group="Training"),
-        Slider(name="steps", label="Steps", value=300, low=50, high=2000, log=True, whole=True, group="Training"),
+        Choice("optimizer", "Optimizer", "descent", options=_OPTIMIZERS, group="Training"),
+        Slider("lr", "Learning rate", 0.05, low=1e-3, high=2.0, log=True, group="Training"),
+        Slider("steps", "Steps", 300, low=50, high=2000, log=True, whole=True, group="Training"),
     )
+    hints = INIT_HINTS
     presets: ClassVar = {
         "lazy: a wide network from a large initialization": {"width": 10**6, "scale": 3.0, "lr": 0.03, "steps": 100},
         "rich: modes one after the other": {"scale": 1e-4, "lr": 0.05, "steps": 600},

@@ -69,48 +69,19 @@ class PhasePage(Page):
     theory = ("mixed",)
     claims = ("mixed/C6", "mixed/C13", "mixed/C14", "mixed/C15", "mixed/C26")
     controls = (
-        Slider(
-            name="gamma_w",
-            label="Width: exponent of d",
-            value=2.2,
-            low=_WIDTHS[0],
-            high=_WIDTHS[1],
-            hint="The network has d to this power of hidden neurons.",
-            group="Network",
-        ),
-        Slider(
-            name="gamma_sigma2",
-            label="Variance: exponent of d",
-            value=-2.1,
-            low=_VARIANCES[0],
-            high=_VARIANCES[1],
-            hint="Initial weights have variance d to this power.",
-            group="Network",
-        ),
-        Slider(name="seed", label="Seed", value=0, low=0, high=99, whole=True, group="Network"),
-        Slider(
-            name="d",
-            label="Dimension d",
-            value=50,
-            low=10,
-            high=100,
-            whole=True,
-            rungs=(10, 20, 30, 50, 100),
-            group="Matrix",
-        ),
-        Slider(name="rank", label="Signals", value=3, low=1, high=5, whole=True, rungs=(1, 2, 3, 5), group="Matrix"),
-        Slider(
-            name="signal",
-            label="Size of the signal",
-            value=1.5,
-            low=0.2,
-            high=4.0,
-            step=0.05,
-            hint="Root mean square of its entries; the noise has 1.",
-            group="Matrix",
-        ),
-        Slider(name="steps", label="Steps", value=300, low=250, high=2000, log=True, whole=True, group="Training"),
+        Slider("gamma_w", "Width: exponent of d", 2.2, low=_WIDTHS[0], high=_WIDTHS[1], group="Network"),
+        Slider("gamma_sigma2", "Variance: exponent of d", -2.1, low=_VARIANCES[0], high=_VARIANCES[1], group="Network"),
+        Slider("seed", "Seed", 0, low=0, high=99, whole=True, group="Network"),
+        Slider("d", "Dimension d", 50, low=10, high=100, whole=True, rungs=(10, 20, 30, 50, 100), group="Matrix"),
+        Slider("rank", "Signals", 3, low=1, high=5, whole=True, rungs=(1, 2, 3, 5), group="Matrix"),
+        Slider("signal", "Size of the signal", 1.5, low=0.2, high=4.0, step=0.05, group="Matrix"),
+        Slider("steps", "Steps", 300, low=250, high=2000, log=True, whole=True, group="Training"),
     )
+    hints: ClassVar = {
+        "gamma_w": "The network has d to this power of hidden neurons.",
+        "gamma_sigma2": "Initial weights have variance d to this power.",
+        "signal": "Root mean square of its entries; the noise has 1.",
+    }
     presets: ClassVar = {
         "Figure 1: between lazy and rich": {"gamma_w": 2.25, "gamma_sigma2": -1.85, "d": 100, "rank": 5, "signal": 1.0},
         "rich: signals first, one after the other": {"gamma_w": 1.6, "gamma_sigma2": -2.6},

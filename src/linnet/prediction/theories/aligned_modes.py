@@ -55,8 +55,7 @@ def recognize(topic: str, problem: Any, network: Any) -> AlignedModes:
     """
     target, scale = _target(topic, problem)
     require(topic, "a network given as Weights or Modes", float(not isinstance(network, Weights | Modes)))
-    if network.matrix.shape != target.shape:
-        raise InputError(f"network gives {network.matrix.shape}, and the problem needs {target.shape}.")
+    coerce.same_shape(network, target.shape)
     if isinstance(network, Modes):
         u = v = None
         values, order = target, np.argsort(-target, kind="stable")

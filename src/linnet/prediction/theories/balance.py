@@ -13,7 +13,8 @@ from linnet.prediction import coerce, validation
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.data import read_matrix
 from linnet.prediction.numbers import number, plural
-from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction, Quantity
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, Prediction, Quantity, facts
 from linnet.prediction.theories.balance_solution import NEAR, BalancedFlow, solve, triplets_of, weights_of
 from linnet.prediction.theories.balance_task import learning, measured_curves, with_steps
 from linnet.prediction.theories.gradient_flow import learning_rate, require
@@ -68,21 +69,21 @@ def balance(problem: Any, network: Any, optimizer: Any = None, *, switch: Any = 
         Assumption.of("white inputs: X^T X is a multiple of the identity", spread),
         Assumption.of("layers in balance: W_2^T W_2 - W_1 W_1^T = lambda I", defect),
     )
-    facts = (
-        Quantity("prepared", ()),
-        Quantity("inputs", target.shape[1]),
-        Quantity("outputs", target.shape[0]),
-        Quantity("width", network.widths[1]),
-        Quantity("curvature", curvature),  # c: the loss is c/2 |A - Y|^2 and a constant
-        Quantity("lam", lam),
-        Quantity("defect", defect),  # |W_2^T W_2 - W_1 W_1^T - lambda I| over |W_1|^2 + |W_2|^2
-        Quantity("switch", _switched(second, target, assumptions, optimizer)),
+    about = facts(
+        prepared=(),
+        inputs=target.shape[1],
+        outputs=target.shape[0],
+        width=network.widths[1],
+        curvature=curvature,  # c: the loss is c/2 |A - Y|^2 and a constant
+        lam=lam,
+        defect=defect,  # |W_2^T W_2 - W_1 W_1^T - lambda I| over |W_1|^2 + |W_2|^2
+        switch=_switched(second, target, assumptions, optimizer),
     )
     found = learning(first, problem, optimizer, assumptions, floor)
     return with_steps(
         found,
         optimizer,
-        facts,
+        about,
         topic="balance",
         headline=_headline(first, found.regime, found.kernel_change),
         setting=(
@@ -123,11 +124,7 @@ def _lambda(network: Any, shape: tuple[int, ...]) -> tuple[float, float]:
         raise NotApplicable("balance", Assumption.fails("Weights of two layers"))
     if _check.traced(network.layers):
         raise InputError("network is traced: predictions are made for known numbers.")
-    if (network.widths[2], network.widths[0]) != shape:
-        raise InputError(
-            f"network has layers of shape {(network.widths[2], network.widths[0])}: they must have the target's shape "
-            f"{shape}."
-        )
+    coerce.same_shape(network, shape)
     found = measured_balance(*network.layers)
     if found.size == 0:
         raise InputError("network has layers of zero: they never move.")

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from linnet.linalg import RANK_TOLERANCE
 from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, Source
-from linnet.prediction.prediction import Column, ExactRun, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.prediction import Column, ExactRun, Prediction, Progress, Quantity, Row, Time, rows
 from linnet.prediction.theories.balance_solution import (
     HALF,
     NEAR,
@@ -25,10 +25,7 @@ from linnet.prediction.theories.balance_solution import (
 from linnet.prediction.theories.gradient_flow import in_steps, run_for
 from linnet.problems import Problem
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
-
-if TYPE_CHECKING:
-    from linnet.trajectory import Trajectory
-
+from linnet.trajectory import Trajectory
 
 # Quantities ----------------------------------------------------------------------------------------------------------
 
@@ -41,17 +38,14 @@ def learning(
     count, first, last = int(np.sum(s > 0)), solution.first, solution.last
     growth, regimes = _kernels(solution, count)
     learned = [regimes[i] for i in range(count) if math.isfinite(near[i])] or regimes
-    modes = tuple(
-        Row(
-            value=float(s[i]),
-            initial=float(solution.begin[i]),
-            final=float(solution.goal[i]),
-            regime=regimes[i],
-            kernel_growth=float(growth[i]),
-            half_learned=_time(half[i]),
-            learned=_time(near[i]),
-        )
-        for i in range(count)
+    modes = rows(
+        value=s[:count],
+        initial=solution.begin[:count],
+        final=solution.goal[:count],
+        regime=regimes,
+        kernel_growth=growth[:count],
+        half_learned=map(_time, half[:count]),
+        learned=map(_time, near[:count]),
     )
     columns = (
         Column("value", "value", spare=3),
@@ -67,6 +61,7 @@ def learning(
     )
     rank = int(np.sum(np.linalg.svd(last.matrix, compute_uv=False) > RANK_TOLERANCE * s[0]))
     closed, regime, end, grams, edge = _sources(solution.aligned, assumptions)
+    settles = "" if solution.missing else "gradient descent settles there below lr ="
     changes = {
         "kernel_change": (float(kernel_change(first, last)), "change of the tangent kernel over its initial norm"),
         "input_gram_change": (_change(first.input_gram, last.input_gram), "  of C1 = W_1^T W_1"),
@@ -85,12 +80,7 @@ def learning(
             Quantity("loss", loss, "loss at initialization -> in the end", format=_from_to, source=end),
             Quantity("fit", _time(fit), f"loss learned up to {NEAR:.0%} at", source=closed),
             *(Quantity(name, value, text, source=grams, format=_share) for name, (value, text) in changes.items()),
-            Quantity(
-                "largest_stable_lr",
-                2 / sharpness(solution),
-                "" if solution.missing else "gradient descent settles there below lr =",
-                source=edge,
-            ),
+            Quantity("largest_stable_lr", 2 / sharpness(solution), settles, source=edge),
         ),
         problem=problem,
         network=solution.initial,
@@ -158,19 +148,17 @@ def _experiment(solution: BalancedFlow, count: int, problem: Any, optimizer: Any
     """The layers' own training, by an adaptive solver or in steps, recorded at the times of the closed form."""
     recorded = {"matrix": observe.matrix, "input_gram": observe.input_gram, "output_gram": observe.output_gram}
 
-    def run(progress: Progress | None) -> "Trajectory":
+    def run(progress: Progress | None) -> Trajectory:
         asked = problem if isinstance(problem, Problem) else coerce.regression(problem)
         return run_for(asked, solution.initial, optimizer, solution.clock, recorded, progress)
 
-    def read(run: "Trajectory") -> tuple[Quantity, ...]:
+    def read(run: Trajectory) -> tuple[Quantity, ...]:
         clock, modes, kernel = measured_curves(solution, run)
         s, closed = solution.triplets.values[:count], solution.curves(clock)
-        times = tuple(
-            Row(
-                half_learned=Time(curves.crossing(clock, mode / value - HALF, 0.0), error=0.0),
-                learned=Time(_for_good(clock, np.abs(mode / value - 1)), error=0.0),
-            )
-            for mode, value in zip(modes.T, s, strict=False)
+        shares = modes[:, :count] / s
+        times = rows(
+            half_learned=[Time(curves.crossing(clock, share - HALF, 0.0), error=0.0) for share in shares.T],
+            learned=[Time(_for_good(clock, np.abs(share - 1)), error=0.0) for share in shares.T],
         )
         gap = float(np.max(np.abs(modes - closed.modes)[:, :count]) / s[0])
         off = float(np.max(np.abs(kernel - closed.kernel_change)) / (np.max(closed.kernel_change) or 1.0))
@@ -187,7 +175,7 @@ def _experiment(solution: BalancedFlow, count: int, problem: Any, optimizer: Any
 
 
 def measured_curves(
-    solution: BalancedFlow, run: "Trajectory"
+    solution: BalancedFlow, run: Trajectory
 ) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, "times k"], Float[np.ndarray, " times"]]:
     """Times, modes u_i^T A v_i, and |Theta - Theta_0| / |Theta_0| of a run."""
     grams, (u, _, v) = in_numpy(run[name] for name in ("matrix", "input_gram", "output_gram")), solution.triplets

@@ -16,17 +16,28 @@ from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, Source
 from linnet.prediction.numbers import plural
-from linnet.prediction.prediction import Column, Prediction, Quantity, Row, Time
+from linnet.prediction.prediction import Column, Prediction, Quantity, Row, Time, facts, rows
 from linnet.prediction.reduced import ReducedRegression, reduce_regression
-from linnet.prediction.theories.bias_run import FIT, FollowedFlow, experiment, follow, panels, shown_time
+from linnet.prediction.theories.bias_run import ERROR, FIT, HALF, experiment, follow, panels, shown_time
 from linnet.prediction.theories.gradient_flow import in_steps, learning_rate, require
+from linnet.prediction.theories.network.times import FollowedTimes
 from linnet.states import Weights
 from linnet.theory import spectral
 from linnet.theory.regime import Regime
 
-SHARE = 0.5  # a mode is learned at half its value
 GROWN = 2.0  # a singular value of W_1 counts into its rank once it is this many times its initial one
 _LISTED = 100_000  # entries up to which the predictor itself is a quantity
+_MODES = (
+    Column("value", "value", spare=3),
+    Column("regime", "", spare=4),
+    Column("first_layer", "in W_1", spare=5),
+    Column("second_layer", "in W_2", spare=6),
+    Column("half_learned", "half at", shown_time),
+)
+_BOUNDS = (  # of times that are not exact
+    Column(None, "not before", lambda row: f"{row.half_learned.not_before:.3g}", spare=2),
+    Column(None, "not after", lambda row: f"{row.half_learned.not_after:.3g}", spare=1),
+)
 
 
 def bias(problem: Any, network: Any = None, *, gamma: float | None = None) -> Prediction:
@@ -56,11 +67,8 @@ def bias(problem: Any, network: Any = None, *, gamma: float | None = None) -> Pr
     gamma = _check.real("gamma", gamma, least=1e-100 / slack, most=1e100 * slack)
     reduced = reduce_regression(asked)
     prediction = _prediction(_Flow.of(reduced, gamma)).including(
-        Quantity("prepared", coerce.prepared(problem)),
-        Quantity("gamma", gamma),
-        Quantity("samples", asked.samples),
-        Quantity("inputs", reduced.d_in),
-        Quantity("outputs", reduced.limit.shape[0]),
+        *facts(prepared=coerce.prepared(problem), gamma=gamma, samples=asked.samples),
+        *facts(inputs=reduced.d_in, outputs=reduced.limit.shape[0]),
         Quantity("width", width),  # nothing depends on it
         Quantity("normalization", coerce.normalization(asked)),
         notes=coerce.preparation_notes(coerce.prepared(problem)),
@@ -88,10 +96,8 @@ def _recognized(network: Any, shape: tuple[int, ...]) -> tuple[float, int]:
     """gamma and the width of an initialization I_gamma."""
     two = isinstance(network, Weights) and network.depth == 2
     require("bias", "a linear network of two layers", float(not two))
+    coerce.same_shape(network, shape)
     first, second = (np.asarray(layer) for layer in network.layers)
-    if (second.shape[0], first.shape[1]) != shape:
-        given = second.shape[0], first.shape[1]
-        raise InputError(f"network gives a matrix of shape {given}, and the problem needs {shape}.")
     size = float(np.linalg.norm(first))
     require("bias", "a first layer that is not zero", float(not size > 0))
     require("bias", "a second layer of zeros (its norm over the first layer's)", float(np.linalg.norm(second)) / size)
@@ -112,19 +118,20 @@ class _Flow(NamedTuple):
     gamma: float
     limit: spectral.Limit
     times: spectral.Activation
-    followed: FollowedFlow | None  # integrated, where no closed form holds
+    followed: FollowedTimes | None  # integrated, where no closed form holds
 
     @classmethod
     def of(cls, reduced: ReducedRegression, gamma: float) -> "_Flow":
         limit = spectral.Limit(np.diag(reduced.scales), reduced.limit)
-        times = limit.activation(SHARE, gamma)
+        times = limit.activation(HALF, gamma)
         return cls(reduced, gamma, limit, times, None if times.exact.all() else follow(reduced, gamma, limit))
 
     def halves(self) -> list[Time]:
         """When each mode is half learned."""
         least, most = ([float(x) for x in bounds] for bounds in (self.times.least, self.times.most))
         if self.followed is not None:
-            return [self.followed.half(i, low, high) for i, (low, high) in enumerate(zip(least, most, strict=True))]
+            times = [self.followed.reached(i, HALF) for i in range(len(least))]
+            return [Time(time, None, ERROR, *bounds) for time, *bounds in zip(times, least, most, strict=True)]
         parts = zip(self.times.time, self.times.exact, least, most, strict=True)
         return [_time(float(time), bool(exact), low, high) for time, exact, low, high in parts]
 
@@ -132,7 +139,7 @@ class _Flow(NamedTuple):
         """When the excess loss is down to a share."""
         ends = self.limit.fit_time(FIT, self.gamma)
         if self.followed is not None:
-            return self.followed.fit(float(ends.most))
+            return Time(self.followed.fit(FIT), error=ERROR, not_after=float(ends.most))
         return _time(float(ends.time), bool(ends.exact), None, float(ends.most))
 
 
@@ -150,28 +157,21 @@ def _prediction(flow: _Flow) -> Prediction:
     first, second = np.asarray(layers.first), np.asarray(layers.second)
     initial, unmoved = math.sqrt(2 * gamma), reduced.d_in - count
     halves, fit = flow.halves(), flow.fit()
-    modes = tuple(
-        Row(
-            value=float(values[i]),
-            over_gamma=float(values[i] / gamma),
-            regime=Regime.RICH if values[i] > gamma else Regime.LAZY,
-            first_layer=float(first[i]),
-            second_layer=float(second[i]),
-            half_learned=halves[i],
-        )
-        for i in range(count)
-    )
+    kinds = [Regime.RICH if value > gamma else Regime.LAZY for value in values]
+    layer_values = {"first_layer": first, "second_layer": second}
+    modes = rows(value=values, over_gamma=values / gamma, regime=kinds, **layer_values, half_learned=halves)
     lr = flow.limit.largest_lr(gamma)
     steps = math.ceil(fit.time / lr) if fit.time / lr < 1e18 else math.inf
-    excess = flow.limit.excess
+    excess, few = flow.limit.excess, limit.shape[0] * reduced.d_in <= _LISTED
+    loss = Row(initial=excess + reduced.unexplained, final=reduced.unexplained)
     layer = Row(
         initial=initial,  # all its singular values
         rank=int(np.sum(first >= GROWN * initial)),  # how many end at twice that or more
         stable_rank=float((np.sum(first**2) + unmoved * 2 * gamma) / first[0] ** 2),
         unmoved=unmoved,  # how many stay
     )
-    regime = Regime.of_all([mode.regime for mode in modes])
-    exact, known = (all(rule(half) for half in halves) for rule in (_is_exact, _is_known))
+    regime = Regime.of_all(kinds)
+    exact, known = all(half.exact for half in halves), all(half.error is not None for half in halves)
     whitened = bool(scales[-1] >= (1 - 1e-9) * scales[0])
     predictor, singular_values, regimes, times, fits, hessian = _sources(flow)
     order = tuple(int(i) + 1 for i in np.argsort([half.time for half in halves], kind="stable"))
@@ -185,26 +185,18 @@ def _prediction(flow: _Flow) -> Prediction:
             f"{gamma:.4g}: W_1 has all its initial singular values at sqrt(2 gamma) = {initial:.4g}.\n"
             f"The flow ends at the predictor of minimum norm {norm:.4g} "
             f"({'least squares' if reduced.unexplained else 'an exact fit'}); initial loss "
-            f"{excess + reduced.unexplained:.4g}, final loss {reduced.unexplained:.4g}."
+            f"{loss.initial:.4g}, final loss {loss.final:.4g}."
         ),
         quantities=(
             Quantity("rank", scales.size),  # of the inputs
             Quantity("condition", condition),  # largest over smallest nonzero singular value of the inputs
             Quantity("whitened", whitened),
             Quantity("regime", regime, source=regimes),
-            Quantity(
-                "loss",
-                Row(initial=excess + reduced.unexplained, final=reduced.unexplained),
-                source=predictor,
-            ),
+            Quantity("loss", loss, source=predictor),
             Quantity("predictor_norm", norm, source=predictor),
-            Quantity(
-                "predictor",
-                limit @ reduced.basis if limit.shape[0] * reduced.d_in <= _LISTED else None,
-                source=predictor,
-            ),
+            Quantity("predictor", limit @ reduced.basis if few else None, source=predictor),
             Quantity("first_layer", layer, source=singular_values),
-            Quantity("modes", modes, source=times, columns=_columns(exact, known), rows=10),
+            Quantity("modes", modes, source=times, columns=_MODES if exact else (*_MODES, *_BOUNDS), rows=10),
             Quantity("order", order, source=times),  # numbers of modes, the first to be half learned first
             Quantity("fit", fit, f"excess loss down to {FIT:.0%} at", source=fits, format=shown_time),
             Quantity("largest_stable_lr", lr, "gradient descent settles there below lr =", source=hessian),
@@ -217,14 +209,6 @@ def _prediction(flow: _Flow) -> Prediction:
     )
 
 
-def _is_exact(time: Time) -> bool:
-    return time.exact
-
-
-def _is_known(time: Time) -> bool:
-    return time.error is not None
-
-
 def _headline(regime: Regime, modes: tuple[Row, ...], layer: Row, inputs: int) -> str:
     rich = sum(mode.regime is Regime.RICH for mode in modes)
     return (
@@ -232,22 +216,6 @@ def _headline(regime: Regime, modes: tuple[Row, ...], layer: Row, inputs: int) -
         f"singular values of the first layer {layer.rank or 'none'} grow{'s' * (layer.rank == 1)} to {GROWN:g} times "
         f"their initial size or more; its stable rank ends at {layer.stable_rank:.3g}."
     )
-
-
-def _columns(exact: bool, known: bool) -> tuple[Column, ...]:
-    """Of the modes; times that are not exact have bounds."""
-    columns = (
-        Column("value", "value", spare=3),
-        Column("regime", "", spare=4),
-        Column("first_layer", "in W_1", spare=5),
-        Column("second_layer", "in W_2", spare=6),
-        Column("half_learned", "half at", shown_time),
-    )
-    bounds = (
-        Column(None, "not before", lambda row: f"{row.half_learned.not_before:.3g}", spare=2),
-        Column(None, "not after", lambda row: f"{row.half_learned.not_after:.3g}", spare=1),
-    )
-    return columns if exact else (*columns, *bounds)
 
 
 def _notes(exact: bool, known: bool, layer: Row) -> tuple[str, ...]:

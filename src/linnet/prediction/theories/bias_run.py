@@ -1,7 +1,7 @@
 """The flow from I_gamma in the span of the samples: integrated in NumPy for times, exactly by `simulate`, and drawn."""
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,26 +12,24 @@ from linnet.curves import crossing
 from linnet.init import i_gamma
 from linnet.optim import loss_below
 from linnet.outcome import Status
-from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, ExactRun, Prediction, Progress, Quantity, Row, Time
 from linnet.prediction.reduced import ReducedRegression
-from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.following import feasible, follow_flow
 from linnet.prediction.theories.network.modes import modes_of
 from linnet.prediction.theories.network.objective import Objective
+from linnet.prediction.theories.network.times import FollowedTimes
 from linnet.record import logarithmic
 from linnet.simulation import simulate
 from linnet.states import ScalarMirror, State
 from linnet.theory import spectral
+from linnet.trajectory import Trajectory
 
-if TYPE_CHECKING:
-    from linnet.trajectory import Trajectory
-
-FIT = 0.01  # the data are fitted at this share of the excess loss
+HALF, FIT = 0.5, 0.01  # a mode is half learned, the data are fitted at this share of the excess loss
+ERROR = 1e-4  # of a time that is read off the integrated flow; its steps are accurate to 1e-8
 STEPS = 50_000  # of a solver, after which a measurement ends
-_HALF = 0.5
 _RECORDS, _FITTED, LARGEST = 240, 1e-16, 600
 _STIFF = 3000  # steps of descent to the fit
-_ERROR = 1e-4  # of a time that is read off the integrated flow; its steps are accurate to 1e-8
 _CURVES, _BARS = 8, 24
 
 
@@ -43,28 +41,10 @@ class BiasCurves(NamedTuple):
     first_layer: Float[np.ndarray, "records k"]
 
 
-class FollowedFlow(NamedTuple):
-    """The flow where no closed form holds, integrated."""
-
-    times: FollowedTimes
-
-    def half(self, mode: int, least: float, most: float) -> Time:
-        """When a mode is half learned, between bounds that are certain."""
-        return Time(self.times.reached(mode, _HALF), error=_ERROR, not_before=least, not_after=most)
-
-    def fit(self, most: float) -> Time:
-        """When the excess loss is down to `FIT`."""
-        return Time(self.times.fit(FIT), error=_ERROR, not_after=most)
-
-    def modes(self, times: Float[np.ndarray, " records"]) -> Float[np.ndarray, "records modes"]:
-        """The modes at these times."""
-        solution = self.times.solution
-        clock, modes = solution.steps, solution.values[:, : self.times.modes.value.size]
-        return np.stack([np.interp(times, clock, mode) for mode in modes.T], axis=1)
-
-
-def follow(reduced: ReducedRegression, gamma: float, limit: spectral.Limit) -> FollowedFlow | None:
-    """The flow of W_1 = sqrt(2 gamma) I, W_2 = 0 in the span of the samples; None where it would cost too much."""
+def follow(reduced: ReducedRegression, gamma: float, limit: spectral.Limit) -> FollowedTimes | None:
+    """The flow of W_1 = sqrt(2 gamma) I, W_2 = 0 in the span of the samples, integrated; None where it would cost too
+    much.
+    """
     d_out, rank = reduced.limit.shape
     layers = [math.sqrt(2 * gamma) * np.eye(rank), np.zeros((d_out, rank))]
     modes = modes_of(reduced, layers, limit.left, limit.values, limit.right.T)
@@ -72,7 +52,7 @@ def follow(reduced: ReducedRegression, gamma: float, limit: spectral.Limit) -> F
     if not feasible(objective):
         return None
     solution = follow_flow(objective, modes)
-    return FollowedFlow(FollowedTimes(modes, solution, 1.0)) if solution.arrived else None
+    return FollowedTimes(modes, solution, 1.0) if solution.arrived else None
 
 
 def predicted_curves(prediction: Prediction, times: Any = None) -> BiasCurves:
@@ -83,7 +63,8 @@ def predicted_curves(prediction: Prediction, times: Any = None) -> BiasCurves:
         times = np.geomspace(min(halves) / 30, max(6 * max(halves), 1.5 * prediction.fit.time), 300)
     clock, values = np.asarray(times, dtype=float), np.array([mode.value for mode in prediction.modes])
     if followed is not None:
-        modes = followed.modes(clock)
+        steps, known = followed.solution.steps, followed.solution.values[:, : len(values)]
+        modes = np.stack([np.interp(clock, steps, mode) for mode in known.T], axis=1)
     else:
         modes = np.asarray(spectral.whitened(clock, values, gamma, np.sqrt(limit.curvature)))
     return BiasCurves(clock, modes, np.sqrt(np.hypot(modes, gamma) + gamma))
@@ -108,7 +89,7 @@ def experiment(
     if not stiff:
         observed |= {"first": observe.layer_singular_values(1), "second": observe.layer_singular_values(2)}
 
-    def run(progress: Progress | None) -> "Trajectory":
+    def run(progress: Progress | None) -> Trajectory:
         import diffrax  # which a prediction does not need, nor the flow
 
         from linnet.optim import GradientFlow
@@ -139,7 +120,7 @@ def experiment(
                 progress(turn + 1, 2)
         return result
 
-    def read(run: "Trajectory") -> tuple[Quantity, ...]:
+    def read(run: Trajectory) -> tuple[Quantity, ...]:
         loss, final = np.asarray(run["loss"]), np.asarray(run.final.matrix)
         if final.shape != reduced.limit.shape:  # a run in the coordinates of the inputs
             final = final @ reduced.basis.T
@@ -165,13 +146,13 @@ def experiment(
     return ExactRun(run, read, observed)
 
 
-def _halves(run: "Trajectory", values: Float[np.ndarray, " modes"]) -> list[Time]:
+def _halves(run: Trajectory, values: Float[np.ndarray, " modes"]) -> list[Time]:
     """When each mode was half learned; NaN if the run ended before."""
     clock, measured = np.asarray(run.times), np.asarray(run["modes"])
-    return [Time(crossing(clock, measured[:, i] / value, _HALF), error=0.0) for i, value in enumerate(values)]
+    return [Time(crossing(clock, measured[:, i] / value, HALF), error=0.0) for i, value in enumerate(values)]
 
 
-def _layer_errors(run: "Trajectory", gamma: float, modes: tuple[Row, ...]) -> tuple[float, float]:
+def _layer_errors(run: Trajectory, gamma: float, modes: tuple[Row, ...]) -> tuple[float, float]:
     """The largest relative errors of the predicted singular values of both layers."""
     first, second = (np.asarray(run[name])[-1] for name in ("first", "second"))
     values = np.array([mode.value for mode in modes])
@@ -182,7 +163,7 @@ def _layer_errors(run: "Trajectory", gamma: float, modes: tuple[Row, ...]) -> tu
     return float(gap), float(np.max(np.abs(second[: len(modes)] / lower - 1)))
 
 
-def measured_curves(prediction: Prediction, run: "Trajectory") -> BiasCurves:
+def measured_curves(prediction: Prediction, run: Trajectory) -> BiasCurves:
     """Modes and the singular values of W_1 in a run of `measure`; W_1's follow from A where it was run without it."""
     count, gamma = len(prediction.modes), prediction.gamma
     clock, modes = np.asarray(run.times), np.asarray(run["modes"])[:, :count]

@@ -14,22 +14,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
 
 from linnet import observe
 from linnet._check import InputError, has_kinks
+from linnet.observe import observable
 from linnet.optim import SGD, RodFlow
 from linnet.outcome import Status
-from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
+from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.numbers import plural
-from linnet.prediction.prediction import Prediction, Quantity
-from linnet.prediction.theories.edge_run import experiment, panels
-from linnet.prediction.theories.gradient_flow import constant_lr, require
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, ExactRun, Prediction, Progress, Quantity, facts
+from linnet.prediction.theories.gradient_flow import descent_lr, require
 from linnet.problems import Custom, Problem
-from linnet.record import every
+from linnet.record import every, linear
 from linnet.simulation import simulate
 from linnet.states import Network, State, Weights
+from linnet.trajectory import Trajectory
 
 STEPS = 20_000  # of the rod, at most
+WINDOW = 200  # steps of descent over which is averaged
 _CHUNK, _RECORD = 2000, 10  # steps of the rod between two checks of it, and between two records
 _AT_REST, _NEARLY = 1e-9, 1e-4  # of the rod's length, what a step of descent misses the other end by
 _POINT = 1e-6  # of the weights' length: a shorter rod is a point
@@ -82,22 +86,19 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
 
     """
     lr = _lr(problem, network, optimizer)
-    smooth = _smooth(problem, network)
-    _hold(smooth)
+    smooth = Assumption.of("a cost with three derivatives", float(_kinked(problem, network))).required("edge")
     sharp = float(observe.sharpness(network, problem))
     initial = Assumption.of(
         "an initialization that is not beyond the edge (lr S / 2 - 1)",
         max(0.0, lr * sharp / 2 - 1),
         rough=_BEYOND * (1 + 1e-12),
-    )
-    _hold(initial)
+    ).required("edge")
     run, end = _followed(problem, network, lr)
     rest = Assumption.of("a rod that settles (what a step misses its other end by)", end.defect, rough=_NEARLY)
-    _hold(rest)
+    rest.required("edge")
     growth = _growth(problem, end, lr)
     name = "an end that attracts descent (growth of a perturbation in two steps, less 1)"
-    attracts = Assumption.of(name, max(0.0, growth - 1), exact=1e-6, rough=_GROWTH)
-    _hold(attracts)
+    attracts = Assumption.of(name, max(0.0, growth - 1), exact=1e-6, rough=_GROWTH).required("edge")
     cycles, steps = end.length > _POINT, int(run.ended)
     values = _averages(problem, network, end, cycles)
     source = Source(
@@ -119,8 +120,7 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
         ),
         setting=f"lr = {lr:.6g}, the rod followed for {plural(steps, 'step')} of at most {STEPS:,}.",
         quantities=(
-            Quantity("lr", lr),
-            Quantity("steps", steps),
+            *facts(lr=lr, steps=steps),
             Quantity("settles_at", settles_at, "it settles at a", source=source),
             *averages,
             Quantity("growth", growth, "growth of a perturbation of it in two steps", source=source),
@@ -128,8 +128,8 @@ def edge(problem: Problem, network: State, optimizer: Any) -> Prediction:
         problem=problem,
         network=network,
         optimizer=optimizer,
-        panels=panels,
-        experiment=experiment(problem, network, lr, steps),
+        panels=_panels,
+        experiment=_experiment(problem, network, lr, steps),
         data={"rod": run, "ends": (end.ahead, end.behind)},
     )
 
@@ -158,13 +158,7 @@ def _lr(problem: Any, network: Any, optimizer: Any) -> float:
             f"edge takes a problem and a network, such as ln.regression(X, y) and ln.Weights(layers): it was given "
             f"{type(problem).__name__} and {type(network).__name__}."
         )
-    plain = (
-        isinstance(optimizer, SGD)
-        and not (callable(optimizer.lr) or optimizer.acts_on_weights or optimizer.lr_multipliers is not None)
-        and optimizer.batches is None
-    )
-    require("edge", "plain gradient descent on all samples at a constant learning rate", float(not plain))
-    lr = constant_lr(optimizer)
+    lr = descent_lr("edge", optimizer)
     try:
         RodFlow(jnp.asarray(lr)).check(problem, network)
     except InputError as error:
@@ -172,15 +166,10 @@ def _lr(problem: Any, network: Any, optimizer: Any) -> float:
     return lr
 
 
-def _smooth(problem: Problem, network: State) -> Assumption:
+def _kinked(problem: Problem, network: State) -> bool:
+    """Whether the cost lacks derivatives, as with relu."""
     kinks = isinstance(network, Network) and has_kinks(lambda w: eqx.combine(w, network).matrix, network.trained())
-    kinks = kinks or (isinstance(problem, Custom) and has_kinks(problem.cost, jnp.zeros(problem.shape)))
-    return Assumption.of("a cost with three derivatives", float(kinks))
-
-
-def _hold(assumption: Assumption) -> None:
-    if assumption.holds is Holds.NOT:
-        raise NotApplicable("edge", assumption)
+    return kinks or (isinstance(problem, Custom) and has_kinks(problem.cost, jnp.zeros(problem.shape)))
 
 
 def _followed(problem: Any, network: Any, lr: float) -> tuple[Any, _End]:
@@ -255,3 +244,63 @@ def _averages(problem: Any, network: Any, end: _End, cycles: bool) -> dict[str, 
         "mean_predictor_norm": float(np.linalg.norm(sum(np.asarray(state.matrix) for state in states) / 2)),
         "distance": float(np.linalg.norm((ahead + behind) / 2 - _flat(network))),
     }
+
+
+# Descent itself ------------------------------------------------------------------------------------------------------
+
+
+@observable()
+def weights(state: Any, problem: Any) -> Float[Array, " weights"]:
+    """All weights, in a row"""
+    return ravel_pytree(state.trained())[0]
+
+
+def _experiment(problem: Any, network: Any, lr: float, steps: int) -> ExactRun:
+    """Descent for so many steps; of the last ones all are recorded."""
+    observed: dict[str, Any] = {"loss": "loss", "matrix": "matrix", "weights": weights}
+
+    def run(progress: Progress | None) -> Trajectory:
+        first = simulate(problem, network, SGD(lr), steps=steps - WINDOW, record=linear(2), progress=progress)
+        if first.status == Status.DIVERGED:
+            return first
+        return simulate(problem, first.final, SGD(lr), steps=WINDOW - 1, record=every(1), observe=observed)
+
+    def read(run: Trajectory) -> tuple[Quantity, ...]:
+        return _read(network, run)
+
+    return ExactRun(run, read, observed, optional=("matrix", "weights"))
+
+
+def _read(network: Any, run: Trajectory) -> tuple[Quantity, ...]:
+    """Averages over the last steps, of what the run has recorded."""
+    status = Quantity("status", str(run.status), "status")
+    if run.status == Status.DIVERGED:
+        return (status, Quantity("mean_loss", math.inf))
+    taken = np.asarray(run.steps)
+    if not np.array_equal(taken[-WINDOW:], np.arange(taken[-1] - WINDOW + 1, taken[-1] + 1)):
+        raise InputError(
+            f"the run is not recorded at each of its last {WINDOW} steps, over which the loss is averaged."
+        )
+    late = {name: np.asarray(run[name])[-WINDOW:] for name in run.values}
+    found = [status, Quantity("mean_loss", float(np.mean(late["loss"])))]
+    if "matrix" in late:
+        found.append(Quantity("mean_predictor_norm", float(np.linalg.norm(np.mean(late["matrix"], axis=0)))))
+    if "weights" in late:
+        initial = np.asarray(ravel_pytree(network.trained())[0])
+        found.append(Quantity("amplitude", float(np.sqrt(np.sum(np.var(late["weights"], axis=0))))))
+        found.append(Quantity("distance", float(np.linalg.norm(np.mean(late["weights"], axis=0) - initial))))
+    return tuple(found)
+
+
+def _panels(prediction: Prediction, comparison: Comparison | None) -> list[Panel]:
+    """The mean loss and the amplitude along the rod, with those of the run's last steps if there is one."""
+    rod = prediction.data["rod"]
+    steps = np.asarray(rod.steps)
+    loss = [Curve("rod, mean loss", steps, np.asarray(rod["predicted_loss"]), "theory")]
+    size = [Curve("rod", steps, np.sqrt(np.asarray(rod["oscillation"])), "theory")]
+    if comparison is not None:
+        last = steps[-1:]
+        loss.append(Curve("descent, last steps", last, np.array([comparison["mean_loss"].value]), "squares"))
+        if "amplitude" in comparison:
+            size.append(Curve("descent, last steps", last, np.array([comparison["amplitude"].value]), "squares"))
+    return [Panel(tuple(loss), "", "step", "loss", log="y"), Panel(tuple(size), "", "step", "amplitude", log="y")]

@@ -13,12 +13,12 @@ import numpy as np
 from linnet import _check
 from linnet._check import InputError
 from linnet.init import readout
-from linnet.optim import SGD
-from linnet.prediction.assumption import Assumption, Holds, NotApplicable
+from linnet.prediction.assumption import Assumption
 from linnet.prediction.data import OwnSamples
 from linnet.prediction.prediction import Prediction
 from linnet.prediction.theories.features_prediction import Population, predicted
 from linnet.prediction.theories.features_run import Law
+from linnet.prediction.theories.gradient_flow import descent_lr, require
 from linnet.prediction.validation import LARGEST, SMALLEST
 from linnet.problems import Regression, mean_field_regression, samples_and_teacher
 from linnet.states import Weights
@@ -120,25 +120,17 @@ def for_triple(problem: Any, network: Any, optimizer: Any) -> Prediction:
     full or compressed width), and gradient descent on all samples. Raises NotApplicable where that is not so, and where
     the initial kernel is far from even or the initial output is not small.
     """
-
-    def require(name: str, measured: float, *, rough: float = 0.5) -> Assumption:
-        needed = Assumption.of(name, measured, rough=rough)
-        if needed.holds is Holds.NOT:
-            raise NotApplicable("features", needed)
-        return needed
-
     one = isinstance(problem, Regression) and len(problem.shape) == 2 and problem.shape[0] == 1
-    require("a regression with one output", float(not one))
-    require("a linear network of two layers", float(not (isinstance(network, Weights) and network.depth == 2)))
-    plain = isinstance(optimizer, SGD) and not optimizer.acts_on_weights and optimizer.batches is None
-    require("gradient descent on all samples at a constant lr", float(not plain or callable(optimizer.lr)))
-    require(
-        f"at most {_SAMPLES} samples or inputs (their number over that)", min(problem.root.shape) / _SAMPLES, rough=1
-    )
-    require("the loss is an average over samples", abs(float(problem.scale) * problem.samples - 1), rough=1e-9)
+    require("features", "a regression with one output", float(not one))
+    two = isinstance(network, Weights) and network.depth == 2
+    require("features", "a linear network of two layers", float(not two))
+    lr = descent_lr("features", optimizer)
+    few = f"at most {_SAMPLES} samples or inputs (their number over that)"
+    Assumption.of(few, min(problem.root.shape) / _SAMPLES, rough=1).required("features")
+    require("features", "the loss is an average over samples", abs(float(problem.scale) * problem.samples - 1))
     width, neurons = 1 / float(problem.output_scale), network.widths[1]
     off = max(neurons / width - 1, 0.0) if network.compressed else abs(width / neurons - 1)
-    require("the output is divided by the width", off, rough=1e-9)
+    require("features", "the output is divided by the width", off)
     first, second = (np.asarray(layer) for layer in network.project(problem.project().basis).layers)
     rank, labels = first.shape[1], math.sqrt(float(problem.square))
     v0, gram = float(np.linalg.norm(second)) / math.sqrt(width), first.T @ first / width
@@ -150,13 +142,13 @@ def for_triple(problem: Any, network: Any, optimizer: Any) -> Prediction:
         width=round(width),
         v0=_check.real("the second layer's size", v0, least=SMALLEST, most=LARGEST),
         sigma0=sigma0,
-        even=require(_EVEN, spread),
-        small=require(_SMALL, output),
+        even=Assumption.of(_EVEN, spread).required("features"),
+        small=Assumption.of(_SMALL, output).required("features"),
         network=network,
     )
     mean = None if problem.frame is None else np.asarray(problem.frame).mean(axis=0) @ np.asarray(problem.root)
     population, notes = _estimated(problem, mean)
-    return predicted(law, population, "own", lr=float(optimizer.lr), notes=notes)
+    return predicted(law, population, "own", lr=lr, notes=notes)
 
 
 # Setting -------------------------------------------------------------------------------------------------------------

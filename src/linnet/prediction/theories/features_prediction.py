@@ -12,7 +12,7 @@ from linnet.optim import SGD
 from linnet.prediction.assumption import Assumption, Source
 from linnet.prediction.coerce import preparation_notes
 from linnet.prediction.numbers import number
-from linnet.prediction.prediction import Column, Prediction, Quantity, Row
+from linnet.prediction.prediction import Column, Prediction, Quantity, Row, facts
 from linnet.prediction.theories.features_run import (
     FeatureCurves,
     Law,
@@ -74,23 +74,16 @@ def predicted(
     values = {value.name: value.value for value in found}
     about = *_width_notes(law, len(spectrum)), *_gram(floor, condition, values)
     quantities = (
-        Quantity("samples", law.problem.samples),
-        Quantity("inputs", population.covariance.dimension),
-        Quantity("width", law.width),
-        Quantity("v0", v),
-        Quantity("sigma0", sigma),
-        *(() if seed is None else (Quantity("seed", seed),)),
-        Quantity("distribution", distribution),
-        Quantity("prepared", prepared),
-        Quantity("gamma", float(task.gamma)),  # |X^T y|^2
-        Quantity("condition", condition),  # of the inputs
-        Quantity("v_star", math.sqrt(float(task.vstar2))),  # where v saturates
-        Quantity("richness", richness),  # R = 2 v_star^2 / (v0^2 + sigma0^2)
-        Quantity("regime", regime),
-        Quantity("lr", rate),
-        Quantity("lr_chosen", lr is None),
-        Quantity("x", x),
-        Quantity("settles", settles),
+        *facts(samples=law.problem.samples, inputs=population.covariance.dimension, width=law.width),
+        *facts(v0=v, sigma0=sigma, **({} if seed is None else {"seed": seed})),
+        *facts(distribution=distribution, prepared=prepared),
+        *facts(
+            gamma=float(task.gamma),  # |X^T y|^2
+            condition=condition,  # of the inputs
+            v_star=math.sqrt(float(task.vstar2)),  # where v saturates
+            richness=richness,  # R = 2 v_star^2 / (v0^2 + sigma0^2)
+        ),
+        *facts(regime=regime, lr=rate, lr_chosen=lr is None, x=x, settles=settles),
         Quantity("floor", floor),  # share of the loss that no output along X X^T y removes
         Quantity("eps", eps),
         *found,

@@ -14,7 +14,8 @@ from linnet.curves import crossing
 from linnet.optim import SGD
 from linnet.outcome import Status
 from linnet.prediction.assumption import Assumption, Source
-from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, ExactRun, Prediction, Progress, Quantity, Row, Time
 from linnet.problems import Regression
 from linnet.record import linear
 from linnet.simulation import simulate

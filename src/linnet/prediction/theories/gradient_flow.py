@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +13,14 @@ from linnet.prediction.assumption import Assumption, NotApplicable
 from linnet.prediction.prediction import Prediction, Progress, Quantity, Row, Time
 from linnet.record import at, every
 from linnet.simulation import simulate
-
-if TYPE_CHECKING:
-    from linnet.trajectory import Trajectory
+from linnet.trajectory import Trajectory
 
 STEPS = 100_000  # the longest run of gradient descent
 
 
 def require(theory: str, name: str, measured: float, *, exact: float = 1e-9) -> None:
     """Raises NotApplicable with this assumption if it does not hold exactly."""
-    if not measured <= exact:
-        raise NotApplicable(theory, Assumption.of(name, measured, exact=exact, rough=exact))
+    Assumption.of(name, measured, exact=exact, rough=exact).required(theory)
 
 
 def learning_rate(theory: str, optimizer: Any) -> float | None:
@@ -36,14 +33,20 @@ def learning_rate(theory: str, optimizer: Any) -> float | None:
     if optimizer is None:
         return None
     if isinstance(optimizer, SGD):
-        plain = not (optimizer.acts_on_weights or callable(optimizer.lr)) and optimizer.batches is None
-        require(theory, "plain gradient descent on all samples at a constant learning rate", float(not plain))
-        return constant_lr(optimizer)
+        return descent_lr(theory, optimizer)
     from linnet.optim import GradientFlow  # loads the solvers, which a prediction of descent does not need
 
     plain = type(optimizer) is GradientFlow and optimizer.weight_decay is None and optimizer.lr_multipliers is None
     require(theory, "gradient flow or plain gradient descent", float(not plain))
     return None
+
+
+def descent_lr(theory: str, optimizer: Any) -> float:
+    """The learning rate of plain gradient descent on all samples; raises NotApplicable for any other optimizer."""
+    plain = isinstance(optimizer, SGD) and not (optimizer.acts_on_weights or callable(optimizer.lr))
+    plain = plain and optimizer.batches is None
+    require(theory, "plain gradient descent on all samples at a constant learning rate", float(not plain))
+    return constant_lr(optimizer)
 
 
 def constant_lr(optimizer: SGD) -> float:
@@ -95,7 +98,7 @@ def run_for(
     times: np.ndarray,
     observe: dict[str, Any],
     progress: Progress | None,
-) -> "Trajectory":
+) -> Trajectory:
     """Gradient flow, or gradient descent as far as its steps allow, recorded at these flow times."""
     if not isinstance(optimizer, SGD):
         from linnet.optim import GradientFlow

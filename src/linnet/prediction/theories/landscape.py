@@ -16,7 +16,8 @@ from linnet.observe import Kind
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
 from linnet.prediction.numbers import plural
-from linnet.prediction.prediction import Column, Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Column, Comparison, ExactRun, Prediction, Progress, Quantity, Row
 from linnet.problems import Factorization, Regression
 from linnet.states import Weights
 from linnet.theory import landscape as theory
@@ -104,11 +105,7 @@ def _hidden(network: Any, problem: Factorization | Regression) -> tuple[int, ...
         if not isinstance(network, Sequence):
             return network  # `critical_points` says what is needed
         return tuple(_check.integer("width", width, least=1, most=10**6) for width in network)
-    if (network.widths[-1], network.widths[0]) != problem.shape:
-        raise InputError(
-            f"network has an output of shape {(network.widths[-1], network.widths[0])}: it must have the problem's "
-            f"shape {problem.shape}."
-        )
+    coerce.same_shape(network, problem.shape)
     if network.compressed:
         why = "network is compressed, which hides its width: give the widths of its hidden layers."
         raise NotApplicable("landscape", Assumption.fails("layers that are not compressed"), why)

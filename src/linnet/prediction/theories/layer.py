@@ -20,7 +20,7 @@ linear theory leads is one forward pass (`nonlinearity`, `bent`, `loss_there`, `
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,27 +29,23 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from linnet import _check, observe
+from linnet import _check
 from linnet._check import InputError
 from linnet.linalg import DENSE_SPECTRUM
 from linnet.observe import gauss_newton_product, hessian_product
 from linnet.optim import SGD
-from linnet.prediction.assumption import Assumption, Holds, NotApplicable, Source
-from linnet.prediction.numbers import plural
-from linnet.prediction.prediction import Prediction, Quantity, Row, Time
-from linnet.prediction.theories.layer_run import LayerCurves, experiment, over, panels, record_points
-from linnet.prediction.theories.layer_shown import columns, headline, loss, sources
+from linnet.prediction.assumption import Assumption, Holds, Source
+from linnet.prediction.numbers import number, plural
+from linnet.prediction.prediction import Column, Prediction, Quantity, Row, Time, facts
+from linnet.prediction.theories.gradient_flow import descent_lr, require
+from linnet.prediction.theories.layer_run import experiment, linear_run, panels
 from linnet.problems import Problem
-from linnet.simulation import simulate
 from linnet.states import Network, State
-from linnet.theory.regime import Regime
+from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
 
 _SHARE = 0.1  # of the largest stable learning rate, where none is given
-_ROUNDINGS = 1000  # units of rounding by which outputs must differ to count as different
 
 
-_LINEAR = "outputs are linear in the weights along the way (|f - f_lin| / |f_lin - f_0|)"
-_QUADRATIC = "the cost is quadratic along the way (error of its gradient)"
 _SAME = "the Hessian's block is its Gauss-Newton block (largest eigenvalue)"
 
 
@@ -80,51 +76,51 @@ def layer(
     sharp = float(top(network, problem, hessian_product, 1)[0][0])
     rate = _rate(lr, sharp)
     values, vectors = top(moving, problem, gauss_newton_product, min(wanted, gradient.size))
-    curves, end = _linear_run(moving, problem, rate, count)
+    curves, end = linear_run(moving, problem, rate, count)
     diverges = not np.isfinite(curves.loss[-1])
     rounding = max(1e-9, 1e4 * float(np.finfo(gradient.dtype).eps))
-    needed = _assumptions(end, rounding)
+    needed = end.assumptions(rounding)
     block = sharp if layer is None else float(top(moving, problem, hessian_product, 1)[0][0])
     apart = abs(block - values[0]) / max(abs(block), abs(values[0]))
     same = Assumption.of(_SAME, apart, exact=rounding)
-    derivatives, stability, eigenvectors, descent, kernel = sources(() if diverges else needed, same)
+    derivatives, stability, eigenvectors, descent, kernel = _sources(() if diverges else needed, same)
     largest, initial = _stable_lr(values[0]), float(curves.loss[0])
     final, there = (math.inf if diverges else float(losses[-1]) for losses in (curves.loss, curves.there))
     rows = _modes(np.where(values > rounding * values[0], values, 0.0), gradient @ vectors, initial, rate, needed)
     shape = None if layer is None else moving.layers[0].shape
     samples, outputs = network.inputs.shape[0], int(moving.matrix.shape[0])
     share = float(np.sum(gradient**2) / np.sum(total**2))
-    facts = {
-        "layer": layer,  # None: all weights
-        "shape": shape,  # of the layer's matrix
-        "samples": samples,
-        "outputs": outputs,
-        "weights": gradient.size,
-        "weights_in_all": total.size,
-        "lr": rate,
-        "lr_chosen": lr is None,
-        "steps": count,
-    }
+    gradient_values = None if shape is None else _values(gradient.reshape(shape), wanted)
     return Prediction(
         topic="layer",
-        headline=headline(layer, largest, _stable_lr(sharp)),
+        headline=_headline(layer, largest, _stable_lr(sharp)),
         setting=(
             f"{_size(shape, gradient.size, total.size, share)}; {plural(samples, 'sample')}, "
             f"{plural(outputs, 'output')}.\nlr = {rate:.4g}{' (chosen here)' * (lr is None)}: "
-            + loss(initial, final, count)
+            + _loss(initial, final, count)
         ),
         quantities=(
-            *(Quantity(name, value) for name, value in facts.items()),
+            Quantity("layer", layer),  # None: all weights
+            Quantity("shape", shape),  # of the layer's matrix
+            *facts(samples=samples, outputs=outputs, weights=gradient.size, weights_in_all=total.size),
+            *facts(lr=rate, lr_chosen=lr is None, steps=count),
             # |dC/dW_l|^2 over |dC/dtheta|^2: the layer's part in the first fall of the loss
             Quantity("gradient_share", share, source=derivatives),
-            Quantity("gradient_values", None if shape is None else _values(gradient.reshape(shape), wanted)),
-            *_sharpness(block, float(values[0]), sharp, derivatives),
+            Quantity("gradient_values", gradient_values),
+            Quantity("sharpness", block, "largest eigenvalue of the Hessian's block", source=derivatives),
+            Quantity("gauss_newton_sharpness", float(values[0]), "of the Gauss-Newton block", source=derivatives),
+            Quantity("network_sharpness", sharp, "of the whole Hessian", source=derivatives),
             Quantity("largest_stable_lr", largest, source=stability),
             Quantity("network_largest_stable_lr", _stable_lr(sharp)),
             Quantity("settles", rate < largest),
-            Quantity("modes", rows, source=eigenvectors, rows=len(rows), columns=columns(rate)),
+            Quantity("modes", rows, source=eigenvectors, rows=len(rows), columns=_columns(rate)),
             Quantity("loss", Row(initial=initial, final=final), source=descent),
-            *_where_it_leads(end, there, diverges, kernel),
+            # the network itself at the weights that linear theory leads to
+            Quantity("loss_there", there, "loss of the network at the weights that linear theory leads to"),
+            Quantity("nonlinearity", end.nonlinearity, "difference of its outputs from linear, over their change"),
+            Quantity("bent", end.bent, "share of samples whose outputs differ", format=".1%"),
+            Quantity("kernel_change", end.kernel, "relative change of the tangent kernel", source=kernel),
+            Quantity("regime", None if diverges else Regime.of_growth(1 + end.kernel), "regime", source=kernel),
         ),
         problem=problem,
         network=network,
@@ -142,49 +138,10 @@ def _rate(lr: float | None, sharpness: float) -> float:
     return rate
 
 
-def _modes(
-    values: np.ndarray, slopes: np.ndarray, loss: float, lr: float, needed: tuple[Assumption, ...]
-) -> tuple[Row, ...]:
-    exact = all(one.holds is Holds.EXACTLY for one in needed)
-    return tuple(_mode(float(k), float(slope), loss, lr, exact) for k, slope in zip(values, slopes, strict=True))
-
-
-def _assumptions(end: "_End", rounding: float) -> tuple[Assumption, Assumption]:
-    return (
-        Assumption.of(_LINEAR, end.nonlinearity, exact=rounding),
-        Assumption.of(_QUADRATIC, end.cost, exact=rounding),
-    )
-
-
-def _sharpness(block: float, gauss_newton: float, network: float, source: Source) -> tuple[Quantity, ...]:
-    return (
-        Quantity("sharpness", block, "largest eigenvalue of the Hessian's block", source=source),
-        Quantity("gauss_newton_sharpness", gauss_newton, "of the Gauss-Newton block", source=source),
-        Quantity("network_sharpness", network, "of the whole Hessian", source=source),
-    )
-
-
-def _where_it_leads(end: "_End", loss: float, diverges: bool, source: Source) -> tuple[Quantity, ...]:
-    """The network itself at the weights that linear theory leads to."""
-    return (
-        Quantity("loss_there", loss, "loss of the network at the weights that linear theory leads to"),
-        Quantity("nonlinearity", end.nonlinearity, "difference of its outputs from linear, over their change"),
-        Quantity("bent", end.bent, "share of samples whose outputs differ", format=".1%"),
-        Quantity("kernel_change", end.kernel, "relative change of the tangent kernel", source=source),
-        Quantity("regime", None if diverges else Regime.of_growth(1 + end.kernel), "regime", source=source),
-    )
-
-
 def for_triple(problem: Any, network: Any, optimizer: Any) -> Prediction:
     """`layer` of all weights of a `Network`, for gradient descent on all samples; raises NotApplicable elsewhere."""
-    plain = isinstance(optimizer, SGD) and not optimizer.acts_on_weights and optimizer.batches is None
-    for name, holds in (
-        ("a Network, such as ln.networks.mlp makes", isinstance(network, Network)),
-        ("gradient descent on all samples at a constant lr", plain and not callable(optimizer.lr)),
-    ):
-        if not holds:
-            raise NotApplicable("layer", Assumption(name, 1.0, Holds.NOT))
-    return layer(problem, network, lr=float(optimizer.lr))
+    require("layer", "a Network, such as ln.networks.mlp makes", float(not isinstance(network, Network)))
+    return layer(problem, network, lr=descent_lr("layer", optimizer))
 
 
 def _checked(
@@ -223,6 +180,13 @@ def _stable_lr(curvature: float) -> float:
     return 2 / float(curvature) if curvature > 0 else math.inf
 
 
+def _modes(
+    values: np.ndarray, slopes: np.ndarray, loss: float, lr: float, needed: tuple[Assumption, ...]
+) -> tuple[Row, ...]:
+    exact = all(one.holds is Holds.EXACTLY for one in needed)
+    return tuple(_mode(float(k), float(slope), loss, lr, exact) for k, slope in zip(values, slopes, strict=True))
+
+
 def _mode(curvature: float, slope: float, loss: float, lr: float, exact: bool) -> Row:
     """An eigenvector: its curvature k, what learning it takes off the loss, and when half of it is learned."""
     share = slope**2 / (2 * curvature) / loss if curvature > 0 and loss > 0 else 0.0
@@ -245,6 +209,51 @@ def _values(gradient: Float[np.ndarray, "rows columns"], count: int) -> tuple[fl
 
 def _gauss_newton_sharpness(network: Network, problem: Problem) -> float:
     return float(top(network, problem, gauss_newton_product, 1)[0][0])
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def _sources(needed: tuple[Assumption, ...], same: Assumption) -> tuple[Source, Source, Source, Source, Source]:
+    """Of derivatives, the largest stable learning rate, the modes, the loss, and the kernel.
+
+    `needed`: that outputs are linear and that the cost is quadratic; empty where linear theory diverges.
+    """
+    modes = "eigenvectors of the Gauss-Newton block, with the cost's curvature at initialization"
+    rule = f"lazy below {LAZY_BELOW:g}, rich above {RICH_ABOVE:g}"
+    return (
+        Source("derivatives at initialization, exact"),
+        Source("2 over the Gauss-Newton block's largest eigenvalue", (), (same,)),
+        Source(modes, (), needed),
+        Source("descent on outputs linear in the layer, with the cost itself", (), needed[:1]),
+        Source(f"1 + change of the kernel where linear theory leads: {rule}"),
+    )
+
+
+def _headline(layer: int | None, largest: float, of_network: float) -> str:
+    """Up to which learning rates the layer and the network are stable."""
+    return (
+        f"[bold]{'All weights are' if layer is None else f'W_{layer} is'} stable for lr < {number(largest)}[/] in "
+        f"linear theory{'' if layer is None else ', all other weights fixed'}; the network for lr < "
+        f"{number(of_network)} at initialization."
+    )
+
+
+def _loss(initial: float, final: float, steps: int) -> str:
+    """Where linear theory leads the loss."""
+    if math.isinf(final):
+        return f"linear theory [bold]diverges[/] within {plural(steps, 'step')}."
+    return f"linear theory leads the loss from {initial:.4g} to {final:.4g} in {plural(steps, 'step')}."
+
+
+def _columns(lr: float) -> tuple[Column, ...]:
+    """Of the table of modes."""
+    return (
+        Column("curvature", "curvature"),
+        Column("curvature", "lr times it", lambda value: f"{lr * value:.3g}", spare=1),
+        Column("share", "of the loss", ".2%"),
+        Column("half_learned", "half at step"),
+    )
 
 
 # Curvature -----------------------------------------------------------------------------------------------------------
@@ -293,54 +302,3 @@ def top(
         order = np.argsort(values)
         values, vectors = values[order], vectors[:, order]
     return values[::-1][:count], vectors[:, ::-1][:, :count]
-
-
-# Descent of the linear network ---------------------------------------------------------------------------------------
-
-
-class _End(NamedTuple):
-    """The network itself at the weights to which linear theory leads, and the linear outputs there."""
-
-    nonlinearity: float
-    bent: float
-    cost: float  # how far it is from quadratic
-    kernel: float  # by how much it has changed
-    outputs: Float[np.ndarray, "d_out n"] | None
-
-
-def _linear_run(moving: Network, problem: Problem, lr: float, steps: int) -> tuple[LayerCurves, _End]:
-    """Descent of the linear network, and the network itself at the same weights."""
-    observables: dict[str, Any] = {"loss": observe.loss, "there": _there}
-    linear = moving.linearized()
-    run = simulate(problem, linear, SGD(lr), steps=steps, record=record_points(steps), observe=observables)
-    loss, there = (np.asarray(run[name], dtype=float) for name in observables)
-    if run.status == "diverged":
-        loss = np.append(loss[:-1], math.inf)
-        return LayerCurves(np.asarray(run.steps), loss, there), _End(math.nan, math.nan, math.nan, math.nan, None)
-    final: Any = run.final
-    ended = eqx.tree_at(lambda s: s.parameters, moving, final.parameters[0])
-    off, bent, cost, kernel, outputs = _compared(moving, ended, final, problem)
-    end = _End(float(off), float(bent), float(cost), float(kernel), np.asarray(outputs))
-    return LayerCurves(np.asarray(run.steps), loss, there), end
-
-
-def _there(state: Any, problem: Problem) -> Float[Array, ""]:
-    """The loss of the network itself at the weights of its linearization"""
-    moved, _, frozen = eqx.combine(state.parameters, state.frozen)
-    there = Network(state.function.function, eqx.combine(moved, frozen), state.inputs, chunk_size=state.chunk_size)
-    return problem.cost(there.matrix)
-
-
-@eqx.filter_jit
-def _compared(initial: Network, end: Network, linear: Network, problem: Problem) -> tuple[Array, ...]:
-    """How far outputs, the cost's curvature, and the kernel have changed since initialization."""
-    before, after, straight = initial.matrix, end.matrix, linear.matrix
-    off, moved = after - straight, straight - before
-    rounding = _ROUNDINGS * float(np.finfo(before.dtype).eps)
-    size = jnp.linalg.norm(after, axis=0) + jnp.linalg.norm(before, axis=0)
-    force = problem.gradient(before)
-    curved = problem.curvature(before, moved)
-    apart = over(problem.gradient(straight) - force - curved, curved)
-    kernels = [state.tangent(force) for state in (initial, end)]
-    bent = jnp.mean(jnp.linalg.norm(off, axis=0) > rounding * size, dtype=before.dtype)
-    return over(off, moved), bent, apart, over(kernels[1] - kernels[0], kernels[0]), straight

@@ -1,9 +1,10 @@
-"""Training of the network itself beside the linear theory of one of its layers."""
+"""Descent on the linear network of a layer, and training of the network itself beside it."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -11,7 +12,9 @@ from jaxtyping import Array, Float, Int
 from linnet import observe
 from linnet.optim import SGD
 from linnet.outcome import Status
-from linnet.prediction.prediction import Column, Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row
+from linnet.prediction.assumption import Assumption
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Column, Comparison, ExactRun, Prediction, Progress, Quantity, Row
 from linnet.problems import Problem
 from linnet.record import Record, at
 from linnet.simulation import simulate
@@ -21,6 +24,7 @@ from linnet.trajectory import Trajectory
 _RECORDS = 64
 _RIGHT = 0.1  # of the loss's fall: a prediction is right while its error is below
 _ROUNDINGS = 100  # units of rounding of the loss that do not count
+_DIFFERENT = 1000  # units of rounding by which outputs must differ to count as different
 
 
 class LayerCurves(NamedTuple):
@@ -169,3 +173,63 @@ def panels(prediction: Prediction, comparison: Comparison | None) -> list[Panel]
             log="y",
         ),
     ]
+
+
+# Descent of the linear network ---------------------------------------------------------------------------------------
+
+
+class LinearEnd(NamedTuple):
+    """The network itself at the weights to which linear theory leads, and the linear outputs there."""
+
+    nonlinearity: float
+    bent: float
+    cost: float  # how far it is from quadratic
+    kernel: float  # by how much it has changed
+    outputs: Float[np.ndarray, "d_out n"] | None
+
+    def assumptions(self, rounding: float) -> tuple[Assumption, Assumption]:
+        """That outputs are linear along the way, and that the cost is quadratic."""
+        linear = "outputs are linear in the weights along the way (|f - f_lin| / |f_lin - f_0|)"
+        quadratic = "the cost is quadratic along the way (error of its gradient)"
+        return (
+            Assumption.of(linear, self.nonlinearity, exact=rounding),
+            Assumption.of(quadratic, self.cost, exact=rounding),
+        )
+
+
+def linear_run(moving: Network, problem: Problem, lr: float, steps: int) -> tuple[LayerCurves, LinearEnd]:
+    """Descent of the linear network, and the network itself at the same weights."""
+    observables: dict[str, Any] = {"loss": observe.loss, "there": _there}
+    linear = moving.linearized()
+    run = simulate(problem, linear, SGD(lr), steps=steps, record=record_points(steps), observe=observables)
+    loss, there = (np.asarray(run[name], dtype=float) for name in observables)
+    if run.status == "diverged":
+        loss = np.append(loss[:-1], math.inf)
+        return LayerCurves(np.asarray(run.steps), loss, there), LinearEnd(math.nan, math.nan, math.nan, math.nan, None)
+    final: Any = run.final
+    ended = eqx.tree_at(lambda s: s.parameters, moving, final.parameters[0])
+    off, bent, cost, kernel, outputs = _compared(moving, ended, final, problem)
+    end = LinearEnd(float(off), float(bent), float(cost), float(kernel), np.asarray(outputs))
+    return LayerCurves(np.asarray(run.steps), loss, there), end
+
+
+def _there(state: Any, problem: Problem) -> Float[Array, ""]:
+    """The loss of the network itself at the weights of its linearization"""
+    moved, _, frozen = eqx.combine(state.parameters, state.frozen)
+    there = Network(state.function.function, eqx.combine(moved, frozen), state.inputs, chunk_size=state.chunk_size)
+    return problem.cost(there.matrix)
+
+
+@eqx.filter_jit
+def _compared(initial: Network, end: Network, linear: Network, problem: Problem) -> tuple[Array, ...]:
+    """How far outputs, the cost's curvature, and the kernel have changed since initialization."""
+    before, after, straight = initial.matrix, end.matrix, linear.matrix
+    off, moved = after - straight, straight - before
+    rounding = _DIFFERENT * float(np.finfo(before.dtype).eps)
+    size = jnp.linalg.norm(after, axis=0) + jnp.linalg.norm(before, axis=0)
+    force = problem.gradient(before)
+    curved = problem.curvature(before, moved)
+    apart = over(problem.gradient(straight) - force - curved, curved)
+    kernels = [state.tangent(force) for state in (initial, end)]
+    bent = jnp.mean(jnp.linalg.norm(off, axis=0) > rounding * size, dtype=before.dtype)
+    return over(off, moved), bent, apart, over(kernels[1] - kernels[0], kernels[0]), straight

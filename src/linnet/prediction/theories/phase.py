@@ -15,11 +15,11 @@ from jaxtyping import Float
 from linnet import _check
 from linnet._check import InputError
 from linnet.optim import SGD
-from linnet.prediction import validation
-from linnet.prediction.assumption import Assumption, NotApplicable, Source
-from linnet.prediction.prediction import Column, Prediction, Quantity, Row, Time
+from linnet.prediction import coerce, validation
+from linnet.prediction.assumption import Assumption, Source
+from linnet.prediction.prediction import Column, Prediction, Quantity, Row, Time, facts, rows
 from linnet.prediction.theories.gradient_flow import constant_lr, learning_rate, require
-from linnet.prediction.theories.phase_run import DENSE, HALF, LEARNED, experiment, panels
+from linnet.prediction.theories.phase_run import DENSE, NetworkSize, experiment, panels, passages
 from linnet.prediction.theories.phase_target import phase_of_target
 from linnet.problems import Factorization, low_rank_recovery
 from linnet.states import Weights
@@ -115,27 +115,18 @@ def phase(
         raise InputError("d is missing: give the dimension d of the matrix to recover, or a matrix as target.")
     d = _check.integer("d", d, least=2, most=10**9)
     a, problem = _levels(d, 5 if rank is None else rank, levels, seed)
-    size = float(d)
-    if gamma_w * math.log10(size) > 100:
-        raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e100.")
-    width, variance = float(max(1, round(size**gamma_w))), size**gamma_sigma2
+    size = NetworkSize.of(float(d), gamma_w, gamma_sigma2)
+    width, variance = size.width, size.variance
     c = variance * width
     if not 1e-100 < c < 1e100 or not 1e-100 < variance * c < 1e100:
         raise InputError(
             f"gamma_sigma2 = {gamma_sigma2:g} is not allowed here: variance times width is {c:.3g}, beyond reason."
         )
     flow = MixedFlow(d, a, c, variance * c)
-    lr = float(mixed.step_size(size, c, flow.signal, lazy=gamma_sigma2 + gamma_w > 1, c_lr=c_lr))
-    prediction = _prediction(
-        flow,
-        gamma_w=Quantity("gamma_w", gamma_w),
-        gamma_sigma2=Quantity("gamma_sigma2", gamma_sigma2),
-        width=Quantity("width", width),
-        variance=Quantity("variance", variance),
-        optimizer=SGD(lr),
-        wide=math.sqrt(d / width),
-        small=2 * math.sqrt(size * variance * c) / flow.signal,
-    ).including(Quantity("c_lr", c_lr), Quantity("seed", seed))
+    lr = float(mixed.step_size(float(d), c, flow.signal, lazy=gamma_sigma2 + gamma_w > 1, c_lr=c_lr))
+    small = 2 * math.sqrt(d * variance * c) / flow.signal
+    prediction = _prediction(flow, size, SGD(lr), wide=math.sqrt(d / width), small=small)
+    prediction = prediction.including(*facts(c_lr=c_lr, seed=seed))
     return replace(prediction, problem=problem, experiment=experiment(prediction, flow, problem, seed=seed))
 
 
@@ -156,20 +147,18 @@ def for_triple(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
     learning_rate("phase", optimizer)
     square = isinstance(problem, Factorization) and len(problem.shape) == 2 and problem.shape[0] == problem.shape[1]
     require("phase", "a square matrix to recover", float(not square))
-    require(
-        "phase", "a known truth, as that of ln.low_rank_recovery", float(not isinstance(problem.test, Factorization))
-    )
+    known = isinstance(problem.test, Factorization)
+    require("phase", "a known truth, as that of ln.low_rank_recovery", float(not known))
     two = isinstance(network, Weights) and network.depth == 2
     require("phase", "a linear network of two layers", float(not two))
     d = problem.shape[0]
-    if network.matrix.shape != problem.shape:
-        raise InputError(f"network gives a matrix of shape {network.matrix.shape}: the problem needs {problem.shape}.")
+    coerce.same_shape(network, problem.shape)
     require("phase", f"at most {DENSE} dimensions (their number over that)", d / DENSE, exact=1.0)
     scales = [float(part.scale) * d**2 / 2 for part in (problem, problem.test)]
     require("phase", "a loss and a test error that are means over entries", max(abs(scale - 1) for scale in scales))
     truth = np.asarray(problem.test.goal)
     noise = math.sqrt(float(np.mean((np.asarray(problem.goal) - truth) ** 2)))
-    _roughly(Assumption.of("noise of unit variance", abs(noise - 1), rough=0.1 + 3 / d))
+    Assumption.of("noise of unit variance", abs(noise - 1), rough=0.1 + 3 / d).required("phase")
     values = np.linalg.svd(truth, compute_uv=False)
     levels = values[values > _RANK * values[0]] / d
     first, second = (np.asarray(layer) for layer in network.layers)
@@ -177,33 +166,20 @@ def for_triple(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
     require("phase", "layers that are not zero", float(not c > 0))
     off = [np.linalg.norm(gram - c * np.eye(d)) / (c * math.sqrt(d)) for gram in (first.T @ first, second @ second.T)]
     wide = float(max(off))
-    _roughly(Assumption.of("W_1^T W_1 and W_2 W_2^T are c I, as in a wide network (their distance)", wide))
+    Assumption.of("W_1^T W_1 and W_2 W_2^T are c I, as in a wide network (their distance)", wide).required("phase")
     initial = second @ first
     flow = MixedFlow(d, levels, c, float(np.mean(initial**2)))
     width, error = float(first.shape[0]), None
     if network.compressed:
         width, error = c**2 / flow.initial, math.sqrt(2) / d
-    prediction = _prediction(
-        flow,
-        gamma_w=Quantity("gamma_w", math.log(width) / math.log(d), error=error),
-        gamma_sigma2=Quantity("gamma_sigma2", math.log(c / width) / math.log(d), error=error),
-        width=Quantity("width", width, error=error),
-        variance=Quantity("variance", c / width, error=error),
-        optimizer=optimizer,
-        wide=wide,
-        small=float(np.linalg.norm(initial, 2)) / flow.signal,
-    )
+    size = NetworkSize(math.log(width) / math.log(d), math.log(c / width) / math.log(d), width, c / width, error)
+    small = float(np.linalg.norm(initial, 2)) / flow.signal
+    prediction = _prediction(flow, size, optimizer, wide=wide, small=small)
     if isinstance(optimizer, SGD):
-        _roughly(
-            Assumption.of("a stable learning rate", constant_lr(optimizer) / prediction.largest_stable_lr, rough=1.0)
-        )
+        share = constant_lr(optimizer) / prediction.largest_stable_lr
+        Assumption.of("a stable learning rate", share, rough=1.0).required("phase")
     found = experiment(prediction, flow, problem, network=network)
     return replace(prediction, problem=problem, network=network, experiment=found)
-
-
-def _roughly(assumption: Assumption) -> None:
-    if assumption.holds == "not":
-        raise NotApplicable("phase", assumption)
 
 
 def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray, " rank"], Factorization | None]:
@@ -220,19 +196,10 @@ def _levels(d: int, rank: Any, levels: Any, seed: int) -> tuple[Float[np.ndarray
     return np.linalg.svd(np.asarray(problem.truth), compute_uv=False)[:count] / d, problem
 
 
-def _prediction(
-    flow: MixedFlow,
-    *,
-    gamma_w: Quantity,
-    gamma_sigma2: Quantity,
-    width: Quantity,
-    variance: Quantity,
-    optimizer: SGD | Any,
-    wide: float,
-    small: float,
-) -> Prediction:
+def _prediction(flow: MixedFlow, network: NetworkSize, optimizer: Any, *, wide: float, small: float) -> Prediction:
     """The quantities; of the network `wide` and `small` are how far it is from what the theory assumes."""
     d, a, c, size = flow.d, flow.levels, flow.c, float(flow.d)
+    gamma_w, gamma_sigma2, width, variance, error = network
     lr = constant_lr(optimizer) if isinstance(optimizer, SGD) else None
     values, _, detectable = (np.asarray(x) for x in mixed.spiked_signals(a, size))
     edge = 2 * math.sqrt(d - np.sum(detectable))
@@ -243,44 +210,37 @@ def _prediction(
     theorem, mode, all_modes, curvature = _sources(
         wide, small, 0.0 if lr is None else lr / largest, 1 / (a[-1] ** 2 * d)
     )
-    kind = mixed.phase(gamma_w.value, gamma_sigma2.value)
-    line = float(mixed.transition(gamma_w.value))
+    kind = mixed.phase(gamma_w, gamma_sigma2)
+    line = float(mixed.transition(gamma_w))
     signals = tuple(Row(level=float(x), **row) for x, row in zip(a, modes, strict=False))
     at = "at step" if lr is not None else "at time"
     return Prediction(
         topic="phase",
         headline=f"[bold]{kind.replace('_', ' ')}[/]: {MEANING[kind]}.",
         setting=(
-            f"{d} -> {width.value:,.0f} -> {d} neurons, variance {variance.value:.3g}: threshold c = {c:.3g}, "
+            f"{d} -> {width:,.0f} -> {d} neurons, variance {variance:.3g}: threshold c = {c:.3g}, "
             f"{c / flow.signal:.2g} of the strongest signal.\n"
-            f"Exponent {gamma_sigma2.value - line:+.2f} from the transition, which at this width is at variance "
+            f"Exponent {gamma_sigma2 - line:+.2f} from the transition, which at this width is at variance "
             f"{size**line:.3g}.\n"
             + (f"Learning rate {lr:.4g}; " if lr is not None else "Gradient flow; descent is ")
             + f"stable below {largest:.4g}."
         ),
         quantities=(
-            Quantity("prepared", ()),
-            Quantity("d", d),
-            Quantity("rank", len(a)),
-            gamma_w,
-            gamma_sigma2,
-            width,
-            variance,
+            *facts(prepared=(), d=d, rank=len(a)),
+            *(Quantity(name, value, error=error) for name, value in network._asdict().items() if name != "error"),
             Quantity("c", c),
             Quantity("phase", kind, source=theorem),
-            Quantity("exponent_from_transition", gamma_sigma2.value - line),
-            Quantity("variance_at_transition", size**line),
-            Quantity("c_over_signal", c / flow.signal),
-            Quantity("initial_mean_square", flow.initial),  # of the entries of A
-            Quantity("lr", lr),
+            *facts(
+                exponent_from_transition=gamma_sigma2 - line,
+                variance_at_transition=size**line,
+                c_over_signal=c / flow.signal,
+                initial_mean_square=flow.initial,  # of the entries of A
+                lr=lr,
+            ),
             Quantity("largest_stable_lr", largest, source=curvature),
-            Quantity("signals", signals, "Signals", source=mode, columns=(Column("level", "level", ".3g"), *_MODES)),
+            Quantity("signals", signals, "Signals", source=mode, columns=(_LEVEL, *_MODES)),
             Quantity(
-                "first_noise",
-                modes[-1] if noise else None,
-                "The strongest noise mode",
-                source=mode,
-                columns=_MODES,
+                "first_noise", modes[-1] if noise else None, "The strongest noise mode", source=mode, columns=_MODES
             ),
             Quantity("stop", _time(float(stop.time), lr), f"stop {at}", source=all_modes),
             Quantity("test_error", float(stop.error), "test error there", source=all_modes, format=".4f"),
@@ -292,13 +252,10 @@ def _prediction(
     )
 
 
-def _modes(flow: MixedFlow, goals: Float[np.ndarray, " modes"], lr: float | None) -> list[Row]:
+def _modes(flow: MixedFlow, goals: Float[np.ndarray, " modes"], lr: float | None) -> tuple[Row, ...]:
     """Singular values of A* + E, and when the network has half and 90 % of each."""
-    passed = [
-        [_time(float(t), lr) for t in np.asarray(mixed.mode_time(0.0, share * goals, goals, flow.c, flow.kappa))]
-        for share in (HALF, LEARNED)
-    ]
-    return [Row(value=float(s), half_learned=h, learned=n) for s, h, n in zip(goals, *passed, strict=True)]
+    half, learned = ([_time(float(time), lr) for time in times] for times in passages(goals, flow.c, flow.kappa))
+    return rows(value=goals, half_learned=half, learned=learned)
 
 
 def _time(time: float, lr: float | None) -> Time:

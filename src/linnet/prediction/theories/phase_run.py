@@ -2,7 +2,7 @@
 
 import math
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,42 @@ from linnet._compiler import hurried
 from linnet.curves import crossing
 from linnet.init import gaussian
 from linnet.observe import Observable, ObservationContext
-from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, ExactRun, Prediction, Progress, Quantity, Time, rows
 from linnet.prediction.theories.gradient_flow import run_for
 from linnet.problems import Factorization, low_rank_recovery
 from linnet.states import Weights
 from linnet.theory import mixed
-
-if TYPE_CHECKING:
-    from linnet.trajectory import Trajectory
+from linnet.trajectory import Trajectory
 
 DENSE = 3000  # dimensions up to which matrices are made
 HALF, LEARNED = 0.5, 0.9  # shares of a singular value
 _RECORDS = 400  # of a flow
+
+
+class NetworkSize(NamedTuple):
+    """Width and variance of the weights, and both as exponents of the dimension; `error` is that of estimates."""
+
+    gamma_w: float
+    gamma_sigma2: float
+    width: float
+    variance: float
+    error: float | None = None
+
+    @classmethod
+    def of(cls, d: float, gamma_w: float, gamma_sigma2: float) -> "NetworkSize":
+        """Of these exponents."""
+        if gamma_w * math.log10(d) > 100:
+            raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e100.")
+        return cls(gamma_w, gamma_sigma2, float(max(1, round(d**gamma_w))), d**gamma_sigma2)
+
+
+def passages(
+    values: Float[np.ndarray, " modes"], c: float, kappa: float
+) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
+    """When modes of these singular values are half learned, and when they are learned to 90 %, from zero."""
+    half, learned = (np.asarray(mixed.mode_time(0.0, share * values, values, c, kappa)) for share in (HALF, LEARNED))
+    return half, learned
 
 
 class PhasePlane(NamedTuple):
@@ -83,7 +107,7 @@ def experiment(
     def target() -> Factorization:
         return problem or low_rank_recovery(jax.random.key(seed), d, rank, levels=flow.levels)
 
-    def run(progress: Progress | None) -> "Trajectory":
+    def run(progress: Progress | None) -> Trajectory:
         if d > DENSE:
             raise InputError(f"d = {d} is too large for the exact run: it needs d <= {DENSE}.")
         last = max(signal.learned.time for signal in prediction.signals)
@@ -92,7 +116,7 @@ def experiment(
         drawn = network or gaussian(jax.random.key(seed), target(), prediction.width, prediction.variance)
         return run_for(target(), drawn, prediction.optimizer, times, observed, progress)
 
-    def read(run: "Trajectory") -> tuple[Quantity, ...]:
+    def read(run: Trajectory) -> tuple[Quantity, ...]:
         test, learned = np.asarray(run["test"]), np.asarray(run["shares"])
         clock = np.asarray(run.times if lr is None else run.steps)
         values = np.linalg.svd(np.asarray(target().target), compute_uv=False)
@@ -105,9 +129,8 @@ def experiment(
         def passed(i: int, share: float) -> Time | None:
             return when(crossing(clock, learned[:, i], share, "records" if lr is not None else "spline"))
 
-        modes = tuple(
-            Row(value=float(values[i]), half_learned=passed(i, HALF), learned=passed(i, LEARNED)) for i in range(count)
-        )
+        half, whole = ([passed(i, share) for i in range(count)] for share in (HALF, LEARNED))
+        modes = rows(value=values[:count], half_learned=half, learned=whole)
         best = int(np.nanargmin(test))
         return (
             Quantity("status", run.status, "status"),

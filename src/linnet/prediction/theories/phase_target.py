@@ -8,9 +8,8 @@ remark).
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,28 +23,27 @@ from linnet.init import gaussian
 from linnet.optim import SGD
 from linnet.prediction import validation
 from linnet.prediction.assumption import Assumption, Source
+from linnet.prediction.panel import Curve, Panel
 from linnet.prediction.prediction import (
     Column,
     Comparison,
-    Curve,
     ExactRun,
-    Panel,
     Prediction,
     Progress,
     Quantity,
     Row,
     Time,
+    facts,
+    rows,
 )
 from linnet.prediction.theories.gradient_flow import STEPS, run_for
-from linnet.prediction.theories.phase_run import DENSE, HALF, LEARNED, shares
+from linnet.prediction.theories.phase_run import DENSE, HALF, LEARNED, NetworkSize, passages, shares
 from linnet.problems import Factorization
 from linnet.states import Weights
 from linnet.theory import mixed
 from linnet.theory.mixed import Phase
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE, Regime
-
-if TYPE_CHECKING:
-    from linnet.trajectory import Trajectory
+from linnet.trajectory import Trajectory
 
 _RANK = 1e-9  # singular values below this share of the largest are zero
 _WHOLE = 0.999  # share of the largest singular value from which the Gram matrix has its final norm
@@ -107,9 +105,7 @@ def phase_of_target(given: Any, *, gamma_w: float, gamma_sigma2: float, c_lr: fl
     """`phase` of a network on this matrix, with exponents of its larger dimension."""
     matrix = read_target(given)
     d = float(max(matrix.shape))
-    if gamma_w * math.log10(d) > 100:
-        raise InputError(f"gamma_w = {gamma_w:g} is not allowed: the width d^gamma_w must be at most 1e100.")
-    width, variance = float(max(1, round(d**gamma_w))), d**gamma_sigma2
+    _, _, width, variance, _ = NetworkSize.of(d, gamma_w, gamma_sigma2)
     values = np.linalg.svd(matrix, compute_uv=False)
     fitted = FittedMatrix(matrix, values[values > _RANK * values[0]], variance * width)
     norm, c = float(values[0]), fitted.c
@@ -131,6 +127,7 @@ def phase_of_target(given: Any, *, gamma_w: float, gamma_sigma2: float, c_lr: fl
     ends = Source("the Gram matrix where the target is learned, hypot(c, |B|)", ("mixed/C32",), (wide,))
     mode = Source("the mixed flow of one mode from zero", ("mixed/C15", "mixed/C27"), (wide, small, short))
     d_out, d_in = matrix.shape
+    problem = Factorization(_check.floating(matrix), _check.floating(fitted.kappa))
     return Prediction(
         topic="phase",
         headline=f"[bold]{kind.replace('_', ' ')}[/]: {_meaning(kind, rich, len(fitted.values))}.",
@@ -142,14 +139,8 @@ def phase_of_target(given: Any, *, gamma_w: float, gamma_sigma2: float, c_lr: fl
             f"Learning rate {lr:.4g}; stable below {largest:.4g}."
         ),
         quantities=(
-            Quantity("d_out", d_out),
-            Quantity("d_in", d_in),
-            Quantity("rank", len(fitted.values)),
-            Quantity("gamma_w", gamma_w),
-            Quantity("gamma_sigma2", gamma_sigma2),
-            Quantity("width", width),
-            Quantity("variance", variance),
-            Quantity("c", c),
+            *facts(d_out=d_out, d_in=d_in, rank=len(fitted.values), gamma_w=gamma_w, gamma_sigma2=gamma_sigma2),
+            *facts(width=width, variance=variance, c=c),
             Quantity("phase", kind, source=ends),
             Quantity("c_at_transition", norm, source=ends),
             Quantity("variance_at_transition", norm / width, source=ends),
@@ -157,19 +148,16 @@ def phase_of_target(given: Any, *, gamma_w: float, gamma_sigma2: float, c_lr: fl
             Quantity("exponent_from_transition", gamma_sigma2 - line, source=ends),
             Quantity("rich_modes", rich, source=ends),
             Quantity("initial_mean_square", variance * c),  # of the entries of A
-            Quantity("c_lr", c_lr),
-            Quantity("seed", seed),
-            Quantity("lr", lr),
-            Quantity("largest_stable_lr", largest),
+            *facts(c_lr=c_lr, seed=seed, lr=lr, largest_stable_lr=largest),
             Quantity("modes", _modes(fitted, lr), "Modes", source=mode, columns=_COLUMNS, rows=_SHOWN),
             Quantity("gram_growth", float(fitted.growth[0]), "|C1| in the end over its initial value", source=ends),
         ),
         notes=(f"Regimes of modes: lazy where C1 grows by less than {LAZY_BELOW:g}, rich from {RICH_ABOVE:g} on.",),
         optimizer=SGD(lr),
-        problem=Factorization(_check.floating(matrix), _check.floating(fitted.kappa)),
+        problem=problem,
         panels=_panels,
         data={"fitted": fitted},
-        experiment=_experiment(fitted, width, variance, lr, seed),
+        experiment=_experiment(fitted, problem, width, variance, lr, seed),
     )
 
 
@@ -195,26 +183,16 @@ def _meaning(kind: Phase, rich: int, count: int) -> str:
 
 
 def _modes(fitted: FittedMatrix, lr: float) -> tuple[Row, ...]:
-    half, learned = (
-        np.asarray(mixed.mode_time(0.0, share * fitted.values, fitted.values, fitted.c, fitted.kappa))
-        for share in (HALF, LEARNED)
-    )
-    return tuple(
-        Row(
-            value=float(s),
-            regime=Regime.of_growth(float(growth)),
-            growth=float(growth),
-            half_learned=Time(float(first), step=float(first) / lr),
-            learned=Time(float(last), step=float(last) / lr),
-        )
-        for s, growth, first, last in zip(fitted.values, fitted.growth, half, learned, strict=True)
-    )
+    passed = passages(fitted.values, fitted.c, fitted.kappa)
+    half, learned = ([Time(time, step=time / lr) for time in times.tolist()] for times in passed)
+    regimes = [Regime.of_growth(growth) for growth in fitted.growth.tolist()]
+    return rows(value=fitted.values, regime=regimes, growth=fitted.growth, half_learned=half, learned=learned)
 
 
 def _horizon(fitted: FittedMatrix, lr: float) -> float:
     """The flow time until the modes that are shown are learned, as far as a run may go."""
     shown = fitted.values[:_SHOWN]
-    ends = np.asarray(mixed.mode_time(0.0, LEARNED * shown, shown, fitted.c, fitted.kappa))
+    ends = passages(shown, fitted.c, fitted.kappa)[1]
     top = float(mixed.mode_time(0.0, _WHOLE * shown[0], shown[0], fitted.c, fitted.kappa))
     return min(max(1.1 * float(ends.max()), top), STEPS * lr)
 
@@ -222,43 +200,34 @@ def _horizon(fitted: FittedMatrix, lr: float) -> float:
 # Measured ------------------------------------------------------------------------------------------------------------
 
 
-def _experiment(fitted: FittedMatrix, width: float, variance: float, lr: float, seed: int) -> ExactRun:
+def _experiment(
+    fitted: FittedMatrix, problem: Factorization, width: float, variance: float, lr: float, seed: int
+) -> ExactRun:
     """Descent of the network drawn with the seed, until the modes that are shown are learned."""
     count = min(_SHOWN, len(fitted.values))
     observed = {"shares": shares(count)}
 
-    @cache
-    def target() -> Factorization:
-        return Factorization(_check.floating(fitted.matrix), _check.floating(fitted.kappa))
-
-    def run(progress: Progress | None) -> "Trajectory":
+    def run(progress: Progress | None) -> Trajectory:
         if max(fitted.matrix.shape) > DENSE:
             raise InputError(f"target has shape {fitted.matrix.shape}: the exact run needs dimensions <= {DENSE}.")
         steps = math.ceil(_horizon(fitted, lr) / lr - 1e-6)
         times = lr * np.unique(np.rint(np.linspace(0, steps, min(steps, _RECORDS) + 1)))
-        network = gaussian(jax.random.key(seed), target(), width, variance)
-        return run_for(target(), network, SGD(lr), times, observed, progress)
+        network = gaussian(jax.random.key(seed), problem, width, variance)
+        return run_for(problem, network, SGD(lr), times, observed, progress)
 
-    def read(run: "Trajectory") -> tuple[Quantity, ...]:
-        clock, learned = np.asarray(run.steps), np.asarray(run["shares"])
+    def read(run: Trajectory) -> tuple[Quantity, ...]:
+        clock, shown = np.asarray(run.steps), np.asarray(run["shares"])
 
         def passed(mode: int, share: float) -> Time | None:
-            step = crossing(clock, learned[:, mode], share, "line")
+            step = crossing(clock, shown[:, mode], share, "line")
             return None if math.isnan(step) else Time(lr * step, step=step, error=0.0)
 
         assert isinstance(run.final, Weights)
         first = np.asarray(run.final.layers[0])
         _, _, vt = np.linalg.svd(fitted.matrix, full_matrices=False)
         growth = np.sum((first @ vt[:count].T) ** 2, axis=0) / fitted.c
-        modes = tuple(
-            Row(
-                value=float(fitted.values[i]),
-                growth=float(growth[i]),
-                half_learned=passed(i, HALF),
-                learned=passed(i, LEARNED),
-            )
-            for i in range(count)
-        )
+        half, learned = ([passed(i, share) for i in range(count)] for share in (HALF, LEARNED))
+        modes = rows(value=fitted.values[:count], growth=growth, half_learned=half, learned=learned)
         return (
             Quantity("status", run.status, "status"),
             Quantity("steps", int(run.ended)),

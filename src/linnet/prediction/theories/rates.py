@@ -7,7 +7,7 @@ Non-local convergence: the whole gradient flow from a balanced initialization of
 import dataclasses
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,16 +19,15 @@ from linnet.observe import Observable, ObservationContext
 from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, Source
-from linnet.prediction.prediction import Comparison, Curve, ExactRun, Panel, Prediction, Progress, Quantity, Row, Time
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, ExactRun, Prediction, Progress, Quantity, Row, Time
 from linnet.prediction.theories.gradient_flow import in_steps, learning_rate, require, run_for
 from linnet.prediction.theories.rates_solution import FAR, NEAR, SMALL, ClosedForm, RateCurves
 from linnet.problems import Regression
 from linnet.states import RankOne, State, Weights
 from linnet.theory import convergence
 from linnet.theory.convergence import Coordinates
-
-if TYPE_CHECKING:
-    from linnet.trajectory import Trajectory
+from linnet.trajectory import Trajectory
 
 
 def rates(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
@@ -70,8 +69,7 @@ def _rank_one(
     """Size, directions, and depth of a balanced network of rank one."""
     known = isinstance(network, RankOne) or (isinstance(network, Weights) and network.depth > 1)
     require("rates", "a linear network of two layers or more", float(not known))
-    if network.matrix.shape != shape:
-        raise InputError(f"network gives a matrix of shape {network.matrix.shape}, and the problem needs {shape}.")
+    coerce.same_shape(network, shape)
     if isinstance(network, RankOne):
         sizes = [float(np.linalg.norm(x)) for x in (network.x, network.y)]
         sizes += [] if network.w is None else [float(network.w)]
@@ -97,10 +95,13 @@ def _prediction(flow: ClosedForm, problem: Regression, network: State, spread: f
     near, more = (flow.near_rate(layers) if reaches else None for layers in (depth, depth + 1))
     fast, slow = flow.proved_rates() or (None, None)
     moves, leaves = flow.ratio < 1 - 1e-9 and here > 1e-9, reaches and scale < SMALL and depth > 2
+    far_rate = float(convergence.far_rate(first, depth, c)) if moves else None
+    escapes = Time(convergence.escape_time(first, depth, c)) if leaves else None
+    far_phase = "far phase ends (size 1.5 of the target's) at" if flow.far_phase_ends else ""
+    settles = "gradient descent settles there below lr =" if reaches else ""
     half = float(convergence.passage_time(z1 / 2, first, depth, c)) if reaches and scale < 0.5 else None
     closed, far, end, proved, edge, escape = _sources(spread, scale)
     d_out, d_in = problem.shape
-    values = flow.spectrum[: min(problem.shape)]
     quantities = (
         Quantity("prepared", ()),
         Quantity("depth", depth),
@@ -109,41 +110,21 @@ def _prediction(flow: ClosedForm, problem: Regression, network: State, spread: f
         Quantity("samples", problem.samples),
         Quantity("normalization", coerce.normalization(problem)),
         Quantity("curvature", c),  # the loss is c/2 |A - Z|^2 and a constant
-        Quantity("spectrum", values),
+        Quantity("spectrum", flow.spectrum[: min(problem.shape)]),
         Quantity("ratio", flow.ratio),
         Quantity("initialization", Row(scale=scale, size=float(first.s), alignment=alignment)),
         Quantity("reaches_the_best_rank_one_fit", reaches, source=closed),
         Quantity("limit", float(flow.goal.s), source=closed),
-        Quantity(
-            "far_rate",
-            float(convergence.far_rate(first, depth, c)) if moves else None,
-            "rate of |A - Z_1| at the start",
-            source=far,
-        ),
-        Quantity(
-            "far_phase_ends",
-            Time(flow.far_phase_ends, error=0.0),
-            "far phase ends (size 1.5 of the target's) at" if flow.far_phase_ends else "",
-            source=closed,
-        ),
+        Quantity("far_rate", far_rate, "rate of |A - Z_1| at the start", source=far),
+        Quantity("far_phase_ends", Time(flow.far_phase_ends, error=0.0), far_phase, source=closed),
         Quantity("half_grown", None if half is None else Time(half, error=0.0), "half grown at", source=closed),
-        Quantity(
-            "escape",
-            Time(convergence.escape_time(first, depth, c)) if leaves else None,
-            "  by the law of small initializations",
-            source=escape,
-        ),
+        Quantity("escape", escapes, "  by the law of small initializations", source=escape),
         Quantity("learned", Time(flow.learned, error=0.0), f"within {NEAR:.0%} of the target at", source=closed),
         Quantity("near_rate", near, "rate of |A - Z_1| in the end", source=end),
         Quantity("proved_fast_rate", fast, "  proved: at least, in the fast phase", source=proved),
         Quantity("proved_slow_rate", slow, "  proved: at least, in the slow phase", source=proved),
         Quantity("near_rate_of_one_layer_more", more, "  with one layer more", source=end),
-        Quantity(
-            "largest_stable_lr",
-            float(convergence.largest_lr(z1, depth, c)),
-            "gradient descent settles there below lr =" if reaches else "",
-            source=edge,
-        ),
+        Quantity("largest_stable_lr", float(convergence.largest_lr(z1, depth, c)), settles, source=edge),
     )
     return Prediction(
         topic="rates",
@@ -193,20 +174,22 @@ def _experiment(
     """The layers' own training, recorded at the times of the closed form's curves."""
     observed = {"sizes": Observable("sizes", _sizes, ("size",), lambda problem, initial: jnp.asarray(goal))}
 
-    def run(progress: Progress | None) -> "Trajectory":
+    def run(progress: Progress | None) -> Trajectory:
         if not 1e-10 <= flow.scale <= 1e4:
             raise InputError(
                 f"scale = {flow.scale:.6g} cannot be measured: a solver follows initializations from 1e-10 to 1e4."
             )
         return run_for(problem, network, optimizer, flow.times(), observed, progress)
 
-    def read(run: "Trajectory") -> tuple[Quantity, ...]:
+    def read(run: Trajectory) -> tuple[Quantity, ...]:
         found = measured_curves(flow, run)
         closed = flow.curves(found.time)
         clock, size = found.time, found.size
         half = curves.crossing(clock, size, 0.5) if flow.reaches and flow.scale < 0.5 else None
         near = curves.crossing(clock, -np.log(np.maximum(found.distance, 1e-300)), -math.log(NEAR))
         steps = isinstance(optimizer, SGD)
+        gap, size_gap = np.max(np.abs(found.distance - closed.distance)), np.max(np.abs(size / closed.size - 1))
+        texts = "largest gap to the closed form in distance / |Z_1|", "largest relative gap to the closed form in size"
 
         def when(time: float) -> Time:
             return Time(time, step=time / float(optimizer.lr) if steps else None, error=0.0)
@@ -217,18 +200,8 @@ def _experiment(
             Quantity("far_phase_ends", when(curves.crossing(clock, -size, -FAR))),
             Quantity("half_grown", None if half is None else when(half)),
             Quantity("learned", when(near)),
-            Quantity(
-                "largest_gap_in_distance",
-                float(np.max(np.abs(found.distance - closed.distance))),
-                "largest gap to the closed form in distance / |Z_1|",
-                format=".1e",
-            ),
-            Quantity(
-                "largest_relative_gap_in_size",
-                float(np.max(np.abs(size / closed.size - 1))),
-                "largest relative gap to the closed form in size",
-                format=".1e",
-            ),
+            Quantity("largest_gap_in_distance", float(gap), texts[0], format=".1e"),
+            Quantity("largest_relative_gap_in_size", float(size_gap), texts[1], format=".1e"),
         )
 
     return ExactRun(run, read, observed)
@@ -240,7 +213,7 @@ def _sizes(context: ObservationContext) -> Float[Array, "2"]:
     return jnp.stack([jnp.linalg.norm(matrix - context.prepared), jnp.linalg.norm(matrix)])
 
 
-def measured_curves(flow: ClosedForm, run: "Trajectory") -> RateCurves:
+def measured_curves(flow: ClosedForm, run: Trajectory) -> RateCurves:
     """Distance and size in a run of `measure`."""
     return RateCurves(np.asarray(run.times), *(np.asarray(run["sizes"]).T / flow.spectrum[0]))
 

@@ -7,6 +7,7 @@ cycles are those of balanced layers (stability/C3 to C5).
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from linnet.optim import SGD, Online
@@ -17,8 +18,7 @@ from linnet.prediction.theories import momentum_modes
 from linnet.prediction.theories.aligned_modes import AlignedModes, recognize
 from linnet.prediction.theories.gradient_flow import require
 from linnet.prediction.theories.momentum_modes import Minimum
-from linnet.prediction.theories.stability_figure import panels
-from linnet.prediction.theories.stability_run import experiment
+from linnet.prediction.theories.stability_run import Triple, experiment, panels
 from linnet.prediction.theories.stability_shown import headline, quantities
 from linnet.theory import mode_fate, optimizers
 from linnet.theory import stability as theory
@@ -72,6 +72,8 @@ def stability(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
         "spectrum": tuple(map(float, modes.s)),
     }
     cross = values["cross"]
+    key = None if batch_size is None else jax.random.key(0)
+    triple = Triple(problem, network, optimizer, key, modes.u, modes.v)
     return Prediction(
         topic="stability",
         headline=headline(
@@ -91,7 +93,7 @@ def stability(problem: Any, network: Any, optimizer: Any = None) -> Prediction:
         network=network,
         optimizer=optimizer,
         panels=panels,
-        experiment=experiment(modes, problem, network, optimizer, rows, cross),
+        experiment=experiment(modes, lambda: triple, optimizer, rows, cross),
         data={"aligned": modes},
     )
 

@@ -11,88 +11,43 @@ from linnet.theory.mode_fate import Fate, Outcome
 
 def quantities(values: dict[str, Any], sources: dict[str, Source], plain: bool) -> tuple[Quantity, ...]:
     """The quantities of these values, in the order in which they are shown; `plain`: without momentum and decay."""
-    depth, batch_size = values["depth"], values["batch_size"]
-    facts: tuple[str, ...] = ("depth", "d", "normalization", "lr", "momentum", "dampening", "nesterov")
-    facts += ("weight_decay", "decoupled", "batch_size", "spectrum")
-    visible = Column("visible_after", "visible after", _visible)
+
+    def shown(name: str, description: str = "", **how: Any) -> Quantity:
+        return Quantity(name, values[name], description, source=sources.get(name), **how)
+
+    unnamed: tuple[str, ...] = ("depth", "d", "normalization", "lr", "momentum", "dampening", "nesterov")
+    unnamed += ("weight_decay", "decoupled", "batch_size", "spectrum")
+    thresholds = tuple(Row(value=mode.value, **mode.thresholds) for mode in values["modes"])
+    batches = f"  with batches of {values['batch_size']} fresh Gaussian samples"
     return (
-        Quantity("init", values["init"], "initialization"),
-        Quantity("alpha", values["alpha"], "  alpha"),
-        *(Quantity(name, values[name]) for name in facts),
-        Quantity("modes", values["modes"], source=sources["modes"], columns=_MODES, rows=50),
+        shown("init", "initialization"),
+        shown("alpha", "  alpha"),
+        *(shown(name) for name in unnamed),
+        shown("modes", columns=_MODES, rows=50),
         Quantity(
             "thresholds",
-            tuple(Row(value=mode.value, **mode.thresholds) for mode in values["modes"]),
+            thresholds,
             "Thresholds",
             source=sources["largest_stable_lr"],
-            columns=_thresholds_shown(plain, depth),
+            columns=_thresholds_shown(plain, values["depth"]),
             rows=50,
         ),
-        Quantity(
-            "largest_stable_lr",
-            values["largest_stable_lr"],
-            "largest stable lr at the balanced minimum",
-            format=".6g",
-            source=sources["largest_stable_lr"],
-        ),
-        Quantity(
-            "largest_stable_lr_at_flow_end",
-            values["largest_stable_lr_at_flow_end"],
-            "  at the minimum that gradient flow finds from here",
-            format=".6g",
-            source=sources.get("largest_stable_lr_at_flow_end"),
-        ),
-        Quantity(
-            "largest_stable_lr_with_batches",
-            values["largest_stable_lr_with_batches"],
-            f"  with batches of {batch_size} fresh Gaussian samples",
-            format=".6g",
-            source=sources.get("largest_stable_lr_with_batches"),
-        ),
-        Quantity(
-            "cross",
-            values["cross"],
-            "Cross components, entries of A between two modes",
-            source=sources.get("cross"),
-            columns=(
-                Column("state", "here", prose=True),
-                Column("pair", "modes", _pair),
-                Column("growth", "growth a step", lambda rate: "–" if rate is None else _percent(math.expm1(rate))),
-                visible,
-                Column("orbit_lr", "1 and 2 mix from lr =", _onset, 1),
-                Column("minimum_lr", "at the minimum from", _onset, 2),
-            ),
-        ),
-        Quantity(
-            "sorting",
-            values["sorting"],
-            "Sorted singular values mislead where mode 1 passes below mode 2",
-            columns=(Column("lr", "from lr =", ".6g"), Column("here", "here")),
-        ),
-        Quantity(
-            "balancing",
-            values["balancing"],
-            "Balance of the layers",
-            source=sources.get("balancing"),
-            columns=(
-                Column("largest_alpha", "no difference grows for alpha up to"),
-                Column("gap_multiplier", "the 2-cycle multiplies them by", ".3f"),
-            ),
-        ),
+        shown("largest_stable_lr", "largest stable lr at the balanced minimum", format=".6g"),
+        shown("largest_stable_lr_at_flow_end", "  at the minimum that gradient flow finds from here", format=".6g"),
+        shown("largest_stable_lr_with_batches", batches, format=".6g"),
+        shown("cross", "Cross components, entries of A between two modes", columns=_CROSS),
+        shown("sorting", "Sorted singular values mislead where mode 1 passes below mode 2", columns=_SORTING),
+        shown("balancing", "Balance of the layers", columns=_BALANCING),
     )
 
 
 def _thresholds_shown(plain: bool, depth: int) -> tuple[Column, ...]:
-    stages = {"oscillates": "stable below lr ="}
-    if plain:
+    if not plain:
+        stages = {"oscillates": "stable below lr ="}
+    elif depth == 1:
         stages = {"oscillates": "diverges from lr ="}
-        if depth > 1:
-            stages = {
-                "oscillates": "period 2 from lr =",
-                "doubles": "period 4",
-                "chaos": "chaos",
-                "diverges": "diverges",
-            }
+    else:
+        stages = {"oscillates": "period 2 from lr =", "doubles": "period 4", "chaos": "chaos", "diverges": "diverges"}
     columns = (Column(name, title, ".6g", spare) for spare, (name, title) in enumerate(stages.items()))
     return (Column("value", "target", ".6g", 4), *columns)
 
@@ -136,6 +91,21 @@ _MODES = (
     Column("low", "lowest", ".6g"),
     Column("high", "highest", ".6g"),
     Column("gap_left", "left of y_1^2 - y_L^2", lambda gap: "–" if gap is None else f"{gap:.1%}", 1),
+)
+
+
+_CROSS = (
+    Column("state", "here", prose=True),
+    Column("pair", "modes", _pair),
+    Column("growth", "growth a step", lambda rate: "–" if rate is None else _percent(math.expm1(rate))),
+    Column("visible_after", "visible after", _visible),
+    Column("orbit_lr", "1 and 2 mix from lr =", _onset, 1),
+    Column("minimum_lr", "at the minimum from", _onset, 2),
+)
+_SORTING = Column("lr", "from lr =", ".6g"), Column("here", "here")
+_BALANCING = (
+    Column("largest_alpha", "no difference grows for alpha up to"),
+    Column("gap_multiplier", "the 2-cycle multiplies them by", ".3f"),
 )
 
 

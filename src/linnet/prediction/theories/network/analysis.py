@@ -6,10 +6,8 @@ import numpy as np
 
 from linnet.optim import SGD
 from linnet.prediction.reduced import ReducedRegression
-from linnet.prediction.theories.network.closed_form import ClosedFormTimes
 from linnet.prediction.theories.network.copies import copies_lost, follow_copies
 from linnet.prediction.theories.network.end import End, expected, reached, sharpness_bound
-from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.following import (
     EXACT,
     feasible,
@@ -21,6 +19,7 @@ from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.modes import Layers, NetworkModes, layer_grams
 from linnet.prediction.theories.network.objective import Flat, Objective, prefixes
 from linnet.prediction.theories.network.thresholds import is_plain, largest_lr
+from linnet.prediction.theories.network.times import ClosedFormTimes, FollowedTimes
 from linnet.prediction.theories.network.verdict import (
     NetworkOutcome,
     NetworkVerdict,

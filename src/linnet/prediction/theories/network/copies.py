@@ -5,6 +5,7 @@ mix out of rounding and diverge together. So copies of the network whose weights
 what they agree on does not depend on rounding.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -80,19 +81,31 @@ def copies_lost(
     """
     if COPIES * objective.operations * steps > _OPERATIONS:
         return None
-    how, weights = optimizer.coefficients, _copies(objective)
+    lost, separated = 0, np.inf
+    for _, weights, since in _stepped(objective, modes, lr, optimizer, steps, _DRIFTED):
+        lost, separated = int(np.sum(np.isnan(weights[:, 0]))), since
+    return lost, separated
+
+
+def _stepped(
+    objective: Objective, modes: NetworkModes, lr: float, optimizer: SGD, steps: int, apart: float
+) -> Iterator[tuple[int, Float[np.ndarray, "copies weights"], float]]:
+    """Steps of the copies, until all have diverged: their number, the weights, NaN in copies that have diverged, and
+    the step from which weights differ by `apart` of the largest, infinite before.
+    """
+    how, weights, separated = optimizer.coefficients, _copies(objective), np.inf
     buffer = initial_buffer(weights, objective.loss_gradient(weights), **how)
-    most, separated = _LOST * max(float(np.max(np.abs(objective.initial))), float(np.max(modes.value))), np.inf
-    with np.errstate(over="ignore", invalid="ignore"):
-        for step in range(1, steps + 1):
+    most = _LOST * max(float(np.max(np.abs(objective.initial))), float(np.max(modes.value)))
+    for step in range(1, steps + 1):
+        with np.errstate(over="ignore", invalid="ignore"):
             weights, buffer = sgd_step(weights, buffer, objective.loss_gradient(weights), lr, **how)
             weights[~(np.max(np.abs(weights), axis=1) <= most)] = np.nan
             if step % _OFTEN == 0 and separated == np.inf:
-                spread = np.max(np.abs(weights - weights[0]))  # NaN where one has diverged
-                separated = separated if spread <= _DRIFTED * np.max(np.abs(weights)) else float(step - _OFTEN)
-            if np.all(np.isnan(weights)):
-                break
-    return int(np.sum(np.any(np.isnan(weights), axis=1))), separated
+                spread = np.max(np.abs(weights - weights[0]))  # NaN where one has diverged: they have separated
+                separated = separated if spread <= apart * np.max(np.abs(weights)) else float(step - _OFTEN)
+        yield step, weights, separated
+        if np.all(np.isnan(weights[:, 0])):
+            break
 
 
 def _copies(objective: Objective) -> Float[np.ndarray, "copies weights"]:
@@ -102,41 +115,23 @@ def _copies(objective: Objective) -> Float[np.ndarray, "copies weights"]:
 
 
 def _followed(objective: Objective, modes: NetworkModes, lr: float, steps: int) -> Copies:
-    weights = _copies(objective)
-    most = _LOST * max(float(np.max(np.abs(objective.initial))), float(np.max(modes.value)))
-    diverged, left, late, separated = np.full(COPIES, -1), np.zeros(COPIES, bool), [], np.inf
-    with np.errstate(over="ignore", invalid="ignore"):
-        for step in range(1, steps + 1):
-            weights = weights - lr * objective.gradient(weights)
-            lost = (diverged < 0) & ~(np.max(np.abs(weights), axis=1) <= most)
-            if lost.any():
-                diverged[lost], weights[lost] = step, np.nan
-                if np.all(diverged >= 0):
-                    break
-            if step % _OFTEN == 0 and separated == np.inf:
-                spread = np.max(np.abs(weights - weights[0]))  # NaN where one has diverged: they have separated
-                separated = separated if spread <= _DIFFER * np.max(np.abs(weights)) else float(step - _OFTEN)
+    diverged, left, late, separated, step = np.full(COPIES, -1), np.zeros(COPIES, bool), [], np.inf, 0
+    for step, weights, since in _stepped(objective, modes, lr, SGD(lr), steps, _DIFFER):
+        diverged = np.where((diverged < 0) & np.isnan(weights[:, 0]), step, diverged)
+        if np.all(diverged >= 0):
+            break
+        separated = since
+        with np.errstate(over="ignore", invalid="ignore"):
             if step % _OFTEN == 0 and step <= steps // 2 and not left.all():
                 first = modes.left[:, 0] @ objective.matrix(weights) @ modes.right[:, 0]
                 left |= ~(np.abs(first) < HALF * modes.value[0])
             if step > steps - _LATE:
                 late.append(objective.matrix(weights))
-    bounded = diverged < 0
+    bounded, repels = diverged < 0, len(objective.shapes) % 2 == 0
     if not bounded.any():
-        none = np.full(modes.value.size, np.nan)
-        return Copies(
-            step,
-            diverged,
-            np.zeros(0, int),
-            np.zeros(none.size, int),
-            none,
-            none,
-            np.nan,
-            np.zeros(0),
-            min(separated, step),
-            True,
-            len(objective.shapes) % 2 == 0,
-        )
+        no_period, none, no_copies = np.zeros(modes.value.size, int), np.full(modes.value.size, np.nan), np.zeros(0)
+        known = step, diverged, no_copies.astype(int), no_period, none, none, np.nan, no_copies
+        return Copies(*known, separated=min(separated, step), left=True, repels=repels)
     matrices = np.array(late)[:, bounded]
     size = max(float(np.max(np.abs(matrices))), float(np.max(modes.value)))  # what stays near a saddle does not move
     along = np.sum((modes.left.T @ matrices[:, 0]) * modes.right.T, axis=-1)
@@ -151,7 +146,7 @@ def _followed(objective: Objective, modes: NetworkModes, lr: float, steps: int) 
         np.max(np.abs(matrices[-1] - modes.matrix), axis=(1, 2)) / float(np.max(modes.value)),
         separated,
         bool(left.all()),
-        len(objective.shapes) % 2 == 0,
+        repels,
     )
 
 

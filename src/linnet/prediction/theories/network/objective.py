@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from linnet.linalg import below_and_above, layers_hessian
+from linnet.linalg import below_and_above, largest_eigenvalue, layers_hessian
 from linnet.prediction.reduced import ReducedRegression
 
 Flat = Float[np.ndarray, " weights"]
@@ -120,13 +120,7 @@ class Objective:
         if size <= _DENSE:
             top = float(np.linalg.eigvalsh(self.hessian(weights))[-1])
         else:
-            from scipy.sparse.linalg import LinearOperator, eigsh  # slow to load
-
-            operator = LinearOperator(
-                (size, size), matvec=lambda v: self.hessian_product(weights, np.ravel(v)), dtype=float
-            )
-            begin = np.random.default_rng(0).normal(size=size)  # fixed, so that the result depends on no seed
-            top = float(eigsh(operator, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-7)[0])
+            top = largest_eigenvalue(lambda v: self.hessian_product(weights, v), size, tol=1e-7)
         layers = self.layers(weights)
         if not any(self.spare):
             return top

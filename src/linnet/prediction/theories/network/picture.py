@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from linnet.prediction.prediction import Comparison, Curve, Panel, Prediction, Row
+from linnet.prediction.panel import Curve, Panel
+from linnet.prediction.prediction import Comparison, Prediction, Row
 from linnet.prediction.theories.network.modes import HALF
 from linnet.prediction.theories.network.shown import oscillates
 from linnet.prediction.theories.network.verdict import NetworkOutcome

@@ -1,11 +1,10 @@
 """The minimum with weight decay that training leads to, found by following the flow."""
 
-from collections.abc import Callable
-
 import numpy as np
 import scipy  # its parts load when they are first used
 
 from linnet._check import InputError
+from linnet.linalg import largest_eigenvalue
 from linnet.prediction.theories.network.following import OFTEN, SOLVER_STEPS, STIFF, exhausted, feasible, make_solver
 from linnet.prediction.theories.network.objective import Flat, Objective
 from linnet.theory.optimizers import ModifiedEquation
@@ -85,7 +84,10 @@ def _newton_step(objective: Objective, weights: Flat, gradient: Flat) -> Flat:
     """The shortest x with H x = gradient: rotations of hidden neurons are flat directions."""
     if weights.size <= STIFF:
         return np.linalg.lstsq(objective.hessian(weights), gradient, rcond=1e-11)[0]
-    hessian = _operator(weights.size, lambda v: objective.hessian_product(weights, v))
+    shape = (weights.size, weights.size)
+    hessian = scipy.sparse.linalg.LinearOperator(
+        shape, matvec=lambda v: objective.hessian_product(weights, np.ravel(v)), dtype=float
+    )
     return np.asarray(scipy.sparse.linalg.minres(hessian, gradient, rtol=1e-10, maxiter=2000)[0])
 
 
@@ -96,11 +98,5 @@ def _is_minimum(objective: Objective, weights: Flat) -> bool:
         return bool(values[0] >= -_SADDLE * values[-1])
     top = objective.sharpness(weights)
     # twice the top: with three or more layers the Hessian of decay at zero weights is a multiple of the identity
-    below = _operator(weights.size, lambda v: 2 * top * v - objective.hessian_product(weights, v))
-    begin = np.random.default_rng(0).normal(size=weights.size)  # fixed, so that the result depends on no seed
-    (largest,) = scipy.sparse.linalg.eigsh(below, 1, which="LA", v0=begin, return_eigenvectors=False, tol=1e-9)
-    return bool(2 * top - float(largest) >= -_SADDLE * top)
-
-
-def _operator(size: int, product: Callable[[Flat], Flat]) -> "scipy.sparse.linalg.LinearOperator":
-    return scipy.sparse.linalg.LinearOperator((size, size), matvec=lambda v: product(np.ravel(v)), dtype=float)
+    largest = largest_eigenvalue(lambda v: 2 * top * v - objective.hessian_product(weights, v), weights.size, tol=1e-9)
+    return bool(2 * top - largest >= -_SADDLE * top)

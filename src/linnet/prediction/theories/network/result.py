@@ -12,7 +12,7 @@ from linnet._check import InputError
 from linnet.optim import SGD
 from linnet.prediction import coerce
 from linnet.prediction.assumption import Assumption, NotApplicable, Source
-from linnet.prediction.prediction import ExactRun, Prediction, Quantity, Row, Time
+from linnet.prediction.prediction import ExactRun, Prediction, Quantity, Row, Time, facts, rows
 from linnet.prediction.reduced import ReducedRegression, reduce_regression
 from linnet.prediction.theories.network import sources
 from linnet.prediction.theories.network.analysis import Analysis, analyze
@@ -25,7 +25,7 @@ from linnet.prediction.theories.network.objective import Objective, prefixes
 from linnet.prediction.theories.network.picture import panels
 from linnet.prediction.theories.network.regularized_minimum import regularized_minimum
 from linnet.prediction.theories.network.run import TrainingRun
-from linnet.prediction.theories.network.shown import COLUMNS, describe, headline, notes, setting
+from linnet.prediction.theories.network.shown import COLUMNS, END, counts, headline, notes, setting
 from linnet.prediction.theories.network.thresholds import largest_lr, with_lr
 from linnet.states import Weights
 from linnet.theory.regime import Regime
@@ -91,11 +91,7 @@ def network(problem: Any, network: Any, optimizer: Any = None, *, signal: int | 
         message = f"network = {type(network).__name__} is not allowed: this theory needs Weights."
         raise NotApplicable("network", assumption, message)
     regression = coerce.regression(problem)
-    if (network.widths[-1], network.widths[0]) != regression.shape:
-        raise InputError(
-            f"network maps {network.widths[0]} inputs to {network.widths[-1]} outputs: the problem has "
-            f"{regression.shape[1]} and {regression.shape[0]}."
-        )
+    coerce.same_shape(network, regression.shape)
     how, lr, batch_size = _sgd(optimizer)
     reduction = reduce_regression(regression)
     layers = [np.asarray(network.layers[0]) @ reduction.basis.T, *map(np.asarray, network.layers[1:])]
@@ -157,7 +153,7 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
     batches: tuple[float | None, Source | None] = (None, None)
     if setup.batch_size is not None:
         batches = batch_threshold(objective, reduction, analysis.end, setup.batch_size, how, fits)
-    facts = {
+    about = {
         "samples": reduction.samples,
         "inputs": reduction.d_in,
         "outputs": reduction.d_out,
@@ -180,17 +176,18 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
         **how.coefficients,
         "batch_size": setup.batch_size,
     }
-    quantities = _quantities(setup, facts, initialization, layers, analysis, batches)
-    training = TrainingRun(setup, objective, analysis, quantities)
+    quantities = _quantities(setup, about, initialization, layers, analysis, batches)
+    values = {quantity.name: quantity.value for quantity in quantities}
+    training = TrainingRun(setup, objective, analysis, values)
     if triple is None:
         triple = reduction.problem, Weights(layers, compressed=True), None
     optimizer = with_lr(how, analysis.lr) if triple[2] is None else triple[2]
     return Prediction(
         topic="network",
-        headline=headline(quantities),
-        quantities=tuple(quantities.values()),
-        setting=setting(quantities, how.description),
-        notes=notes(quantities),
+        headline=headline(values),
+        quantities=quantities,
+        setting=setting(values, how.description),
+        notes=notes(values),
         problem=triple[0],
         network=triple[1],
         optimizer=optimizer,
@@ -202,53 +199,47 @@ def predicted(setup: Setup, *, triple: tuple[Any, Any, Any] | None = None, follo
 
 def _quantities(
     setup: Setup,
-    facts: dict[str, Any],
+    about: dict[str, Any],
     initialization: Initialization,
     layers: Sequence[np.ndarray],
     analysis: Analysis,
     batches: tuple[float | None, Source | None],
-) -> dict[str, Quantity]:
-    """All quantities by name."""
+) -> tuple[Quantity, ...]:
+    """All quantities; a terminal shows those with a description, the setting and the headline tell of the others."""
     how, times, end, sharpness = setup.optimizer, analysis.times, analysis.end, analysis.sharpness
-    value, converges = times.modes.value, analysis.converges
-    by_subject = {
-        "regimes": sources.regimes(end.kind),
-        "times": sources.times(setup, initialization, layers, analysis),
-        "rates": sources.rates(end.kind, how),
-        "end": sources.final(setup.reduction, how),
-    }
-    rows = _modes(analysis)
-    mix = analysis.verdict.mix
+    verdict, converges = analysis.verdict, analysis.converges
+    rates, timing = sources.rates(end.kind, how), sources.times(setup, initialization, layers, analysis)
+    modes, decay = _modes(analysis), "" if how.weight_decay is None else ", that of decay included"
     stop = _stop(times, setup.signal) if setup.signal is not None and converges else None
-    found: dict[str, tuple[Any, str | None]] = {
-        **{name: (fact, None) for name, fact in facts.items()},
-        "modes": (rows, "times"),
-        "regime": (Regime.of_all([row.regime for row in rows]), "regimes"),
-        "predictor_norm": (float(np.linalg.norm(value)), "end"),
-        "end": (end.kind, "rates"),
-        "largest_stable_lr": (largest_lr(how, sharpness.end), "rates"),
-        "largest_stable_lr_at_initialization": (largest_lr(how, sharpness.initial), "rates"),
-        "largest_stable_lr_at_flattest_end": (largest_lr(how, sharpness.flattest), "rates"),
-        "largest_stable_lr_with_batches": (batches[0], "batches"),
-        "outcome": (analysis.verdict.outcome, "rates"),
-        "converges": (converges, "rates"),
-        "explanation": (analysis.verdict.explanation, None),
-        "modes_mix": (None if mix is None else Time(mix * analysis.lr, mix), None),
-        "fit": (times.when(times.fit(FIT)) if converges else _NEVER, "times"),
-        "learned": (times.when(times.predictor(LEARNED)) if converges else _NEVER, "times"),
-        "stop": (stop, "times"),
-    }
-    by_subject["batches"] = batches[1] or by_subject["rates"]
-    return {
-        name: Quantity(
-            name,
-            value,
-            describe(name, found),
-            source=None if source is None else by_subject[source],
-            columns=COLUMNS[converges] if name == "modes" else (),
-        )
-        for name, (value, source) in found.items()
-    }
+    fit = times.when(times.fit(FIT)) if converges else _NEVER
+    learned = times.when(times.predictor(LEARNED)) if converges else _NEVER
+    norm = float(np.linalg.norm(times.modes.value))
+    mix = None if verdict.mix is None else Time(verdict.mix * analysis.lr, verdict.mix)
+    largest = [largest_lr(how, sharp) for sharp in (sharpness.end, sharpness.initial, sharpness.flattest)]
+    at_initialization = "largest stable lr at initialization"
+    flattest = "" if math.isnan(largest[2]) else "largest stable lr at the flattest end"
+    on_batches = f"largest stable lr with batches of {setup.batch_size}"
+    ends = converges * "norm of the predictor in the end"  # no text for what does not converge
+    fitted = converges * f"step with {FIT:.0%} of the excess loss left{decay}"
+    trained = converges * f"step with the predictor {1 - LEARNED:.0%} learned"
+    return (
+        *facts(**about),
+        Quantity("modes", modes, counts(modes, about), source=timing, columns=COLUMNS[converges]),
+        Quantity("regime", Regime.of_all([mode.regime for mode in modes]), source=sources.regimes(end.kind)),
+        Quantity("predictor_norm", norm, ends, source=sources.final(setup.reduction, how)),
+        Quantity("end", end.kind, source=rates),
+        Quantity("largest_stable_lr", largest[0], f"largest stable lr {END[end.kind]}", source=rates),
+        Quantity("largest_stable_lr_at_initialization", largest[1], at_initialization, source=rates),
+        Quantity("largest_stable_lr_at_flattest_end", largest[2], flattest, source=rates),
+        Quantity("largest_stable_lr_with_batches", batches[0], on_batches, source=batches[1] or rates),
+        Quantity("outcome", verdict.outcome, source=rates),
+        Quantity("converges", converges, source=rates),
+        Quantity("explanation", verdict.explanation),
+        Quantity("modes_mix", mix, "modes mix visibly at step"),
+        Quantity("fit", fit, fitted, source=timing),
+        Quantity("learned", learned, trained, source=timing),
+        Quantity("stop", stop, source=timing),
+    )
 
 
 def _modes(analysis: Analysis) -> tuple[Row, ...]:
@@ -260,19 +251,17 @@ def _modes(analysis: Analysis) -> tuple[Row, ...]:
     modes, verdict, end = analysis.times.modes, analysis.verdict, analysis.end
     growth = end.growth(modes)
     changed = growth if end.kind is NetworkEnd.BALANCED else np.maximum(growth, 1 / np.maximum(growth, 1e-300))
-    return tuple(
-        Row(
-            value=float(value),
-            regime=Regime.of_growth(changed[i]),
-            kernel_growth=float(growth[i]),
-            crosstalk=float(modes.crosstalk[i]),
-            half_learned=analysis.times.half(i),
-            layers=None if end.kind is NetworkEnd.BALANCED else tuple(map(float, end.layers[:, i])),
-            fate=verdict.modes[i].fate,
-            period=verdict.modes[i].period,
-            between=verdict.between[i],
-        )
-        for i, value in enumerate(modes.value)
+    unknown = [None] * modes.value.size
+    return rows(
+        value=modes.value,
+        regime=map(Regime.of_growth, changed),
+        kernel_growth=growth,
+        crosstalk=modes.crosstalk,
+        half_learned=map(analysis.times.half, range(modes.value.size)),
+        layers=unknown if end.kind is NetworkEnd.BALANCED else map(tuple, end.layers.T.tolist()),
+        fate=[one.fate for one in verdict.modes],
+        period=[one.period for one in verdict.modes],
+        between=verdict.between,
     )
 
 

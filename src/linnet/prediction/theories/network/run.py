@@ -4,25 +4,31 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from linnet import observe
 from linnet._check import InputError
 from linnet.curves import crossing, last_crossing
-from linnet.prediction.prediction import Progress, Quantity, Row, Time
+from linnet.optim import Event, MiniBatch, loss_below
+from linnet.prediction.prediction import Progress, Quantity, Time, rows
 from linnet.prediction.theories.network.analysis import Analysis
 from linnet.prediction.theories.network.batches import MOMENTS
-from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.modes import FIT, HALF, LEARNED, NetworkModes, layer_values, squares
 from linnet.prediction.theories.network.objective import Objective
 from linnet.prediction.theories.network.thresholds import with_lr
+from linnet.prediction.theories.network.times import FollowedTimes
 from linnet.prediction.theories.network.verdict import Between
+from linnet.record import at, every
+from linnet.simulation import simulate
 from linnet.states import Weights
 from linnet.theory.optimizers import modified_equation
+from linnet.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from linnet.prediction.theories.network.result import Setup
-    from linnet.trajectory import Trajectory
 
 LATE = 128  # steps over which the range of a mode that keeps moving is taken
 _LARGEST_RUN = 600  # rank of the data
@@ -33,40 +39,29 @@ _REDUCED = "matrix in the coordinates of the samples"
 
 
 class TrainingRun:
-    """The exact run of a setup, and how it is read."""
+    """The exact run of a setup, and how it is read; `values` are those of the predicted quantities."""
 
-    def __init__(self, setup: "Setup", objective: Objective, analysis: Analysis, quantities: Mapping[str, Quantity]):
-        self.setup, self.objective, self.analysis, self.quantities = setup, objective, analysis, quantities
+    def __init__(self, setup: "Setup", objective: Objective, analysis: Analysis, values: Mapping[str, Any]):
+        self.setup, self.objective, self.analysis, self.values = setup, objective, analysis, values
         self.layers = layers = objective.layers(objective.initial)
         reduction, modes, self.decay = setup.reduction, analysis.times.modes, float(setup.optimizer.effective_decay)
-        floor, begin = reduction.best(quantities["bottleneck"].value)[1], quantities["loss"].value.initial
-        begin -= reduction.unexplained
+        floor, begin = reduction.best(values["bottleneck"])[1], values["loss"].initial - reduction.unexplained
         if self.decay:  # all losses are those with weight decay in them
             floor = reduction.loss(modes.matrix) + self.decay / 2 * squares(modes.value, len(layers))
             begin += self.decay / 2 * sum(float(np.sum(w**2)) for w in layers)
         self.floor, self.begin = floor, max(begin - floor, 1e-300)
 
-    def run(self, progress: Progress | None) -> "Trajectory":
+    def run(self, progress: Progress | None) -> Trajectory:
         """Training in the coordinates of the samples, until 1e-12 of the excess loss is left."""
-        from linnet.record import at
-        from linnet.simulation import simulate
-
         rank = self.setup.reduction.scales.size
         if rank > _LARGEST_RUN:
             raise InputError(f"data of rank {rank} cannot be measured: exact runs need a rank <= {_LARGEST_RUN}.")
         steps = self._horizon()
-        triple = self._triple()
-        return simulate(
-            **triple, steps=steps, record=at(self._records(steps)), progress=progress, stop=self._converged()
-        )
+        record, stop = at(self._records(steps)), self._converged()
+        return simulate(**self._triple(), steps=steps, record=record, progress=progress, stop=stop)
 
     def _triple(self) -> dict[str, Any]:
         """Arguments of `simulate`: all samples by their moments, or fresh batches of them."""
-        import jax
-
-        from linnet import observe
-        from linnet.optim import MiniBatch
-
         setup, lr = self.setup, self.analysis.lr
         observables = {"loss": observe.loss, _REDUCED: observe.matrix} | ({"squares": _squares} if self.decay else {})
         how: dict[str, Any] = {"state": Weights(self.layers, compressed=True), "observe": observables}
@@ -77,25 +72,16 @@ class TrainingRun:
                 f"run is not allowed with batch_size = {setup.batch_size}: {MOMENTS}; build it with samples=True."
             )
         optimizer = with_lr(setup.optimizer, lr, MiniBatch(setup.batch_size, draw="subset"))
-        return how | {
-            "problem": setup.reduction.sampled,
-            "optimizer": optimizer,
-            "key": jax.random.key(setup.seed),
-        }
+        return how | {"problem": setup.reduction.sampled, "optimizer": optimizer, "key": jax.random.key(setup.seed)}
 
-    def _converged(self) -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        from linnet.optim import Event, loss_below
-
+    def _converged(self) -> Event:
         goal = self.floor + 1e-12 * self.begin
         if not self.decay:
             return loss_below(goal)
         numbers = jnp.asarray(goal), jnp.asarray(self.decay)
         return Event(jax.tree_util.Partial(_regularized_loss_is_below, *numbers))
 
-    def read(self, run: "Trajectory") -> tuple[Quantity, ...]:
+    def read(self, run: Trajectory) -> tuple[Quantity, ...]:
         """What a run of this triple shows: that of `run`, or one of the network itself that recorded loss or matrix."""
         modes, lr = self.analysis.times.modes, self.analysis.lr
         clock = np.asarray(run.times / lr if run.steps is None else run.steps, dtype=float)
@@ -111,15 +97,13 @@ class TrainingRun:
             events = [crossing(clock, shares[:, i], HALF, "line") if up else 0.0 for i, up in enumerate(rising)]
             if run.status == "horizon" and not self.analysis.converges and _REDUCED in run.values:
                 ranges = self._ranges(run)
-        rows = tuple(
-            Row(half_learned=_at(step, lr), between=between) for step, between in zip(events, ranges, strict=True)
-        )
+        found = rows(half_learned=[_at(step, lr) for step in events], between=ranges)
         size, converged = float(np.linalg.norm(modes.value)), run.status == "converged"
         batches = "" if self.setup.batch_size is None else f" on batches of {self.setup.batch_size}"
         return (
             Quantity("status", run.status, f"how the run{batches} ended"),
             Quantity("steps", int(run.ended) if run.steps is not None else float(run.ended), "after"),
-            Quantity("modes", rows),
+            Quantity("modes", found),
             Quantity("fit", _at(self._down(clock, left, FIT), lr)),
             Quantity("learned", _at(self._down(clock, away / max(away[0], 1e-300), LEARNED), lr)),
             Quantity("excess_loss_left", float(max(left[-1], 0.0)), "share of the excess loss left", format=".1e"),
@@ -132,7 +116,7 @@ class TrainingRun:
             ),
         )
 
-    def matrices(self, run: "Trajectory") -> Float[np.ndarray, "records d_out rank"] | None:
+    def matrices(self, run: Trajectory) -> Float[np.ndarray, "records d_out rank"] | None:
         """The recorded end-to-end matrices in the coordinates of the samples, None where there are none."""
         if _REDUCED in run.values:
             return np.asarray(run[_REDUCED])
@@ -141,16 +125,14 @@ class TrainingRun:
             return None
         return np.asarray(run["matrix"]) @ basis.T
 
-    def shares(
-        self, run: "Trajectory"
-    ) -> tuple[Int[np.ndarray, " records"], Float[np.ndarray, "records modes"]] | None:
+    def shares(self, run: Trajectory) -> tuple[Int[np.ndarray, " records"], Float[np.ndarray, "records modes"]] | None:
         """Steps, and the learned shares of all modes there; None where the run did not record the matrix."""
         matrices, modes = self.matrices(run), self.analysis.times.modes
         if matrices is None or run.steps is None:
             return None
         return np.asarray(run.steps), _along(modes, matrices) / modes.value
 
-    def _excess(self, run: "Trajectory") -> Float[np.ndarray, " records"] | None:
+    def _excess(self, run: Trajectory) -> Float[np.ndarray, " records"] | None:
         """The recorded excess losses, None where there are none."""
         if "loss" not in run.values:
             return None
@@ -159,11 +141,8 @@ class TrainingRun:
             return None if self.decay else loss - self.setup.reduction.unexplained - self.floor
         return loss - self.floor + (self.decay / 2 * np.asarray(run["squares"]) if self.decay else 0.0)
 
-    def _ranges(self, run: "Trajectory") -> list[Between | None]:
+    def _ranges(self, run: Trajectory) -> list[Between | None]:
         """Where each mode goes in the steps after a run that did not settle."""
-        from linnet.record import every
-        from linnet.simulation import simulate
-
         late = simulate(**self._triple(), steps=LATE, record=every(1), divergence_limit=1e300, resume_from=run)
         values = _along(self.analysis.times.modes, np.asarray(late[_REDUCED])[-LATE - 1 :])
         return [Between(float(x.min()), float(x.max())) for x in values.T]
@@ -191,7 +170,7 @@ class TrainingRun:
 
     def _unknown_horizon(self) -> int:
         """What is unknown may take long; what keeps moving shows soon how."""
-        halves = [mode.half_learned.step for mode in self.quantities["modes"].value]
+        halves = [mode.half_learned.step for mode in self.values["modes"]]
         known = [step for step in halves if math.isfinite(step)]
         followed = self.analysis.verdict.followed
         if followed is not None:
@@ -202,10 +181,10 @@ class TrainingRun:
 
     def _records(self, steps: int) -> list[int]:
         """Evenly spaced in the logarithm, and densely where something is expected to happen."""
-        entries, get = self.setup.reduction.limit.size, self.quantities
+        entries, get = self.setup.reduction.limit.size, self.values
         count = int(min(_RECORDS, max(_ENTRIES / entries, 20)))
-        halves = [mode.half_learned.step for mode in get["modes"].value[:_CLOSELY]]
-        events = [x for x in (*halves, get["fit"].value.step, get["learned"].value.step) if math.isfinite(x)]
+        halves = [mode.half_learned.step for mode in get["modes"][:_CLOSELY]]
+        events = [x for x in (*halves, get["fit"].step, get["learned"].step) if math.isfinite(x)]
         near = [event * np.linspace(0.7, 1.5, count // 5) for event in events]
         if self.setup.optimizer.momentum is not None:  # it oscillates, so that each step counts
             assert isinstance(self.analysis.times, FollowedTimes)
@@ -213,9 +192,9 @@ class TrainingRun:
         chosen = np.unique(np.rint(np.concatenate([[0], np.geomspace(1, steps, count), *near])))
         return [int(step) for step in chosen if step <= steps]
 
-    def _layer_error(self, run: "Trajectory") -> float | None:
+    def _layer_error(self, run: Trajectory) -> float | None:
         """The largest relative error of what each layer multiplies each mode by."""
-        predicted = [mode.layers for mode in self.quantities["modes"].value if mode.layers is not None]
+        predicted = [mode.layers for mode in self.values["modes"] if mode.layers is not None]
         if not predicted or not isinstance(run.final, Weights) or run.final.depth == 1:
             return None
         layers = [np.asarray(w) for w in run.final.layers]
@@ -238,8 +217,6 @@ def _at(step: float, lr: float) -> Time:
 
 def _squares(state: Any, problem: Any = None) -> Any:
     """|W_1|^2 + ... + |W_L|^2."""
-    import jax.numpy as jnp
-
     return sum((jnp.sum(w**2) for w in state.layers), start=jnp.zeros(()))
 
 

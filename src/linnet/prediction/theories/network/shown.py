@@ -1,15 +1,15 @@
 """What a person reads of a network's prediction: the recommendation, the setting, and descriptions of quantities."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
 
-from linnet.prediction.numbers import plural, step
-from linnet.prediction.prediction import Column, Quantity, Row, Time
+from linnet.prediction.numbers import percent, plural, step
+from linnet.prediction.prediction import Column, Row, Time
 from linnet.prediction.theories.network.end import NetworkEnd
-from linnet.prediction.theories.network.modes import FIT, LEARNED, NOISE, SIGNAL
+from linnet.prediction.theories.network.modes import LEARNED, NOISE, SIGNAL
 from linnet.prediction.theories.network.verdict import Between, NetworkOutcome
 from linnet.theory.mode_fate import Fate, Outcome, worst
 from linnet.theory.regime import Regime
@@ -17,21 +17,16 @@ from linnet.theory.regime import Regime
 WHITENED = "1/2 |A - A*|^2"
 _MOVES = 1e-6  # of its target: a mode that oscillates by less is at rest
 _LOSSES = {"sum": "1/2 sum of squares", "mean": "1/(2n) sum of squares", WHITENED: f"{WHITENED} (whitened)"}
-_END = {
+END = {
     NetworkEnd.REACHED: "where this initialization ends",
     NetworkEnd.ESTIMATED: "where this initialization should end",
     NetworkEnd.BALANCED: "where balanced layers end",
 }
-Quantities = Mapping[str, Quantity]
+Values = Mapping[str, Any]  # of all quantities, by name
 
 
 def _growth(factor: float) -> str:
     return f"x {factor:.3g}" if factor < 100 else f"x {factor:,.0f}" if factor < 1e5 else f"x {factor:.0e}"
-
-
-def _error(row: Row) -> str:
-    error = row.half_learned.error
-    return "?" if error is None else "0" if error == 0 else f"{max(100 * error, 0.1):.2g}%"
 
 
 def oscillates(row: Row) -> bool:
@@ -57,7 +52,7 @@ _BASE = (
     Column("regime", "regime", str, 2, prose=True),
     Column("kernel_growth", "kernel", _growth, 3),
     Column("half_learned", "half at"),
-    Column(None, "+-", _error, 1),
+    Column(None, "+-", lambda row: percent(row.half_learned.error) or "?", 1),
 )
 COLUMNS = {
     True: (*_BASE, _layer(0), _layer(-1)),
@@ -65,41 +60,19 @@ COLUMNS = {
 }
 
 
-def describe(name: str, found: Mapping[str, tuple[Any, str | None]]) -> str:
-    """The description of a quantity in a terminal; empty for those that the setting and the headline tell."""
-    end, converges = found["end"][0], found["outcome"][0] is NetworkOutcome.CONVERGES
-    flattest = found["largest_stable_lr_at_flattest_end"][0]
-    always = {
-        "modes": _counts(found),
-        "largest_stable_lr": f"largest stable lr {_END[end]}",
-        "largest_stable_lr_at_initialization": "largest stable lr at initialization",
-        "largest_stable_lr_at_flattest_end": "" if math.isnan(flattest) else "largest stable lr at the flattest end",
-        "largest_stable_lr_with_batches": f"largest stable lr with batches of {found['batch_size'][0]}",
-        "modes_mix": "modes mix visibly at step",
-    }
-    decay = ", that of decay included" if found["weight_decay"][0] else ""
-    settled = {
-        "predictor_norm": "norm of the predictor in the end",
-        "fit": f"step with {FIT:.0%} of the excess loss left{decay}",
-        "learned": f"step with the predictor {1 - LEARNED:.0%} learned",
-    }
-    return always.get(name) or (settled.get(name, "") if converges else "")
-
-
-def _counts(found: Mapping[str, tuple[Any, str | None]]) -> str:
+def counts(modes: Sequence[Row], about: Values) -> str:
     """How many modes of which regime, and what is out of reach."""
-    regimes = [row.regime for row in found["modes"][0]]
+    regimes = [row.regime for row in modes]
     counts = ", ".join(f"{regimes.count(one)} {one}" for one in Regime if one in regimes)
-    beyond, lost = found["modes_out_of_reach"][0], found["modes_lost_to_decay"][0]
+    beyond, lost = about["modes_out_of_reach"], about["modes_lost_to_decay"]
     more = f"; {beyond} more need{'s' * (beyond == 1)} wider layers" if beyond else ""
     more += f"; weight decay takes {lost} more to 0" if lost else ""
     overall = Regime.of_all(regimes)
     return f"{overall.capitalize()}: of {plural(len(regimes), 'mode')} {counts}{more}"
 
 
-def setting(quantities: Quantities, optimizer: str) -> str:
+def setting(get: Values, optimizer: str) -> str:
     """Data, loss, network, and what the learning rate of this optimizer ("" for plain descent) does."""
-    get = {name: quantity.value for name, quantity in quantities.items()}
     text = f"{get['inputs']} inputs, {plural(get['outputs'], 'output')}"
     if get["samples"]:
         text = f"{plural(get['samples'], 'sample')}, {text}, rank {get['rank']}, condition {get['condition']:.3g}"
@@ -135,16 +108,15 @@ def _scale(init: Row) -> str:
     return ", ".join(f"{x:.3g}" for x in scales)
 
 
-def _outcome(get: Mapping[str, Any]) -> str:
+def _outcome(get: Values) -> str:
     """The outcome, cycles by their period."""
     if get["outcome"] is NetworkOutcome.CYCLE:
         return str(worst(Outcome(Fate(row.fate), row.period) for row in get["modes"]))
     return str(get["outcome"])
 
 
-def headline(quantities: Quantities) -> str:
+def headline(get: Values) -> str:
     """What to do: learning rate, number of steps, initial scale, and why."""
-    get = {name: quantity.value for name, quantity in quantities.items()}
     # with momentum half of the largest stable learning rate may overshoot
     part, words = (0.1, "a tenth") if get["momentum"] else (0.5, "half")
     largest, lr = min(get["largest_stable_lr"], get["largest_stable_lr_at_initialization"]), get["lr"]
@@ -165,7 +137,7 @@ def headline(quantities: Quantities) -> str:
     )
 
 
-def _verb(get: Mapping[str, Any]) -> str:
+def _verb(get: Values) -> str:
     word = _outcome(get)
     return {
         NetworkOutcome.CYCLE: f"oscillates ({word})",
@@ -177,9 +149,8 @@ def _verb(get: Mapping[str, Any]) -> str:
     }.get(get["outcome"], word)
 
 
-def notes(quantities: Quantities) -> tuple[str, ...]:
+def notes(get: Values) -> tuple[str, ...]:
     """Proved bounds of the first mode's time, how far unknown times are known, and what batches change."""
-    get = {name: quantity.value for name, quantity in quantities.items()}
     converges, lr = get["outcome"] is NetworkOutcome.CONVERGES, get["lr"]
     found = [*(_bounds(get["modes"][0].half_learned, lr, converges) if get["modes"] else [])]
     if get["batch_size"] is not None:

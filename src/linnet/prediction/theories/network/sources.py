@@ -10,10 +10,10 @@ from linnet.prediction.assumption import Assumption, Source
 from linnet.prediction.reduced import ReducedRegression
 from linnet.prediction.theories.network.analysis import Analysis
 from linnet.prediction.theories.network.end import NetworkEnd
-from linnet.prediction.theories.network.followed_times import FollowedTimes
 from linnet.prediction.theories.network.initialization import Initialization
 from linnet.prediction.theories.network.modes import ALONE
 from linnet.prediction.theories.network.thresholds import is_plain, largest_monotone_lr
+from linnet.prediction.theories.network.times import FollowedTimes
 from linnet.states import measured_balance
 from linnet.theory.regime import LAZY_BELOW, RICH_ABOVE
 
