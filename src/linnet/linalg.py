@@ -61,6 +61,13 @@ def norm(xp: Any, vector: Float[Any, " d"]) -> Any:
     return unit * xp.linalg.norm(vector / unit)
 
 
+def asinh(xp: Any, x: Any, unit: Any) -> Any:
+    """The inverse hyperbolic sine of x / unit, a quotient that may leave the range of numbers; unit > 0."""
+    far = xp.abs(x) / 1e100 > unit
+    logarithm = xp.log(xp.where(far, xp.abs(x), 1.0)) - xp.log(unit) + np.log(2)
+    return xp.where(far, xp.sign(x) * logarithm, xp.arcsinh(xp.where(far, 0.0, x) / unit))
+
+
 def below_and_above(
     layers: Sequence[_T], bottom: _T, top: _T, times: Callable[[_T, _T], _T] = operator.matmul
 ) -> tuple[list[_T], list[_T]]:

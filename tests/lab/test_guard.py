@@ -11,6 +11,7 @@ pytest.importorskip("panel", reason="panel is not installed: pip install '.[lab]
 
 from tornado.httputil import HTTPHeaders
 
+from linnet.lab import guard
 from linnet.lab.guard import Foreign
 from linnet.lab.server import served
 
@@ -152,6 +153,33 @@ def test_files_are_named_by_their_content_only(file, ask):
     status, _, text = ask(f"/download/data.nc?file={quote(file, safe='')}")
     assert status == 400
     assert b"is not allowed" in text or b"is not kept here any more" in text
+
+
+def test_a_full_lab_refuses_pages_and_nothing_else(ask, monkeypatch):
+    monkeypatch.setattr(guard, "MOST", 0)
+    for path in ("/network", "/edge/", "/edge/autoload.js?bokeh-autoload-element=1"):
+        status, _, text = ask(path)
+        assert (status, text) == (503, b"This lab is full: 256 pages are open; close some, or try again later.")
+    assert ask("/edge/ws", **SOCKET, Origin=f"http://127.0.0.1:{ask.port}")[0] == 503
+    assert ask("/claims")[0] == 200
+
+
+def test_a_page_that_was_answered_has_room_for_its_connection(monkeypatch):
+    monkeypatch.setattr(guard, "MOST", 3)
+    open_pages = []
+    full = guard.Full(SimpleNamespace(get_sessions=lambda: open_pages))
+
+    def refused(path):
+        return full.match(SimpleNamespace(path=path)) is not None
+
+    open_pages += [None] * 2
+    assert not refused("/network")
+    open_pages += [None]
+    assert refused("/network")
+    assert not refused("/network/ws")
+    open_pages += [None] * 3
+    assert refused("/network/ws")
+    assert not refused("/download/network.nc")
 
 
 def test_a_server_for_all_machines_knows_no_names():

@@ -66,9 +66,10 @@ def test_growth_keeps_its_digits():
     steps = np.concatenate([[0, 1, 2, 3], rng.integers(1, 3000, 200), 10 ** rng.uniform(0, 7, 100) // 1])
     x = 10 ** rng.uniform(-12, 0.2, len(steps))
     x[:8] = [0.3, 1e-9, 0.9, 1.0, 0.5, 1.5, 1e-3, 0.999]
+    steps, x = np.append(steps, [2, 3, 3, 4, 4, 7, 5, 1]), np.append(x, [1e20, 1e10, 2.5, 1e12, 1.9, 1e30, 1e40, 1e160])
     steps = np.where(steps * np.log1p(x) > 600, 5, steps)
     found = jax.vmap(feature.growth)(steps, x)
-    with mp.workdps(60):
+    with mp.workdps(400):
         for k, size, *got in zip(steps, x, *(np.asarray(part) for part in found), strict=True):
             up, down = (1 + mp.mpf(size)) ** int(k), (1 - mp.mpf(size)) ** int(k)
             right = (up + down) / 2, (up - down) / 2, (up + down) / 2 - 1

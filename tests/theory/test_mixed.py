@@ -57,6 +57,24 @@ def test_mode_keeps_all_digits_over_ten_decades():
         assert abs(mp.mpf(got[i]) - right) < 2e-14 * size, (t[i], s0[i], goal[i], c[i])
 
 
+@pytest.mark.parametrize("transform", [np.vectorize, jax.vmap])
+def test_mode_keeps_its_digits_between_numbers_of_any_sizes(transform):
+    """c beside the others, the others beside c, and their squares may be no doubles: logarithms have 13 digits."""
+    rng = np.random.default_rng(3)
+    c, goal, s0 = 10 ** rng.uniform(-300, 300, (3, 600))
+    s0 *= rng.choice([-1, 0, 1, 1], len(s0))
+    t = 10 ** rng.uniform(-3, 3.5, len(s0)) / np.where(rng.random(len(s0)) < 0.5, np.hypot(goal, c), np.hypot(s0, goal))
+    with np.errstate(all="ignore"), mp.workdps(1400):
+        got, checked = np.asarray(transform(mixed.mode)(t, s0, goal, c)), 0
+        for i in range(len(got)):
+            right = exact_mode(t[i], s0[i], goal[i], c[i])
+            size = max(abs(right), min(c[i], max(-s0[i], goal[i])) if s0[i] < 0 else 0)
+            if size > max(1e-290, 1e-300 * c[i]):
+                checked += 1
+                assert abs(mp.mpf(float(got[i])) - right) < 1e-12 * size, (t[i], s0[i], goal[i], c[i])
+    assert checked > 400
+
+
 def test_mode_is_odd_and_scales():
     _, s0, goal, c, t = random_sets(200, seed=1)
     mode = jax.vmap(mixed.mode)

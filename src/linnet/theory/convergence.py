@@ -103,7 +103,8 @@ def aligned_time(initial: float, end: float, target: float, depth: int, samples:
 @formula(time=TIMES, z1=above(0), **_NETWORK)
 def scaled_time(time: Number, z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array, "..."]:
     """n z_1^e t: in this time all flows with the same depth, s_0/z_1, directions and gamma are one curve."""
-    return samples * z1 ** (2 - 2 / depth) * leading(time, z1, depth, samples)
+    root = z1 ** (1 - 1 / depth)
+    return root * leading(time, z1, depth, samples) * (root * samples)
 
 
 def limit(initial: Coordinates, *, tol: float = 1e-12) -> Coordinates:
@@ -366,7 +367,8 @@ def largest_lr(z1: Number, depth: Number, samples: Number = 1.0) -> Float[Array,
     >>> print(f"{convergence.largest_lr(8.0, depth=3):.4f}")  # 2 / (3 * 8^(4/3))
     0.0417
     """
-    return 2 / (samples * depth * z1 ** (2 - 2 / depth))
+    root = z1 ** (1 - 1 / depth)
+    return 2 / (samples * root) / (depth * root)
 
 
 # Escape from small starts --------------------------------------------------------------------------------------------

@@ -182,15 +182,17 @@ def growth(steps: Number, x: Number) -> Growth:
     # C - 1 = m (cosh q - 1) + (m - 1), exactly 0 for one step
     gain = xp.where(k == 1, 0.0, 2 * scale * xp.sinh(near / 2) ** 2 + xp.expm1(xp.where(small, half, 0.0)))
 
-    up = xp.exp(k * xp.log1p(x))
-    beyond = xp.exp(k * xp.log(xp.where(x > 1, x - 1, 1.0)))
-    down = xp.where(x < 1, xp.exp(k * xp.log1p(-inside)), xp.where(x > 1, beyond, xp.where(k == 0, 1.0, 0.0)))
-    down = xp.where(x > 1, down * xp.where(k % 1 > 0, np.nan, xp.where(k % 2 == 1, -1.0, 1.0)), down)
-    down = xp.where(xp.isinf(up), 0.0, down)  # infinity less infinity would be nothing
+    # |lm| / lp = exp(-turn). Their sum and difference are lp (1 +- exp(-turn)), in logarithms: lp may be no number
+    far = xp.where(x > 1, x, 2.0)
+    beyond = k * xp.where(far < 2, xp.log1p(far) - xp.log(xp.minimum(far, 2.0) - 1), 2 * xp.arctanh(1 / far))
+    turn = xp.where(x < 1, 2 * q, xp.where(x > 1, xp.where(k % 1 > 0, np.nan, beyond), xp.where(k > 0, np.inf, 0.0)))
+    more, less = (xp.exp(k * xp.log1p(x) + part) / 2 for part in (xp.log1p(xp.exp(-turn)), xp.log(-xp.expm1(-turn))))
+    turned = (x > 1) & (k % 2 == 1)
+    cosh, sinh = xp.where(turned, less, more), xp.where(turned, more, less)
     return Growth(
-        xp.where(small, scale * xp.cosh(near), (up + down) / 2),
-        xp.where(small, scale * xp.sinh(near), (up - down) / 2),
-        xp.where(small, gain, (up + down) / 2 - 1),
+        xp.where(small, scale * xp.cosh(near), cosh),
+        xp.where(small, scale * xp.sinh(near), sinh),
+        xp.where(small, gain, xp.where(k == 1, 0.0, cosh - 1)),
     )
 
 
@@ -559,19 +561,21 @@ def aligned_descent(initial: Amplitudes, x: Number, vstar2: Number, steps: int) 
     """
     xp = namespace(x)
     b, c, x = xp.broadcast_arrays(*_shares(initial, vstar2), x)
+    root_b, root_c = xp.sqrt(b), xp.sqrt(c)  # P^2 may be no number where b P^2 is one
 
     def step(now: _Three, _: None) -> tuple[_Three, _Three]:
         rise, fall, left = now
         h = x * left
         # 1 - a by its own recursion: as a difference of b P^2 and b' N^2 it would drown in a large start
-        slower = b * (1 + rise) ** 2 * (2 + h) + c * (1 + fall) ** 2 * (2 - h)
+        slower = (root_b * (1 + rise)) ** 2 * (2 + h) + (root_c * (1 + fall)) ** 2 * (2 - h)
         new = rise + h * (1 + rise), fall - h * (1 + fall), left * (1 - x * slower)
         return new, new
 
     before: _Three = xp.zeros_like(b), xp.zeros_like(b), 1 - (b - c)
     _, later = scan(xp, step, before, None, length=steps)
     rise, fall, left = (xp.concatenate([first[None], rest]) for first, rest in zip(before, later, strict=True))
-    return Aligned(rise, fall, _learned(xp, b, c, (1 + rise) ** 2, (1 + fall) ** 2, left), left)
+    gained, lost = (root_b * (1 + rise)) ** 2, (root_c * (1 + fall)) ** 2
+    return Aligned(rise, fall, _learned(xp, b, c, gained, lost, left), left)
 
 
 def _shares(initial: Amplitudes, vstar2: Any) -> tuple[Array, Array]:
@@ -579,9 +583,9 @@ def _shares(initial: Amplitudes, vstar2: Any) -> tuple[Array, Array]:
     return initial.plus / (4 * vstar2), initial.minus / (4 * vstar2)
 
 
-def _learned(xp: Any, b: Array, c: Array, up: Array, down: Array, left: Array) -> Array:
-    """a = b P^2 - b' N^2, or from 1 - a where its terms are larger than 1."""
-    return xp.where(xp.maximum(b, c) > 1, 1 - left, xp.where(b > 0, b * up, 0.0) - c * down)
+def _learned(xp: Any, b: Array, c: Array, gained: Array, lost: Array, left: Array) -> Array:
+    """a = b P^2 - b' N^2 from its terms, or from 1 - a where they are larger than 1."""
+    return xp.where(xp.maximum(b, c) > 1, 1 - left, xp.where(b > 0, gained, 0.0) - lost)
 
 
 class _Riccati(NamedTuple):
@@ -619,7 +623,7 @@ def aligned_flow(theta: Number, initial: Amplitudes, vstar2: Number) -> Aligned:
     z, more = above / below, ahead * (1 - low) * gone / below
     rise = more / (1 + xp.sqrt(z))
     left = 2 * (root / above) * (root / below) * ahead * (1 - low) * rest
-    return Aligned(rise, -rise / xp.sqrt(z), _learned(xp, b, c, z, 1 / z, left), left)
+    return Aligned(rise, -rise / xp.sqrt(z), _learned(xp, b, c, b * z, c / z, left), left)
 
 
 @formula(_moderate, share=NUMBERS, initial=_GROWING, vstar2=above(0))

@@ -39,6 +39,7 @@ from linnet.theory._formula import (
     scalar,
     vector,
 )
+from linnet.theory._mode import mode_at, ratio
 from linnet.theory._riccati import eigen
 from linnet.theory._times import leading
 
@@ -92,7 +93,7 @@ def lazy_optimum(truth: Float[Array, "d_out d_in"], noise: Float[Array, "d_out d
     Where the noise is -A_star every q is as good, and q = 0.
     """
     xp, observed = namespace(truth), truth + noise
-    q = xp.clip(_ratio(xp, xp.sum(noise * observed), xp.sum(observed**2)), 0.0, 1.0)
+    q = xp.clip(ratio(xp, xp.sum(noise * observed), xp.sum(observed**2)), 0.0, 1.0)
     return LazyOptimum(q, xp.sum((-q * truth + (1 - q) * noise) ** 2))
 
 
@@ -106,48 +107,7 @@ def mode(time: Number, initial: Number, target: Number, c: Number, kappa: Number
     In p = s + hypot(s, c) the flow is a Riccati equation with constant coefficients; every sum below has terms of one
     sign. Values below c come out of k = s / (c + hypot(s, c)) instead, where the p form would cancel.
     """
-    xp, s0, goal = namespace(time, target), initial, target
-    t = leading(time, s0, goal, c, kappa)
-    sign = xp.where(goal < 0, -1.0, 1.0)  # the equation is odd
-    s0, goal = sign * s0, xp.abs(goal)
-    unit = xp.maximum(xp.maximum(xp.abs(s0), goal), c)  # squares of tiny numbers must not underflow
-    unit = xp.where(unit > 0, unit, 1.0)
-    return sign * unit * _unit_mode(xp, kappa * unit * t, s0 / unit, goal / unit, c / unit)
-
-
-def _unit_mode(xp: Any, tau: Array, s0: Array, goal: Array, c: Array) -> Array:
-    h = xp.hypot(goal, c)
-    plus = goal + h
-    minus = _ratio(xp, c * c, plus)  # h - goal
-    root0 = xp.hypot(s0, c)
-    p0 = xp.where(s0 >= 0, s0 + root0, _ratio(xp, c * c, root0 - s0))
-    q, gone = xp.exp(-2 * h * tau), -xp.expm1(-2 * h * tau)
-
-    p = _ratio(xp, p0 * (plus + minus * q) + c * c * gone, p0 * gone + minus + plus * q)
-    large = (p - _ratio(xp, c * c, p)) / 2
-
-    near = _ratio(xp, goal * goal, h + c)  # h - c
-    k0 = _ratio(xp, s0, c + root0)
-    k = _ratio(xp, k0 * (near + (h + c) * q) + goal * gone, h + c + near * q + goal * k0 * gone)
-    m0 = _ratio(xp, 2 * p0, p0 + c)  # 1 + k0, for starts far on the wrong side
-    flipped = _ratio(
-        xp,
-        (c - minus) - (plus + c) * q + m0 * (near + (h + c) * q),
-        c + minus + (goal + near) * q + m0 * goal * gone,
-    )
-    k = xp.where((s0 < -c) & (goal > c), flipped, k)
-    small = _ratio(xp, 2 * c * k, (1 - k) * (1 + k))
-
-    # c = 0: positive starts are in the p form; a negative one dies at zero, and a zero target is approached as 1/t
-    stuck = xp.where(goal > 0, _ratio(xp, s0 * goal * q, goal + xp.abs(s0) * gone), s0 / (1 + 2 * xp.abs(s0) * tau))
-    frozen = (c == 0) & ((s0 <= 0) | (goal == 0))
-    below = xp.abs(k) < 0.414  # |s| < c; asked of k, which rounds to 1 where c is lost beside s
-    return xp.where(frozen, stuck, xp.where(below, small, large))
-
-
-def _ratio(xp: Any, a: Array, b: Array) -> Array:
-    """A / b, 0 where b is 0 (branches that are not taken must stay finite)."""
-    return xp.where(b != 0, a / xp.where(b != 0, b, 1.0), 0.0)
+    return mode_at(namespace(time, target), leading(time, initial, target, c, kappa), initial, target, c, kappa)
 
 
 @formula(initial=NUMBERS, end=NUMBERS, target=NUMBERS, **_CURVES)
@@ -167,13 +127,13 @@ def mode_time(initial: Number, end: Number, target: Number, c: Number, kappa: Nu
     unit = xp.where(unit > 0, unit, 1.0)  # squares of tiny numbers must not underflow
     s0, s1, goal, c = sign * s0 / unit, sign * s1 / unit, xp.abs(goal) / unit, c / unit
     h, root0, root1 = (xp.hypot(s, c) for s in (goal, s0, s1))
-    minus = _ratio(xp, c * c, goal + h)
-    p0, p1 = (xp.where(s >= 0, s + r, _ratio(xp, c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
-    step = (s1 - s0) * _ratio(xp, p0 + p1, root0 + root1)  # p_1 - p_0
+    minus = ratio(xp, c * c, goal + h)
+    p0, p1 = (xp.where(s >= 0, s + r, ratio(xp, c * c, r - s)) for s, r in ((s0, root0), (s1, root1)))
+    step = (s1 - s0) * ratio(xp, p0 + p1, root0 + root1)  # p_1 - p_0
     # p_star - p_1; far on the wrong side p_1 is small and the plain difference is the one that does not cancel
-    gap = xp.where(s1 >= -c, (goal - s1) * (1 + _ratio(xp, goal + s1, h + root1)), goal + h - p1)
-    x = _ratio(xp, step, gap * (p0 + minus))
-    time = xp.where(h > 0, _ratio(xp, xp.log1p(2 * h * x), 2 * h), x) / (kappa * unit)
+    gap = xp.where(s1 >= -c, (goal - s1) * (1 + ratio(xp, goal + s1, h + root1)), goal + h - p1)
+    x = ratio(xp, step, gap * (p0 + minus))
+    time = xp.where(h > 0, ratio(xp, xp.log1p(2 * h * x), 2 * h), x) / (kappa * unit)
     between = ((s0 < s1) & (s1 < goal)) | ((s0 > s1) & (s1 > goal))
     reachable = (c > 0) | (s0 > 0)
     return xp.where(between & reachable, time, xp.nan)
@@ -245,7 +205,7 @@ def matrix(
     u0, s0, v0t = xp.linalg.svd(a0, full_matrices=True)
     p = xp.sqrt(c + xp.hypot(xp.pad(s0, (0, d_in - r)), c))
     z0 = xp.concatenate(
-        [v0t.T * p, xp.concatenate([u0[:, :r] * _ratio(xp, s0, p[:r]), np.zeros((d_out, d_in - r))], axis=1)]
+        [v0t.T * p, xp.concatenate([u0[:, :r] * ratio(xp, s0, p[:r]), np.zeros((d_out, d_in - r))], axis=1)]
     )
 
     def at(tau: Array) -> Array:
@@ -262,8 +222,8 @@ def matrix(
         stacked = xp.concatenate(blocks)
         order = xp.argsort(-xp.max(xp.abs(stacked), axis=1))  # graded rows keep their digits if the large come first
         q = xp.linalg.qr(stacked[order])[0][xp.argsort(order)]
-        moved = grow @ (_ratio(xp, q[:d_in], root_up[:, None])) + decay @ (
-            _ratio(xp, q[d_in : d_in + d_out] * xp.exp(-tau * down)[:, None], root_down[:, None])
+        moved = grow @ (ratio(xp, q[:d_in], root_up[:, None])) + decay @ (
+            ratio(xp, q[d_in : d_in + d_out] * xp.exp(-tau * down)[:, None], root_down[:, None])
         )
         return xp.where(tau > 0, moved[d_in:] @ moved[:d_in].T, a0)
 
@@ -316,7 +276,10 @@ def descent_bound(
     """
     xp = namespace(steps)
     power = leading(xp.maximum(steps - 1, 0.0) if variant == "printed" else steps, lr, force, slope)
-    return lr * force / 2 * xp.expm1(power * xp.log1p(lr * slope))
+    grown = power * xp.log1p(lr * slope)
+    some = (force > 0) & (grown > 700)  # whose exponential may be no number
+    large = xp.exp(xp.where(some, grown + xp.log(lr / 2) + xp.log(xp.where(some, force, 1.0)), 0.0))
+    return xp.where(some, large, lr * force / 2 * xp.expm1(xp.minimum(grown, 701.0)))
 
 
 class Phase(enum.StrEnum):
@@ -404,7 +367,7 @@ def sandwich(matrix: Float[Array, "d_out d_in"], imbalance: Float[Array, "w w"])
         values = xp.pad(s, (0, basis.shape[0] - s.shape[0]))
         root = xp.hypot(values, level / 2)
         # sqrt(s^2 + l^2/4) - l/2 = s^2 / (sqrt(s^2 + l^2/4) + l/2)
-        shifted = root + level / 2 if sign > 0 else values * _ratio(xp, values, root + level / 2)
+        shifted = root + level / 2 if sign > 0 else values * ratio(xp, values, root + level / 2)
         return (basis * shifted) @ basis.T
 
     return Sandwich(bound(vt.T, low, -1), bound(vt.T, high, 1)), Sandwich(bound(u, high, -1), bound(u, low, 1))
@@ -435,9 +398,9 @@ def pair_rate(
     `value` and `other_value` are s_k and s_j, `target` and `other` a_k and a_j.
     """
     xp = namespace(value)
-    pull = kappa * (xp.hypot(value, c) + xp.hypot(other_value, c))
-    together, against = (target - other) / (value - other_value), (target + other) / (value + other_value)
-    return xp.minimum(pull * together, pull * against)
+    pull = xp.hypot(value, c) + xp.hypot(other_value, c)
+    together, against = pull / (value - other_value) * (target - other), pull / (value + other_value) * (target + other)
+    return kappa * xp.minimum(together, against)
 
 
 def alignment_rate(levels: Any, *, variant: str = "derived") -> float:

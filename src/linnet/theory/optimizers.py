@@ -230,11 +230,11 @@ def decay_thresholds(weight_decay: Number, depth: int, *, scale: Number = 1.0) -
     are m for two layers, a soft threshold, and 0 for one. From three layers on 0 is a minimum whatever s is, and small
     starts never leave it.
     """
-    ratio = weight_decay / scale
     if depth == 1:
-        return DecayThresholds(0 * ratio, 0 * ratio)
+        none = 0.0 * weight_decay * scale
+        return DecayThresholds(none, none)
     power = depth / (2 * depth - 2)
-    common = ratio**power * float(depth - 2) ** (power - 1)
+    common = weight_decay**power / scale**power * float(depth - 2) ** (power - 1)
     return DecayThresholds((2 * depth - 2) * depth**-power * common, (depth - 1) * common)
 
 

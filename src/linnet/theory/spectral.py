@@ -14,9 +14,8 @@ from jaxtyping import Array, Bool, Float
 
 from linnet import _check
 from linnet._check import InputError, namespace
-from linnet.linalg import norm, top_of_products, triplets
+from linnet.linalg import asinh, norm, top_of_products, triplets
 from linnet.maps import crossing
-from linnet.theory import mixed
 from linnet.theory._formula import (
     MATRIX,
     NUMBERS,
@@ -31,6 +30,7 @@ from linnet.theory._formula import (
     scalar,
     vector,
 )
+from linnet.theory._mode import mode_at
 from linnet.theory._times import leading
 
 Values = Array | np.ndarray
@@ -82,7 +82,9 @@ def loss_bound(time: Number, excess: Number, gamma: Number, curvature: Number) -
 @formula(time=TIMES, target=NUMBERS, gamma=at_least(0), scale=above(0))
 def whitened(time: Number, target: Number, gamma: Number, scale: Number = 1.0) -> Float[Array, "..."]:
     """s(t) from zero where all nonzero singular values of X are `scale`: the mixed mode, c = gamma (`spectral/C14`)."""
-    return mixed.mode.raw(time, namespace(target).zeros_like(target), target, gamma, scale**2)
+    xp = namespace(target)
+    scaled = scale * leading(time, target, gamma, scale)  # scale^2 may be no number
+    return mode_at(xp, scaled, xp.zeros_like(target), target, gamma, scale)
 
 
 @formula(share=at_least(0, most=1), target=NUMBERS, gamma=above(0), scale=above(0))
@@ -100,8 +102,10 @@ def hitting_time(share: Number, target: Number, gamma: Number, scale: Number = 1
     """
     xp, f = namespace(share), share
     h, q = xp.hypot(f * target, gamma), xp.hypot(target, gamma)
-    inner = 2 * (q / gamma) * (f / (1 - f)) / (1 + gamma * ((1 + f) / (h + f * q)))
-    return xp.log1p(inner) / (2 * q * scale**2)
+    factor = 2 * (f / (1 - f)) / (1 + gamma * ((1 + f) / (h + f * q)))
+    far = (q / 1e100 > gamma) & (f > 1e-50)  # the quotient may be no number
+    logarithm = xp.log(q) - xp.log(gamma) + xp.log(xp.where(far, factor, 1.0))
+    return xp.where(far, logarithm, xp.log1p(factor * xp.where(far, 1.0, q / gamma))) / (2 * q) / scale / scale
 
 
 @formula(time=TIMES, target=above(0))
@@ -258,13 +262,13 @@ def entropy(values: Float[Values, " k"], gamma: Number) -> Float[Array, ""]:
     The singular values of A follow its mirror flow: d/dt [1/2 asinh(s_i/gamma)] = u_i^T G v_i with G = -dL/dA.
     """
     xp, s = namespace(values), values
-    return xp.sum(s * xp.arcsinh(s / gamma) - s * (s / _m(xp, s, gamma))) / 2
+    return xp.sum(s * asinh(xp, s, gamma) - s * (s / _m(xp, s, gamma))) / 2
 
 
 @formula(values=vector(), gamma=_GAMMA)
 def entropy_gradient(values: Float[Values, " k"], gamma: Number) -> Float[Array, " k"]:
     """The gradient 1/2 asinh(s/gamma) of `entropy`, at the singular values s = `values`."""
-    return namespace(values).arcsinh(values / gamma) / 2
+    return asinh(namespace(values), values, gamma) / 2
 
 
 def _m(xp: Any, norm: Any, gamma: Any) -> Any:
@@ -288,11 +292,11 @@ def potential_gradient(matrix: Float[Values, " d"], gamma: Number) -> Float[Arra
     return matrix / xp.sqrt(_m(xp, norm(xp, matrix), gamma))
 
 
-def _potential(xp: Any, b: Any, gamma: Any, over: Any = 1.0) -> Any:
-    """The potential at |A| = b divided by `over`, in an order in which no product leaves the range of numbers."""
+def _potential(xp: Any, b: Any, gamma: Any, over: Any = 1.0, root_over: Any = 1.0) -> Any:
+    """The potential at |A| = b over both divisors, in an order in which no product leaves the range of numbers."""
     m = _m(xp, b, gamma)
     root, twice = xp.sqrt(m), xp.sqrt(2 * gamma)
-    return 2 / 3 * (b / over) * (b / m) * ((m + twice * root - gamma) / (root + twice))
+    return 2 / 3 * (b / over / root_over) * (b / m) * ((m + twice * root - gamma) / (root + twice))
 
 
 class Rate(NamedTuple):
@@ -310,7 +314,7 @@ def rate(time: Number, limit: Float[Values, " d"], gamma: Number) -> Rate:
     """
     xp = namespace(time)
     b = norm(xp, limit)
-    printed = _potential(xp, b, gamma, time) / xp.sqrt(2 * gamma)
+    printed = _potential(xp, b, gamma, time, xp.sqrt(2 * gamma))
     return Rate(printed, xp.minimum(printed / 2, b / gamma * (b / time) / 8))
 
 
