@@ -81,9 +81,8 @@ class Schedule:
         return self._steps >= (1 + _LONGER) * last and cost <= self._share("anchor", trained) + _ADVANCE
 
     def may_borrow(self) -> bool:
-        """Whether an alarm may take one more forward pass."""
-        spent = self._taken("alarm") + self._known("anchor", 0.0)
-        return self.every or spent <= self._share("alarm", self.trained()) + 2 * _ADVANCE
+        """Whether an alarm may take one more forward pass: while something of its share is left."""
+        return self.every or self._taken("alarm") <= self._share("alarm", self.trained()) + 2 * _ADVANCE
 
     def _known(self, kind: str, otherwise: float) -> float:
         """What one of a kind takes: the median of the last five."""
@@ -118,7 +117,7 @@ class Schedule:
         """Adds the time that the probe took at so many updates without a measurement."""
         self._updates.append(seconds / updates)
         self._read += updates
-        self._reading = self._read * statistics.median(self._updates)
+        self._reading = self._read * sorted(self._updates)[len(self._updates) // 2]
 
     def _taken(self, kind: str) -> float:
         """The time that a kind has taken; what other processes have added to it is no cost."""
