@@ -14,7 +14,7 @@ _COMPARE = 0.1  # of the budget for reading steps, up to which they are compared
 _ESTIMATE = {"anchor": 0.5, "forward": 6.0, "curvature": 300.0, "status": 0.0}  # training steps, before it is known
 ANCHOR_GAP, GAP = 20, 10  # steps between two of one kind at least
 _ADVANCE, _LONGER = 0.005, 0.25  # seconds that anchors may take in advance, and the share of steps from one to the next
-_FIRST, _SELDOM, _SHORT = 200, 50, 1e-3  # after so many steps so seldom is asked what is due, if they are so short
+_FIRST, _SELDOM, _SHORT = 200, 100, 1e-3  # after so many steps so seldom is asked what is due, if they are so short
 _STATUS = 0.002  # seconds that the status may take in advance
 _RECENT, _TYPICAL, _UNUSUAL = (
     5,
@@ -131,8 +131,8 @@ class Schedule:
         self._measuring = sum(map(self._taken, SHARES))
 
     def passed(self, updates: int = 1) -> bool:
-        """Counts updates; whether to ask what is due, at every tenth, or fiftieth of short steps. Consecutive steps are
-        compared from one of these to the next where this keeps to its share.
+        """Counts updates; whether to ask what is due, at every tenth, or hundredth of short ones. Consecutive steps
+        are compared from one of these to the next where this keeps to its share.
         """
         before, self._steps = self._steps, self._steps + updates
         if self._every is not None:
