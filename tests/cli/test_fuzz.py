@@ -169,7 +169,17 @@ _FORWARD = {
 _LINES = [
     *({"kind": "step", "step": step, "loss": 1 / (1 + step), "moved": 0.1, "flip": -0.9} for step in range(50)),
     {"kind": "anchor", "step": 20, "anchor": 0.5},
-    {"kind": "check", "step": 20, "passes": 2, "gradient_scale": 0.5, "weight_decay": 0.1, "thawed": 2, "kept": True},
+    {
+        "kind": "check",
+        "step": 20,
+        "passes": 2,
+        "gradient_scale": 0.5,
+        "weight_decay": 0.1,
+        "thawed": 2,
+        "kept": True,
+        "left_out": 2,
+        "left_out_name": "1.weight",
+    },
     {"kind": "check", "step": 21, "dead": 0.9, "dead_layer": "a"},
     {"kind": "alarm", "step": 25, "trigger": "loss", "factor": 4.0, "usual": 0.1, "cause": None},
     {"kind": "status", "step": 26, "status": "noise_floor", "sentence": "Noise floor."},

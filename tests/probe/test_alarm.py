@@ -14,14 +14,15 @@ def quiet(seed=0, steps=200, noise=0.1, fall=0.002):
     return [math.exp(-fall * k + draw.gauss(0, noise)) for k in range(steps)]
 
 
-def replay(losses, *, anchors=None, before=None, skipped=(), finite=lambda step: True):
+def replay(losses, *, anchors=None, before=None, earlier=None, skipped=(), finite=lambda step: True, every=20):
     """The last word on each alarm."""
     watch, found = Watch(), {}
     for step, loss in enumerate(losses):
         alarms = watch.step(
-            step, loss, skipped=step in skipped, finite=finite(step), before=lambda step=step: (before or {}).get(step)
-        )
-        if step % 20 == 0:
+            step, loss, skipped=step in skipped, finite=finite(step), earlier=lambda: earlier,
+            before=lambda step=step: (before or {}).get(step),
+        )  # fmt: skip
+        if every and step % every == 0:
             alarms = [*alarms, *watch.anchor(step, (anchors or {}).get(step, math.exp(-0.002 * step)))]
         found |= {alarm.step: (alarm.trigger, alarm.cause and alarm.cause.value) for alarm in alarms}
     return found
@@ -76,10 +77,25 @@ def test_losses_below_zero_and_steps_that_are_taken_together():
     for step, loss in enumerate(quiet()):
         watch.step(step, loss)
         together.passed([loss])
-    assert watch.quiet() == together.quiet()
+    assert watch.safe == together.safe < math.inf
 
 
-def test_no_losses_are_none():
-    watch = Watch()
-    watch.passed([])
-    assert watch.quiet() == (math.inf, 10)
+def test_the_anchor_at_earlier_weights_decides_without_any_history():
+    """The part of the loss's rise that the probe's batch has too, between earlier weights and those before the step."""
+    losses, usual = quiet(), math.exp(-0.3)
+    bad = [*losses[:150], 4.0, *losses[151:]]
+    rise = 4.0 / usual
+
+    def cause(share, **options):
+        return replay(bad, every=0, before={150: usual * rise**share}, **options)[150][1]
+
+    assert cause(0.6, earlier=usual) == "learning_rate"
+    assert cause(0.2, earlier=usual) == "bad_batch"
+    assert cause(-0.5, earlier=usual) == "bad_batch"  # the loss was falling
+    assert cause(0.4, earlier=usual) is None
+    assert cause(0.0, earlier=usual / rise) == "learning_rate"
+    shift = [*losses[:150], *(4 * loss for loss in losses[150:])]
+    assert replay(shift, every=0, before={150: usual}, earlier=usual)[150][1] == "data_shift"
+    # the step on one batch made the weights worse, so that the next losses are high: still one batch
+    before = {150: usual, 151: 4.0 * usual}
+    assert replay(shift, every=0, before=before, earlier=usual)[150][1] == "bad_batch"

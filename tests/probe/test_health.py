@@ -1,6 +1,8 @@
 """What is said of broken trainings: the first sentence is true, and stands in the record."""
 
 import math
+import random
+import re
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 from linnet.probe import Probe, ProbeRecord, read
 from linnet.probe.health import HealthStatus, assess
+from linnet.probe.summary import verdict
 
 STEPS = 260
 
@@ -166,6 +169,24 @@ def test_parts_that_train_later_are_measured_from_then_on():
     assert [line["step"] for line in probe.record.forwards] == [1, 11, 21, 31, 41, 51]
 
 
+def test_parameters_in_no_group_of_the_optimizer_are_named():
+    """As adapters added after the optimizer was made: without a step of the others their gradients may be 0."""
+    model = network()
+    nn.init.zeros_(model[4].weight)
+    optimizer = torch.optim.SGD(model[4].parameters(), 0.1)
+    probe = Probe(model, cross_entropy, samples(256, 1), optimizer=optimizer, every=20)
+    for step in range(30):
+        optimizer.zero_grad()
+        loss = cross_entropy(model, samples(32, step))
+        loss.backward()
+        optimizer.step()
+        probe.update(step, loss)
+    told = (
+        "4 parameters that require gradients, such as 0.weight, are in no group of the optimizer: what is left out does"
+    )
+    assert [sentence for sentence in probe.verdict() if sentence.startswith(told)]
+
+
 # Replayed records ----------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +210,11 @@ def forward(**numbers):
         (recorded([1 / (1 + k) for k in range(200)] + [None]), HealthStatus.NON_FINITE),
         (recorded([1.0 if k < 150 else 4.0 for k in range(200)]), HealthStatus.DIVERGING),
         (recorded([2.3 + 0.01 * (k % 3) for k in range(400)]), HealthStatus.NOT_LEARNING),
+        (
+            recorded([2.3 + 0.1 * (k % 3) + 9 * k * math.exp(-k / 3) for k in range(400)]),
+            HealthStatus.NOT_LEARNING,
+        ),  # rose at once
+        (recorded([2.3 / (1 + 0.1 * k) + 9 * k * math.exp(-k / 3) for k in range(400)]), HealthStatus.HEALTHY),
         (recorded([2.3 - 0.001 * k for k in range(400)]), HealthStatus.HEALTHY),  # slowly, but it learns
         (recorded([1 / (1 + k) for k in range(200)], forward(own_low=0.4, own_high=0.44)), HealthStatus.ABOVE_EDGE),
         (
@@ -242,3 +268,81 @@ def test_what_is_said_on_a_larger_lr():
         from linnet.probe.advice import advice
 
         assert (advice(record) == []) is silent
+
+
+# Sentences against their numbers -------------------------------------------------------------------------------------
+
+
+def drawn(seed):
+    """A record of random numbers, such as no training gives."""
+    draw = random.Random(seed)
+    size, slope, noise = draw.choice([40, 200, 400]), draw.uniform(-0.01, 0.02), draw.choice([0.0, 0.01, 0.3])
+    losses = [draw.choice([1.0, 3.0]) * math.exp(-slope * k + draw.gauss(0, noise)) for k in range(size)]
+    low, own = (math.exp(draw.gauss(0, 1)) for _ in range(2))
+    line = forward(
+        own_low=own, own_high=draw.choice([None, own * draw.uniform(1, 1.1)]), flip=draw.uniform(-1, 1), c_other=low,
+        c_other_low=low, c_other_high=draw.choice([None, low * draw.uniform(1, 3)]),
+        stochastic_edge=draw.uniform(-0.1, 2),
+    )  # fmt: skip
+    others = [line | {"step": size - 1, "age": float(size)}] * draw.randrange(2)
+    if draw.random() < 0.7:
+        threshold, ratio = (
+            math.exp(draw.gauss(2, 2)),
+            draw.choice([draw.uniform(-0.1, 3), 1 + draw.gauss(0, 1e-4), 1.0]),
+        )
+        measured = {
+            "kind": "measurement", "step": size - 1, "lr": 2 / threshold, "threshold": threshold, "ratio": ratio,
+            "sharpness": [ratio * threshold], "residual": [0.0], "lowest": -1e-6, "products": 9, "batch_loss": 1.0,
+        }  # fmt: skip
+        if draw.random() < 0.5:
+            measured |= {"adaptive": ratio * threshold, "adaptive_residual": 0.0, "sharpness": [1.0]}
+        others.append(measured)
+    if draw.random() < 0.3:
+        cause = draw.choice([None, "learning_rate", "bad_batch", "data_shift"])
+        alarm = {"trigger": "loss", "factor": 2.0, "usual": losses[size // 2] / 2, "cause": cause}
+        others.append({"kind": "alarm", "step": size // 2, **alarm})
+    return recorded(losses, *others)
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_no_sentence_contradicts_its_numbers(first):
+    for seed in range(first, first + 50):
+        agree(drawn(seed))
+
+
+def agree(record):
+    state, sentences = assess(record), verdict(record)
+    number = r"(-?[\d.]+(?:e[+-]?\d+)?)"
+    true = {
+        f"^Curvature above its threshold: .*sharpness {number} .* against {number} ": lambda a, b: a >= b,
+        f"^Curvature at its threshold: .*sharpness {number} .* against {number} ": lambda a, b: 0.89 * b < a < b,
+        f"^Curvature below its threshold: .*sharpness {number} .* against {number} ": lambda a, b: a < 0.91 * b,
+        f"^Healthy: the loss has fallen from {number} to {number}\\.$": lambda a, b: a > b,
+        f"^Diverging: .* is {number}, {number} times its least, and above the {number} ": lambda a, b, c: (
+            a > c and b > 1
+        ),
+        f"^Diverging: .*, {number} times what it was before": lambda a: a > 1,
+        f"^Above the edge: .*; only {number} to {number} of it": lambda a, b: a <= b < 1,
+        f"^Above the edge: the curvature is {number} of its threshold": lambda a: a >= 1,
+        f"^At the edge since .* is {number} of its threshold": lambda a: a >= 0.9,
+        f"^At the edge: .*cosine {number}\\)": lambda a: a <= -0.9,
+        f"^Noise floor: .* {number} to {number} of the step at": lambda a, b: 0.4 <= a <= b <= 1.8,
+        f"could have been {number} to {number} times as long": lambda a, b: 2 <= a <= b,
+        f"^Critical step: .* falls for {number} to {number} times": lambda a, b: a <= b,
+    }
+    for sentence in sentences:
+        for pattern, holds in true.items():
+            if found := re.search(pattern, sentence):
+                assert holds(*map(float, found.groups())), sentence
+    text = " ".join(sentences)
+    advised = "Twice the lr is worth a trial" in text
+    assert not (advised and state.status is not HealthStatus.HEALTHY)
+    assert not (advised and "A larger lr will not help" in text)
+    assert not ("Above the edge: the curvature" in text and "Curvature below" in text)
+    assert not (state.status is HealthStatus.HEALTHY and "Curvature above" in text)
+
+
+def test_random_records_have_all_these_sentences():
+    told = {verdict(drawn(seed))[0].split(":")[0].split(" since")[0] for seed in range(300)}
+    assert {"Healthy", "Diverging", "Above the edge", "At the edge", "Noise floor", "Not learning"} <= told
+    assert sum("worth a trial" in " ".join(verdict(drawn(seed))) for seed in range(300)) > 1

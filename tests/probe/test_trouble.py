@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import time
 import warnings
 
 import pytest
@@ -124,11 +125,42 @@ def test_construction_has_no_side_effects():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.get_rng_state()
     Probe(model, loss_fn, (X, Y), lr=0.1)
-    assert seen == [False]
+    assert set(seen) == {False}
     assert model.training
     assert torch.equal(torch.get_rng_state(), generator)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
+
+
+class Slow(nn.Linear):
+    """One layer that takes a tenth of a second for ten rows."""
+
+    def forward(self, x):
+        time.sleep(0.01 * len(x))
+        return super().forward(x)
+
+
+def test_construction_is_quick_where_the_loss_is_slow():
+    x, y = torch.zeros(400, 4), torch.zeros(400, 2)
+    began = time.perf_counter()
+    Probe(Slow(4, 2), mse, (x, y), lr=0.1)
+    assert time.perf_counter() - began < 1  # the whole batch takes 4 s
+    with pytest.raises(ln.InputError, match="RuntimeError: mat1 and mat2"):
+        Probe(Slow(4, 2), mse, (x[:, :3], y), lr=0.1)
+    labels = torch.zeros(400, dtype=torch.int64)
+    labels[-1] = 7  # where all rows are quick they are all checked
+    with pytest.raises(ln.InputError, match="IndexError: Target 7 is out of bounds"):
+        Probe(net(), lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1]), (x, labels), lr=0.1)
+
+
+def test_a_loss_that_needs_many_rows_is_checked_on_all():
+    x, y = torch.randn(40, 4), torch.zeros(40, 2)
+
+    def loss_fn(model, batch):
+        assert len(batch[0]) > 10
+        return mse(model, batch)
+
+    Probe(net(), loss_fn, (x, y), lr=0.1)
 
 
 def test_a_large_model_is_checked_by_its_arguments_alone(monkeypatch):
@@ -440,8 +472,9 @@ def test_an_alarm_may_borrow_half_of_the_budget():
     clock.now = 100.0
     schedule.measured("anchor", 0, 0.7)
     schedule.read(2.9)  # whatever the steps and other kinds took
-    assert schedule.may_borrow()
-    schedule.spent("alarm", 0.7)
+    for _ in range(2):  # of 0.75 s
+        assert schedule.may_borrow()
+        schedule.spent("alarm", 0.7)
     assert not schedule.may_borrow()
     assert Schedule(0.03, 10, clock).may_borrow()
 

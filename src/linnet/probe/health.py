@@ -34,6 +34,7 @@ _EARLY, _LATE = 0.25, 0.5  # of the steps: the first of them must be among the f
 _FEW = 5  # updates without an optimizer step that are no accident
 _PLATEAU, _LEARNED = 200, 0.2  # steps before "not learning" is concluded; the fall of the loss that excludes it
 _BLOCK = 10  # losses whose median is one value
+_PEAK, _ROSE = 5, 3.5  # losses whose median is above the first one by so many deviations where the loss rises at once
 _DIVERGED, _BACK = 3.0, 1.5  # times its least median, and times that before an alarm
 
 
@@ -63,7 +64,7 @@ class Losses(NamedTuple):
     """The training's loss in a few numbers: means with their standard errors, and medians."""
 
     steps: int
-    first: float  # mean of the first twenty
+    first: float  # mean of the first twenty, or the first one where the next ones are far above it
     first_error: float
     now: float  # median of the last ten
     least: float  # least median of ten consecutive ones
@@ -81,7 +82,11 @@ class Losses(NamedTuple):
         blocks = np.median(x[n % _BLOCK :].reshape(-1, _BLOCK), axis=1)
         second, last = (_mean(x[a * n // 4 : (a + 1) * n // 4]) for a in (1, 3))
         both = _mean(x[-2 * _BLOCK : -_BLOCK]) if n >= 2 * _BLOCK else (math.nan, math.nan), _mean(x[-_BLOCK:])
-        return cls(n, *_mean(x[: 2 * _BLOCK]), float(blocks[-1]), float(blocks.min()), second, last, *both)
+        early, scatter = x[: 2 * _BLOCK], last[1] * math.sqrt(n - 3 * n // 4)
+        peak = max(float(np.median(early[k : k + _PEAK])) for k in range(len(early) - _PEAK + 1))
+        rose = peak - x[0] > _ROSE * scatter  # at once: to fall from there is no progress
+        first = (float(x[0]), scatter) if rose else _mean(early)
+        return cls(n, *first, float(blocks[-1]), float(blocks.min()), second, last, *both)
 
     @property
     def falling(self) -> bool:
@@ -91,7 +96,7 @@ class Losses(NamedTuple):
 
     @property
     def fallen(self) -> bool:
-        """Whether the last quarter is two standard errors below the first twenty."""
+        """Whether the last quarter is two standard errors below the first losses."""
         return self.first - self.last[0] > 2 * math.hypot(self.first_error, self.last[1])
 
 
@@ -180,8 +185,9 @@ def _diverging(record: ProbeRecord, losses: Losses | None) -> Health | None:
             factor = f"{now / usual:.2g} times what it was before the alarm at step {alarm['step']}"
             return Health(HealthStatus.DIVERGING, f"Diverging: the loss is {now:.3g}, {factor}, and it is not falling.")
     if losses.least > 0 and now > _DIVERGED * losses.least and now > losses.first:
-        text = f"Diverging: the loss is {now:.3g}, {now / losses.least:.2g} times its least"
-        return Health(HealthStatus.DIVERGING, f"{text}, and above the {losses.first:.3g} with which it began.")
+        n = digits(now, losses.first)
+        text = f"Diverging: the loss is {now:.{n}g}, {now / losses.least:.2g} times its least"
+        return Health(HealthStatus.DIVERGING, f"{text}, and above the {losses.first:.{n}g} with which it began.")
     return None
 
 
@@ -284,8 +290,13 @@ def _healthy(losses: Losses | None) -> Health | None:
 def _from_to(losses: Losses) -> str:
     """The mean of the first steps and of the last quarter or the last ten, with digits that differ."""
     now = losses.now if losses.now < losses.first else losses.last[0]
-    digits = next(n for n in range(3, 18) if f"{losses.first:.{n}g}" != f"{now:.{n}g}")
-    return f"from {losses.first:.{digits}g} to {now:.{digits}g}"
+    n = digits(losses.first, now)
+    return f"from {losses.first:.{n}g} to {now:.{n}g}"
+
+
+def digits(a: float, b: float) -> int:
+    """So many significant digits, three at least, that two numbers which differ look different."""
+    return next((n for n in range(3, 18) if f"{a:.{n}g}" != f"{b:.{n}g}"), 3)
 
 
 def _too_little(record: ProbeRecord, losses: Losses | None) -> str:

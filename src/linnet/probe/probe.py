@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from linnet import _input
 from linnet._input import InputError
 from linnet.probe import forward, reversal, summary
-from linnet.probe.alarm import Alarm, Watch
+from linnet.probe.alarm import REFRESH, Alarm, Watch
 from linnet.probe.curvature import PRODUCTS, Search
 from linnet.probe.health import HealthStatus, assess
 from linnet.probe.lanczos import inner, norm
@@ -39,6 +40,7 @@ _SECONDS = 1.0  # between two writes of steps: what a killed run loses
 _REGULAR = 50  # updates with one optimizer step each, after which one without was skipped
 _ACCUMULATED = 64  # updates without an optimizer step, in which gradients may be accumulated
 _WATCHED = (10, 100)  # updates after which gradients are compared, as after each loss on the probe's batch
+_EARLIER = 25  # updates between two copies of the weights at least
 _LATE = 0.02  # seconds for which losses stay on an accelerator, before they are transferred together
 
 
@@ -81,8 +83,9 @@ class Probe:
     - `training`: measure in the modes that the modules are in, with dropout (the same at all measurements), instead of
       evaluation mode.
 
-    The loss is computed once here: a wrong `loss_fn` or `batch`, or an optimizer of another model, is an `InputError`;
-    above ten million parameters only the arguments of `loss_fn` are checked. A measurement leaves gradients, buffers,
+    The loss is computed here, on a few rows of the batch where all would take more than a moment: a wrong `loss_fn` or
+    `batch`, or an optimizer of another model, is an `InputError`; above ten million parameters only the arguments of
+    `loss_fn` are checked. A measurement leaves gradients, buffers,
     generators, and modes as they were. What cannot be measured later is one `ProbeWarning`, and the training goes on.
     """
 
@@ -124,7 +127,7 @@ class Probe:
             None if lr is None else _input.real("lr", lr, above=0),
             0.0 if momentum is None else _input.real("momentum", momentum, least=0, below=1),
         )
-        self._quiet, self._counted = 0, 0
+        self._quiet, self._clock = 0, self._clocks[0 if self._on_host else 1]
         self._made, self._known = list[int](), list[int]()  # steps of each optimizer at the last update, and until then
         if optimizer is not None:
             self.follow(optimizer).require(self.surface.model)
@@ -137,7 +140,6 @@ class Probe:
             _input.choice("products", products or ("exact" if size <= SAMPLE else "differences"), PRODUCTS),
         )
         self._outputs = _function("outputs", outputs)
-        self._clock = self._clocks[0 if self._on_host else 1]
         self._schedule = Schedule(
             _input.real("budget", budget, above=0, most=1),
             None if every is None else _input.integer("every", every, least=2),
@@ -165,9 +167,11 @@ class Probe:
         self.measured, self._steps_made = 0, 0  # measurements and alarms so far; calls of `step`
         self._waiting: list[Transfer] = []  # steps whose numbers are still on the device
         self._unwritten: list[dict[str, Any]] = []
-        # steps that have passed without anything to notice: so many more may, up to this loss
-        self._passed: list[tuple[int, Any]] = []
-        self._safe, self._passing = 0.0, 0.0
+        # steps that have passed without anything to notice, with their losses and lr: `_quiet` more may, up to `_safe`
+        self._passed: list[tuple[int, Any, float | None]] = []
+        self._safe: float | None = None
+        self._passing = 0.0
+        self._earlier, self._remembered = list[list[torch.Tensor]](), 0  # copies of weights, and when they were made
         self._written, self._now = time.monotonic(), -1
         self._watch, self._regular, self._flat = Watch(), 0, False
         self._status: HealthStatus | None = None
@@ -197,8 +201,8 @@ class Probe:
         self._stepper = TorchOptimizers(optimizer, self.surface.weights)
         if self._steps is not None:
             self._steps.close()
-        self._quiet, self._counted = 0, 0
-        self._steps = Steps(self._stepper.optimizers, self.surface)
+        self._quiet = 0
+        self._steps = Steps(self._stepper.optimizers, self.surface, self._clock)
         self._made, self._known = [], [0] * len(self._stepper.optimizers)
         return self._stepper
 
@@ -206,21 +210,18 @@ class Probe:
 
     def update(self, step: int, loss: Any = None, *, batch: Any = None) -> None:
         """Call it after each step, with the training's loss and the batch that made the step if they are at hand."""
+        if self._quiet and type(step) is int:
+            if self._passed:
+                if self._passes(step, loss):
+                    return
+            else:  # of steps that pass the first one is timed
+                began = self._clock()
+                if self._passes(step, loss):
+                    self._passing = self._clock() - began
+                    return
+        began = self._clock()
         number = step if type(step) is int and step >= 0 else _input.integer("step", step, least=0)
-        began = 0.0 if self._passed else self._clock()  # of steps that pass the first one is timed
         value = None if loss is None else _loss(loss)
-        if (
-            self._quiet
-            and (value <= self._safe if type(value) is float else isinstance(value, torch.Tensor))
-            and self._steps_once()
-        ):
-            self._quiet -= 1
-            self._now = number
-            self._passed.append((number, value))
-            if began:
-                self._passing = self._clock() - began
-            return
-        began = began or self._clock()
         if self._resumes:
             self._resumes = False
             self._unwritten.append({"kind": "resumed", "step": number})
@@ -237,6 +238,8 @@ class Probe:
             self._read()
         if not self._blind:
             self._compare(number, line)
+        if checks:
+            self._remember()
         if checks and (self._schedule.every or time.monotonic() - self._written > _SECONDS):
             self._write()
         self._schedule.read(seconds + self._clock() - began, updates)
@@ -250,45 +253,69 @@ class Probe:
                 self._log = None
                 self._warn(f"log is not called again: {type(error).__name__}: {error}")
 
-    def _may_pass(self) -> tuple[int, float]:
-        """How many of the next steps need no more than to be kept, and up to which loss: on an accelerator whatever it
-        is, since it is read with the others soon.
+    def _passes(self, step: int, loss: Any) -> bool:
+        """Keeps a step where there is nothing to notice: it is one of the optimizer, and its loss is not high, or still
+        on an accelerator. Most steps end here, so it touches as little as possible.
+        """
+        steps, safe, lr, value = self._steps, self._safe, None, loss
+        if type(loss) is Tensor:
+            if loss.numel() != 1:
+                return False
+            value = loss.detach().clone().reshape(()) if safe is None else loss.item()
+        elif safe is None or not isinstance(loss, float):
+            return False
+        else:
+            value = float(loss)
+        if step < 0 or not (safe is None or value <= safe):
+            return False
+        if steps is not None:
+            counts, lrs, known = steps.counts, steps.lrs, self._known
+            if len(counts) == 1 and len(lrs[0]) == 1:
+                if counts[0] - known[0] != 1:
+                    return False
+                known[0], lr = counts[0], lrs[0][0]
+            else:
+                if max(counts) - max(known) != 1:
+                    return False
+                known[:], lr = counts, steps.lr
+        self._quiet -= 1
+        self._passed.append((step, value, lr))
+        if safe is not None and not len(self._passed) % REFRESH:
+            self._safe = self._watch.passed([loss for _, loss, _ in self._passed[-REFRESH:]])
+        return True
+
+    def _may_pass(self) -> tuple[int, float | None]:
+        """How many of the next steps may pass, and up to which loss: None on an accelerator, whatever it is, since it
+        is read with the others soon.
         """
         busy = self._stage or self._schedule.compares or self._arm
         if busy or (self._steps is not None and self._steps.watching):
-            return 0, -math.inf
+            return 0, None
         until = self._schedule.until_check()
         if not self._on_host:
             seconds = self._schedule.step_seconds()
-            return until if seconds * until <= _LATE else int(_LATE / seconds), -math.inf
-        if self._waiting:
-            return 0, -math.inf
-        safe, steps = self._watch.quiet()
-        return min(steps, until), safe
+            return until if seconds * until <= _LATE else int(_LATE / seconds), None
+        return (0, None) if self._waiting else (until, self._watch.safe)
 
     def step(self, loss: Any = None, *, batch: Any = None) -> None:
         """`update` with a count of its own, from 0."""
         self._steps_made += 1
         self.update(self._steps_made - 1, loss, batch=batch)
 
-    def _steps_once(self) -> bool:
-        """Whether the optimizer made one step since the last update, at the same lr."""
-        if self._steps is None:
-            return True
-        once = self._steps.count - self._counted == 1 and self._steps.lr == self._lr
-        if once:
-            self._counted, self._known = self._steps.count, self._steps.counts.copy()
-        return once
-
     def _drain(self) -> tuple[int, float]:
         """Takes the steps that have passed without anything to notice: with one more so many, and the time of all."""
         passed, self._passed = self._passed, []
         if passed:
             self._last = None
-            lines = [{"kind": "step", "step": step, "loss": loss} for step, loss in passed]
+            lines = []
+            for step, loss, lr in passed:
+                line = {"kind": "step", "step": step, "loss": loss}
+                if lr != self._lr:
+                    line["lr"] = self._lr = lr
+                lines.append(line)
             if self._on_host:
                 self._unwritten += lines
-                self._watch.passed([loss for _, loss in passed])
+                self._watch.passed([loss for _, loss, _ in passed[len(passed) // REFRESH * REFRESH :]])
                 self._regular += len(passed)
             else:
                 self._waiting.append(Transfer(lines))
@@ -297,13 +324,12 @@ class Probe:
     def _follow(self, line: dict[str, Any]) -> None:
         """What the optimizer did since the last update, and how this step lies to the one before."""
         if self._steps is not None:
-            stepped, self._counted = self._steps.count - self._counted, self._steps.count
-            both = zip(self._steps.counts, self._known, strict=True)
-            self._made, self._known = [a - b for a, b in both], self._steps.counts.copy()
-            if stepped != 1:
+            counts, known = self._steps.counts.copy(), self._known
+            self._made, self._known = [a - b for a, b in zip(counts, known, strict=True)], counts
+            if (stepped := max(counts) - max(known)) != 1:
                 line["stepped"] = stepped
-            if self._steps.lr != self._lr:
-                line["lr"] = self._lr = self._steps.lr
+            if (lr := self._steps.lr) != self._lr:
+                line["lr"] = self._lr = lr
         if not (self._stage or self._schedule.compares):
             self._last = None
             return
@@ -373,7 +399,12 @@ class Probe:
             if isinstance(value := line.get(name), torch.Tensor):
                 line[name] = value.item()
         self._unwritten.append(line)
-        if not self._blind:
+        if self._blind:
+            return
+        if len(line) == 3 and "loss" in line and line["loss"] <= self._watch.safe:  # nothing to notice
+            self._watch.passed([line["loss"]])
+            self._regular += 1
+        else:
             self._observe(line)
 
     def _write(self) -> None:
@@ -390,8 +421,9 @@ class Probe:
         now = line["step"] == self._now and not self._passed  # else its weights are gone
         before = functools.partial(self._before, line) if now else lambda: None
         found = self._watch.step(
-            line["step"], line.get("loss"), skipped=skipped, finite=finite, before=before, after=self._after
-        )
+            line["step"], line.get("loss"), skipped=skipped, finite=finite,
+            before=before, after=self._after, earlier=self._least_earlier,
+        )  # fmt: skip
         if found:
             self._report(found)
 
@@ -418,6 +450,18 @@ class Probe:
             return self._after()
         found = reversal.before(self._stepper.optimizers, self.surface.weights, self._steps.lrs, self._made)
         return None if found is None else self._after(found)
+
+    def _remember(self) -> None:
+        """Copies the weights for an alarm in the next steps, beside an earlier copy, up to a million of them."""
+        steps = self._schedule.steps
+        if self._blind or self.surface.sample_scale > 1 or steps < self._remembered + _EARLIER:
+            return
+        self._earlier, self._remembered = [*self._earlier[-1:], self.surface.copies()], steps
+
+    def _least_earlier(self) -> float | None:
+        """The least loss on the probe's batch at the copies of the weights; None without any."""
+        values = [value for weights in self._earlier if (value := self._after(weights)) is not None]
+        return min(filter(math.isfinite, values), default=None)
 
     def _after(self, weights: Sequence[torch.Tensor] | None = None) -> float | None:
         """The loss on the probe's batch with these weights or the current ones; None if it may not be computed."""
@@ -544,7 +588,7 @@ class Probe:
         self.surface = self.surface.again()
         if self._stepper is not None:
             self.follow(self._stepper.optimizers)
-        self._last, self._stage, self._copies, self._counted = None, 0, None, 0
+        self._last, self._stage, self._copies, self._earlier = None, 0, None, []
         return len(new)
 
     def _give_up(self, why: str, *, curvature: bool = False) -> None:

@@ -45,7 +45,7 @@ _TRIGGERS = ("non_finite", "skipped", "loss", "anchor")
 _WORDS: dict[str, dict[str, tuple[Any, ...] | None]] = {  # what is not a number: any text where there is no list
     "status": {"status": None, "sentence": None},
     "alarm": {"trigger": _TRIGGERS, "cause": (None, "learning_rate", "bad_batch", "precision", "data_shift")},
-    "check": {"dead_layer": None, "idle_name": None, "kept": (True, False)},
+    "check": {"dead_layer": None, "idle_name": None, "left_out_name": None, "kept": (True, False)},
     "measurement": {"reason": None},
 }
 _TOGETHER = (
@@ -53,6 +53,7 @@ _TOGETHER = (
     ("c_other", "c_other_low", "c_other_high"),
     ("dead", "dead_layer"),
     ("idle", "idle_name"),
+    ("left_out", "left_out_name"),
     ("saddle", "saddle_share", "saddle_layer"),
 )
 _WITH = {  # numbers that there must be where the first of them is one
@@ -201,6 +202,8 @@ class ProbeRecord:
 
 def _plain(line: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers that JSON has; most lines are those of steps, and have nothing else."""
+    if len(line) == 3 and type(loss := line.get("loss")) is float and math.isfinite(loss):
+        return dict(line)
     kinds = {type(value) for value in line.values()}
     if kinds <= {str, int, float} and all(math.isfinite(x) for x in line.values() if type(x) is float):
         return dict(line)

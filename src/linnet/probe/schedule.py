@@ -14,7 +14,7 @@ _COMPARE = 0.1  # of the budget for reading steps, up to which they are compared
 _ESTIMATE = {"anchor": 0.5, "forward": 6.0, "curvature": 300.0, "status": 0.0}  # training steps, before it is known
 ANCHOR_GAP, GAP = 20, 10  # steps between two of one kind at least
 _ADVANCE, _LONGER = 0.005, 0.25  # seconds that anchors may take in advance, and the share of steps from one to the next
-_FIRST, _SELDOM, _SHORT = 200, 50, 1e-3  # after so many steps so seldom is asked what is due, if they are so short
+_FIRST, _SELDOM, _SHORT = 200, 100, 1e-3  # after so many steps so seldom is asked what is due, if they are so short
 _STATUS = 0.002  # seconds that the status may take in advance
 _RECENT, _TYPICAL, _UNUSUAL = (
     5,
@@ -81,9 +81,8 @@ class Schedule:
         return self._steps >= (1 + _LONGER) * last and cost <= self._share("anchor", trained) + _ADVANCE
 
     def may_borrow(self) -> bool:
-        """Whether an alarm may take one more forward pass."""
-        spent = self._taken("alarm") + self._known("anchor", 0.0)
-        return self.every or spent <= self._share("alarm", self.trained()) + 2 * _ADVANCE
+        """Whether an alarm may take one more forward pass: while something of its share is left."""
+        return self.every or self._taken("alarm") <= self._share("alarm", self.trained()) + 2 * _ADVANCE
 
     def _known(self, kind: str, otherwise: float) -> float:
         """What one of a kind takes: the median of the last five."""
@@ -118,7 +117,7 @@ class Schedule:
         """Adds the time that the probe took at so many updates without a measurement."""
         self._updates.append(seconds / updates)
         self._read += updates
-        self._reading = self._read * statistics.median(self._updates)
+        self._reading = self._read * sorted(self._updates)[len(self._updates) // 2]
 
     def _taken(self, kind: str) -> float:
         """The time that a kind has taken; what other processes have added to it is no cost."""
@@ -132,8 +131,8 @@ class Schedule:
         self._measuring = sum(map(self._taken, SHARES))
 
     def passed(self, updates: int = 1) -> bool:
-        """Counts updates; whether to ask what is due, at every tenth, or fiftieth of short steps. Consecutive steps are
-        compared from one of these to the next where this keeps to its share.
+        """Counts updates; whether to ask what is due, at every tenth, or hundredth of short ones. Consecutive steps
+        are compared from one of these to the next where this keeps to its share.
         """
         before, self._steps = self._steps, self._steps + updates
         if self._every is not None:

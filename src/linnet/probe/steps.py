@@ -3,7 +3,7 @@
 import math
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,32 +21,50 @@ class Steps:
     Between `watch` and the next step it has a hook on one small parameter; otherwise only one after each step.
     """
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], surface: Surface):
-        self.count, self.lr = 0, 0.0  # the largest of all
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        surface: Surface,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
         self.counts = [0] * len(optimizers)
         self.lrs: list[list[float]] = [[] for _ in optimizers]  # of the groups, at the last step
         self.found: dict[str, Any] | None = None  # what a watched step gave
         self.seconds = 0.0  # what comparing took
-        self._optimizers = list(optimizers)
+        self._optimizers, self._clock = list(optimizers), clock
         self._smallest = [_smallest(optimizer, surface) for optimizer in optimizers]
-        self._named, self._weights = _matrices(surface), surface.weights
+        self._named, self._names, self._weights = _matrices(surface), surface.names, surface.weights
         self._watched: int | None = None
         self._backward: Any = None
         self._sum: torch.Tensor | None = None
         self._before: torch.Tensor | None = None
         self._passes = 0
+        self._waiting: list[weakref.ref[Steps]] = []  # itself while it waits for a step
         self._handles = [self._hooked(i, optimizer) for i, optimizer in enumerate(optimizers)]
 
     def _hooked(self, i: int, optimizer: torch.optim.Optimizer) -> Any:
-        own = weakref.ref(self)
+        counts, lrs, waiting = self.counts, self.lrs, self._waiting  # at every step: nothing but these
 
-        def after(*_: Any) -> None:
-            if (found := own()) is not None:
+        def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            counts[i] += 1
+            lrs[i] = [float(group["lr"]) for group in optimizer.param_groups]
+            if waiting and (found := waiting[0]()) is not None:
                 found._stepped(i)
 
         handle = optimizer.register_step_post_hook(after)
         weakref.finalize(self, handle.remove)
         return handle
+
+    @property
+    def count(self) -> int:
+        """The largest count of all."""
+        return max(self.counts)
+
+    @property
+    def lr(self) -> float:
+        """The largest lr of all at their last steps; 0 before them."""
+        lrs = self.lrs[0] if len(self.lrs) == 1 else [lr for own in self.lrs for lr in own]
+        return lrs[0] if len(lrs) == 1 else max(lrs, default=0.0)
 
     @property
     def watching(self) -> bool:
@@ -80,6 +98,7 @@ class Steps:
                 found._passes += 1
 
         self._backward = smallest.register_hook(backward)  # type: ignore[no-untyped-call]
+        self._waiting.append(own)
 
     def close(self) -> None:
         """Removes its hooks."""
@@ -91,24 +110,26 @@ class Steps:
         if self._backward is not None:
             self._backward.remove()
             self._backward = None
+            self._waiting.clear()
 
     def _stepped(self, i: int) -> None:
-        self.counts[i] += 1
-        self.count = max(self.count, self.counts[i])
-        self.lrs[i] = [float(group["lr"]) for group in self._optimizers[i].param_groups]
-        self.lr = max(self.lrs[i]) if len(self.lrs) == 1 else max(map(max, filter(None, self.lrs)))
-        if self._backward is not None and i == self._watched and self._passes:
-            began = time.perf_counter()
+        if i == self._watched and self._passes:
+            began = self._clock()
             self._compare(self._smallest[i])
-            self.seconds += time.perf_counter() - began
+            self.seconds += self._clock() - began
 
     def _compare(self, smallest: torch.Tensor | None) -> None:
         self._unwatch()
         taken = None if smallest is None else smallest.grad
-        self.found = {"passes": self._passes, **_dead(self._named, self._weights)}
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        moved = {id(weight) for group in groups for weight in group["params"]}
+        named = [(name, weight) for name, weight in self._named if id(weight) in moved]
+        self.found = {"passes": self._passes, **_dead(named, self._weights)}
+        both = zip(self._names, self._weights, strict=True)
+        if left_out := [name.removeprefix("model.") for name, weight in both if id(weight) not in moved]:
+            self.found |= {"left_out": len(left_out), "left_out_name": left_out[0]}
         if taken is not None and self._sum is not None and taken.layout == torch.strided:
             self.found |= _compared(taken.detach(), self._sum, self._before)
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         decays = [float(group.get("weight_decay") or 0.0) for group in groups]
         if any(decays):
             self.found["weight_decay"] = max(decays)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from linnet.probe.advice import advice, ago
-from linnet.probe.health import AT_EDGE, FRESH, RECENT, HealthStatus, assess, judged
+from linnet.probe.health import AT_EDGE, FRESH, RECENT, HealthStatus, assess, digits, judged
 from linnet.probe.record import ProbeRecord
 from linnet.theory.regime import Regime
 
@@ -32,7 +32,7 @@ def verdict(record: ProbeRecord) -> list[str]:
     first = [alarms.pop()] if recent and state.status not in _WORST else []
     cause = [loop.pop(0)] if _unzeroed(record) else []
     sentences = [*cause, *first, state.sentence, *loop, *reversed(alarms)]
-    if state.status in (HealthStatus.HEALTHY, HealthStatus.NOISE_FLOOR, HealthStatus.AT_EDGE):
+    if state.status is HealthStatus.HEALTHY:
         sentences += advice(record)
     sentences += _orbit(record)
     if not measurements:
@@ -116,6 +116,10 @@ def _loop(record: ProbeRecord) -> list[str]:
             "step before. Call optimizer.zero_grad() before each backward pass of a new step."
         )
     checks = [line for line in record.checks if "passes" in line]
+    if checks and checks[-1].get("left_out") is not None:
+        count, name = checks[-1]["left_out"], checks[-1]["left_out_name"]
+        such = f"parameters that require gradients, such as {name}, are" if count > 1 else f"parameter, {name}, is"
+        sentences.append(f"{count} {such} in no group of the optimizer: what is left out does not train.")
     if checks and checks[-1]["passes"] > 1:
         sentences.append(f"Gradients of {checks[-1]['passes']} backward passes make a step.")
     scale = checks[-1].get("gradient_scale") if checks else None
@@ -170,11 +174,14 @@ def _curvature(measurements: list[dict[str, Any]], now: int) -> str:
             f"At {when}: {sharpness}. There is no stability threshold to compare it with: give lr, or an optimizer "
             "whose threshold is known and that has made a step. Forward passes along a step need none."
         )
+    threshold = last["threshold"]
+    n = digits(last.get("adaptive", top + last.get("decay", 0.0)), threshold)
+    sharpness = f"sharpness {top:.{n}g} ± {error:.1g}"
     if last.get("decay"):
-        sharpness += f" + weight decay {last['decay']:.3g}"
+        sharpness += f" + weight decay {last['decay']:.{n}g}"
     if "adaptive" in last:
-        sharpness = f"preconditioned sharpness {last['adaptive']:.3g} ± {last['adaptive_residual']:.1g}"
-    found = f"{sharpness} against {last['threshold']:.3g} at lr {last['lr']:.3g} ({when})"
+        sharpness = f"preconditioned sharpness {last['adaptive']:.{n}g} ± {last['adaptive_residual']:.1g}"
+    found = f"{sharpness} against {threshold:.{n}g} at lr {last['lr']:.3g} ({when})"
     if last.get("fresh") is not None and last["fresh"] < FRESH:
         return f"Curvature: {found}. Not judged: the sharpest direction belongs to these samples alone."
     if not judged(last):

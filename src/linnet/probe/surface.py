@@ -7,6 +7,7 @@ import itertools
 import json
 import operator
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from linnet import _input
 from linnet._input import InputError
 
 SAMPLE = 10**6  # parameters whose steps are compared
-_CHECKED = 10**7  # parameters, up to which the loss is computed once at construction
+_CHECKED = 10**7  # parameters, up to which the loss is computed at construction
+_ROWS, _MORE, _MOMENT = 2, 8, 0.05  # rows of the batch for that, then times as many, while so many seconds allow it
 Loss = Callable[[Any, Any], torch.Tensor]
 _ONCE = torch.autograd.function.once_differentiable(lambda *_: None).__code__  # all functions so marked share it
 
@@ -52,7 +54,9 @@ class Surface:
         self.twice_checked = False  # whether the loss is known to have two derivatives
 
     def require(self, loss_fn: Loss) -> None:
-        """Refuses a loss that cannot be computed on the batch, or that is not one number with a gradient."""
+        """Refuses a loss that cannot be computed on the batch, or that is not one number with a gradient: on a few of
+        its rows where all of them would take long.
+        """
         if self.trouble:
             return
         _require_two_arguments(loss_fn)
@@ -62,8 +66,21 @@ class Surface:
         held = self.held()
         for name in self.names:
             held[name].requires_grad_()
+
+        def check(batch: Any) -> None:
+            _one_number(torch.func.functional_call(self._whole, held, (batch,)))
+
         with _sentence("the loss cannot be computed on the probe's batch"), self.isolated(twice=False):
-            _one_number(torch.func.functional_call(self._whole, held, (self.batch(),)))
+            parts, rows = self.parts(2), _ROWS
+            whole = sum(map(_rows, parts)) if len(parts) == 2 else 0
+            with contextlib.suppress(Exception):  # user code may raise anything, and need more rows
+                while rows < whole:
+                    began = time.perf_counter()
+                    check(_mapped(self.batch(), operator.itemgetter(slice(rows))))
+                    if _MORE * (time.perf_counter() - began) > _MOMENT:
+                        return
+                    rows *= _MORE
+            check(self.batch())
 
     def identity(self, loss_fn: Loss) -> str:
         """A hash of the names and shapes of the parameters and the name of the loss: the same in another process."""
