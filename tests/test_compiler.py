@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linnet as ln
-from linnet._compiler import hurried, in_one_kernel
+from linnet._compiler import hurried, in_one_kernel, one_by_one
 
 MARK = "inlineable"  # ours: XLA marks the smallest loops itself, without it
 
@@ -56,3 +56,20 @@ def test_a_run_in_one_kernel_is_the_run_in_many(optimizer):
         return ln.simulate(problem, state, optimizer, steps=200, record=ln.record.linear(3)).final.matrix
 
     np.testing.assert_allclose(run(start), jax.jit(run)(start), rtol=1e-10)
+
+
+def test_members_of_a_batch_one_by_one():
+    """Also where they differ in what the function closes over; each makes its own iterations."""
+
+    def halved(x, times):
+        return one_by_one(lambda x: jax.lax.fori_loop(0, times, lambda _, y: y / 2, x), x)
+
+    x, times = jnp.arange(1.0, 4.0), jnp.array([3, 0, 1])
+    np.testing.assert_array_equal(jax.vmap(halved)(x, times), x / 2**times)
+    np.testing.assert_array_equal(jax.vmap(halved, (None, 0))(8.0, times), 8 / 2**times)
+    np.testing.assert_array_equal(jax.vmap(halved, (0, None))(x, 2), x / 4)
+    np.testing.assert_array_equal(halved(x, 2), x / 4)
+    if jax.default_backend() == "cpu":
+        together = str(jax.make_jaxpr(jax.vmap(lambda x: jax.lax.fori_loop(0, x, lambda _, y: y + 1, 0)))(times))
+        assert "scan" not in together
+        assert "scan" in str(jax.make_jaxpr(jax.vmap(halved))(x, times))

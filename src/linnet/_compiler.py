@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.extend
 import numpy as np
+from jax.custom_batching import sequential_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 
 _T = TypeVar("_T")
@@ -56,6 +57,26 @@ def in_one_kernel(function: Callable[..., _T], *arguments: Any) -> _T:
             result: _T = jax.tree.unflatten(jax.tree.structure(shape), leaves)
             return result
     return function(*arguments)
+
+
+def one_by_one(function: Callable[..., _T], *arguments: Any) -> _T:
+    """function(*arguments), which a CPU under `jax.vmap` calls for one member after the other.
+
+    For functions whose loops and branches differ between members. In a batch all of them make the iterations of the
+    slowest, and both branches; a CPU, which gains little from batches of small matrices, would only wait.
+    """
+    if jax.default_backend() != "cpu":
+        return function(*arguments)
+    # with what it closes over as an argument: members may differ there, too
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+
+    @sequential_vmap
+    def run(constants: list[Any], leaves: list[Any]) -> list[Any]:
+        made: list[Any] = jax.extend.core.jaxpr_as_fun(jax.extend.core.ClosedJaxpr(closed.jaxpr, constants))(*leaves)
+        return made
+
+    result: _T = jax.tree.unflatten(jax.tree.structure(shape), run(closed.consts, jax.tree.leaves(arguments)))
+    return result
 
 
 def _is_arithmetic(jaxpr: jax.extend.core.Jaxpr) -> bool:

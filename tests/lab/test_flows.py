@@ -53,7 +53,7 @@ def test_the_dots_are_plain_descent():
     assert set(sharpness) <= set(measured["step"].tolist())
     early = measured["step"] < 40  # beyond the edge rounding errors grow
     wanted = [sharpness[step] for step in measured["step"][early].tolist()]
-    np.testing.assert_allclose(measured["sharpness"][early], wanted, rtol=3e-3)
+    np.testing.assert_allclose(measured["sharpness"][early], wanted, rtol=1e-8)
     np.testing.assert_allclose(columns["edge"]["edge"], 2 / 0.45)
 
 

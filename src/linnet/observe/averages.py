@@ -41,7 +41,10 @@ def oscillation(context: ObservationContext) -> Float[Array, ""]:
 
 @context_observable()
 def critical_directions(context: ObservationContext) -> Int[Array, ""]:
-    """How many eigenvalues of the Hessian at the averaged weights exceed 0.95 of the stability threshold"""
+    """How many eigenvalues of the Hessian at the averaged weights exceed 0.95 of the stability threshold
+
+    Where the last step began; none before the first step.
+    """
     directions = _averages(context).directions
     if directions is None:
         raise InputError(f"{type(context.optimizer).__name__} computes no eigenvalues of the Hessian: use CentralFlow.")

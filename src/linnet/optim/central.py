@@ -13,10 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from linnet import _check
 from linnet._check import InputError
+from linnet._compiler import one_by_one
 from linnet.optim.adaptive import RMSprop
 from linnet.optim.averaged import AveragedDescent, gradient
 from linnet.optim.complementarity import pairs, smat, solve, svec
-from linnet.optim.dynamics import Averages, Dynamics
+from linnet.optim.dynamics import Averages, Dynamics, Stepper
 from linnet.optim.eigenpairs import generic_block, top_eigenpairs
 from linnet.optim.sgd import SGD
 from linnet.problems import Custom, Problem
@@ -27,6 +28,7 @@ _BEYOND = 1.05  # of the threshold: a start above it is reported
 _CLOSE, _FAR = 1e-4, 5e-2  # residuals of critical and of other eigenpairs, over the threshold
 _LARGEST_MOMENTUM = 0.5
 _SWEEPS = 24
+_OLDEST = 4  # steps for which eigenpairs far below the threshold serve
 
 
 class Squares(NamedTuple):
@@ -37,8 +39,10 @@ class Squares(NamedTuple):
 
 
 class CentralMemory(NamedTuple):
-    """The eigenpairs of the Hessian where the last step began, and X of that step: Sigma = U X U^T.
+    """The highest eigenpairs of the Hessian, and X of the last step: Sigma = U X U^T.
 
+    - `interval`, `age`: the steps for which the eigenpairs serve, one as soon as they are critical, and those for
+      which they have. 0 before the first step, which finds them.
     - `momentum`: the buffer of the averaged gradient, as a vector; None without momentum.
     - `square`: of RMSprop, the mean square of the gradient up to the last step, oscillation included, and what the
       oscillation of that step adds to the next; None otherwise.
@@ -55,6 +59,18 @@ class CentralMemory(NamedTuple):
     square: "Squares | None"
     most: Int[Array, ""]
     initial: Float[Array, ""]
+    unheld: Bool[Array, ""]
+    interval: Int[Array, ""]
+    age: Int[Array, ""]
+
+
+class _Step(NamedTuple):
+    """What a step takes off the weights, its X, and what the memory keeps of it."""
+
+    move: Float[Array, " parameters"]
+    x: Float[Array, "k k"]
+    momentum: Float[Array, " parameters"] | None
+    oscillation: Float[Array, "*parameters"] | None
     unheld: Bool[Array, ""]
 
 
@@ -173,27 +189,24 @@ class CentralFlow(AveragedDescent):
         assert threshold is not None
         return threshold
 
+    def stepper(self, problem: Problem, initial: State, **given: Any) -> Stepper:
+        # a step takes far longer than a check after it; with leaps it would be compiled twice
+        return super().stepper(problem, initial, **(given | {"leaps": False}))
+
     def memory(self, problem: Problem, state: Any) -> CentralMemory:
         flat, _ = ravel_pytree(state.trained())
         k = min(self.directions, flat.size)
-        own, product = _linear(self._slope(problem, state), flat, state)
-        square = None
+        buffer = square = None
+        if isinstance(self.optimizer, SGD) and self.optimizer.momentum is not None:
+            buffer = jnp.zeros_like(flat)
         if isinstance(self.optimizer, RMSprop):
             shape = () if self.optimizer.scalar else flat.shape
             square = Squares(jnp.zeros(shape, flat.dtype), jnp.zeros(shape, flat.dtype))
-        root = self._root(flat, self._squared(own, square))
-        found = top_eigenpairs(
-            lambda v: root * product(root * v),
-            generic_block(k, flat.size, flat.dtype),
-            self._allowed(flat.dtype),
-            sweeps=5 * _SWEEPS,
-        )
-        buffer = None
-        if isinstance(self.optimizer, SGD) and self.optimizer.momentum is not None:
-            buffer = jnp.zeros_like(flat)
-        zero = jnp.zeros((k, k), flat.dtype)
-        initial = found.values[0] / self._threshold
-        return CentralMemory(*found, zero, buffer, square, jnp.zeros((), jnp.int32), initial, jnp.zeros((), bool))
+        # the first step finds the eigenpairs
+        values, x, none = jnp.zeros(k, flat.dtype), jnp.zeros((k, k), flat.dtype), jnp.zeros((), jnp.int32)
+        initial, unheld = jnp.zeros((), flat.dtype), jnp.zeros((), bool)
+        vectors = generic_block(k, flat.size, flat.dtype)
+        return CentralMemory(values, vectors, x, buffer, square, none, initial, unheld, none, none)
 
     def _squared(self, own: Array, square: Squares | None) -> Array | None:
         """nu of a step that begins at the gradient `own`."""
@@ -218,17 +231,29 @@ class CentralFlow(AveragedDescent):
     def step(
         self, problem: Problem, state: Any, memory: CentralMemory, prepared: Any, key: Key[Array, ""] | None
     ) -> tuple[Any, CentralMemory]:
-        flat, back = ravel_pytree(state.trained())
-        slope = self._slope(problem, state)
+        parts = (self, problem, state, memory)
+        arrays, rest = eqx.partition(parts, eqx.is_array)
+
+        def one(arrays: Any) -> tuple[Array, CentralMemory]:
+            flow, *given = eqx.combine(arrays, rest)
+            moved: tuple[Array, CentralMemory] = flow._moved_often(*given)
+            return moved
+
+        # how much there is to do differs between the members of a batch
+        flat, memory = one_by_one(one, arrays)
+        back = ravel_pytree(state.trained())[1]
+        return eqx.combine(back(_without_derivatives(flat)), state), memory
+
+    def _moved_often(self, problem: Problem, state: Any, memory: CentralMemory) -> tuple[Array, CentralMemory]:
+        """The weights, as a vector, and the memory after a step."""
+        flat, slope = ravel_pytree(state.trained())[0], self._slope(problem, state)
 
         def once(_: Any, now: tuple[Array, CentralMemory]) -> tuple[Array, CentralMemory]:
             return self._moved(slope, state, *now)
 
         if self.substeps is None:
-            flat, memory = once(0, (flat, memory))
-        else:
-            flat, memory = jax.lax.fori_loop(0, self.substeps, once, (flat, memory))
-        return eqx.combine(back(_without_derivatives(flat)), state), memory
+            return once(0, (flat, memory))
+        return jax.lax.fori_loop(0, self.substeps, once, (flat, memory))
 
     def averages(self, problem: Problem, state: Any, memory: CentralMemory) -> Averages:
         loss = problem.cost(state.matrix) + jnp.sum(memory.values * jnp.diagonal(memory.x)) / 2
@@ -254,54 +279,95 @@ class CentralFlow(AveragedDescent):
         self, slope: Callable[[Array], Array], state: Any, flat: Array, memory: CentralMemory
     ) -> tuple[Array, CentralMemory]:
         """The weights and the memory after a step, or a substep."""
-        own, product = _linear(slope, flat, state)
+
+        def refreshed() -> tuple[Array, Array, Array, Array]:
+            own, product = _linear(slope, flat, state)
+            root = self._root(flat, self._squared(own, memory.square))
+            found = top_eigenpairs(
+                lambda v: root * product(root * v),
+                memory.vectors,
+                self._allowed(flat.dtype),
+                sweeps=jnp.where(memory.interval == 0, 5 * _SWEEPS, _SWEEPS),
+            )
+            return own, *found, self._interval(found.values, memory)
+
+        def kept() -> tuple[Array, Array, Array, Array]:
+            return slope(flat), memory.values, memory.vectors, memory.interval
+
+        due = memory.age >= memory.interval
+        own, values, vectors, interval = jax.lax.cond(due, refreshed, kept)
+        age = jnp.where(due, 1, memory.age + 1)
         nu = self._squared(own, memory.square)
         root = self._root(flat, nu)
-        values, vectors = top_eigenpairs(
-            lambda v: root * product(root * v), memory.vectors, self._allowed(flat.dtype), sweeps=_SWEEPS
-        )
         count, threshold, k = self._count(values), self._threshold, values.size
-        critical = np.arange(k) < count
-        along = vectors * root  # U, with U^T P U = 1
-        third = _third_derivatives(slope, flat, along, count)
         given = self.optimizer.coefficients if isinstance(self.optimizer, SGD) else _PLAIN
         beta, decay = given["momentum"], given["weight_decay"]
         own = own + decay * flat
         direct, later = (1 + beta, beta**2) if given["nesterov"] else (1.0, beta)  # of gradient and buffer in a step
-        # M less the optimizer's step, along U; Euler steps have none
-        newton = jnp.where(critical, 1 / (values + decay) - self.lr * direct, 0.0)
-        pulled = memory.momentum
-        if pulled is not None:
-            pulled = pulled - (jnp.where(critical, vectors @ pulled, 0.0)) @ vectors
+        rate = self.lr * direct if self.substeps is None else self.lr / self.substeps
 
-        def step_along(force: Array) -> Array:
-            if self.substeps is not None:
-                return self.lr / self.substeps * force
-            return self.lr * direct * root**2 * force + (newton * (force @ along.T)) @ along
+        def below() -> _Step:
+            """The optimizer's own step."""
+            move, pulled = rate * root**2 * own, memory.momentum
+            if pulled is not None:
+                move, pulled = move + self.lr * later * pulled, beta * pulled + own
+            oscillation = None if memory.square is None else jnp.zeros_like(memory.square.oscillation)
+            return _Step(move, jnp.zeros_like(memory.x), pulled, oscillation, jnp.zeros((), bool))
 
-        move = step_along(own) if pulled is None else step_along(own) + self.lr * later * pulled
-        diagonal = svec(jnp.diag(threshold - values)) + third @ move
-        effect = step_along(third)
-        form = third @ effect.T / 2
-        if nu is not None:
-            grown, shares = self._preconditioned(own, nu, along, count)
-            diagonal, form = diagonal + grown, form + shares
-        diagonal = smat(diagonal, k)
-        found = solve(diagonal, form, count)
-        x = svec(found.x)
-        # a problem without a solution: c moves without Sigma, and the next step is not finite
-        unheld = ~jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(form))
-        x = jnp.where(unheld, 0.0, x)
-        flat = jnp.where(memory.unheld, jnp.nan, flat - move - x @ effect / 2)
-        if pulled is not None:
-            pulled = beta * pulled + own + x @ third / 2
-            pulled = pulled - (jnp.where(critical, vectors @ pulled, 0.0)) @ vectors
-        square = None
-        if nu is not None:
-            pushed = threshold * along / root**2  # H U
-            square = Squares(nu, self._summed(jnp.sum(pushed * (smat(x, k) @ pushed), axis=0)))
+        def held() -> _Step:
+            critical = np.arange(k) < count
+            along = vectors * root  # U, with U^T P U = 1
+            third = _third_derivatives(slope, flat, along, count)
+            # M less the optimizer's step, along U; Euler steps have none
+            newton = jnp.where(critical, 1 / (values + decay) - rate, 0.0)
+
+            def step_along(force: Array) -> Array:
+                if self.substeps is not None:
+                    return rate * force
+                return rate * root**2 * force + (newton * (force @ along.T)) @ along
+
+            def outside(buffer: Array) -> Array:
+                return buffer - (jnp.where(critical, vectors @ buffer, 0.0)) @ vectors
+
+            move, pulled = step_along(own), memory.momentum
+            if pulled is not None:
+                pulled = outside(pulled)
+                move = move + self.lr * later * pulled
+            diagonal = svec(jnp.diag(threshold - values)) + third @ move
+            effect = step_along(third)
+            form = third @ effect.T / 2
+            if nu is not None:
+                grown, shares = self._preconditioned(own, nu, along, count)
+                diagonal, form = diagonal + grown, form + shares
+            diagonal = smat(diagonal, k)
+            x = svec(solve(diagonal, form, count).x)
+            # a problem without a solution: c moves without Sigma, and the next step is not finite
+            unheld = ~jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(form))
+            x = jnp.where(unheld, 0.0, x)
+            if pulled is not None:
+                pulled = outside(beta * pulled + own + x @ third / 2)
+            oscillation = None
+            if nu is not None:
+                pushed = threshold * along / root**2  # H U
+                oscillation = self._summed(jnp.sum(pushed * (smat(x, k) @ pushed), axis=0))
+            return _Step(move + x @ effect / 2, smat(x, k), pulled, oscillation, unheld)
+
+        done = jax.lax.cond(count > 0, held, below)
+        flat = jnp.where(memory.unheld, jnp.nan, flat - done.move)
+        square = None if nu is None else Squares(nu, done.oscillation)
         most = jnp.maximum(memory.most, count)
-        return flat, CentralMemory(values, vectors, smat(x, k), pulled, square, most, memory.initial, unheld)
+        initial = jnp.where(memory.interval == 0, values[0] / threshold, memory.initial)
+        return flat, CentralMemory(
+            values, vectors, done.x, done.momentum, square, most, initial, done.unheld, interval, age
+        )
+
+    def _interval(self, values: Float[Array, " k"], memory: CentralMemory) -> Int[Array, ""]:
+        """For how many steps eigenpairs serve: for a quarter of those in which one may become critical, at most."""
+        rise = jnp.abs(values - memory.values) / jnp.maximum(memory.interval, 1)
+        steps = jnp.min((_CRITICAL * self._threshold - values) / (4 * rise))
+        # none is known at first; not finite where the run has diverged
+        steps = jnp.where((memory.interval > 0) & (steps >= 1), jnp.minimum(steps, _OLDEST), 1.0)
+        return steps.astype(jnp.int32)
 
     def _preconditioned(
         self, own: Array, nu: Array, along: Float[Array, "k parameters"], count: Int[Array, ""]

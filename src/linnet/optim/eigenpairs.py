@@ -35,7 +35,7 @@ def top_eigenpairs(
     begin: Float[Array, "k parameters"],
     allowed: Callable[[Float[Array, " k"]], Float[Array, " k"]],
     *,
-    sweeps: int,
+    sweeps: int | Int[Array, ""],
 ) -> Eigenpairs:
     """The k highest eigenpairs of a symmetric map by a block Krylov space that begins at orthonormal rows near them.
 

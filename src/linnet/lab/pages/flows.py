@@ -35,8 +35,8 @@ def train(
 ) -> ln.Trajectory:
     """240 steps: the loss, that of descent as a flow predicts it, and at two of eight steps the sharpness."""
     loss = ln.observe.loss if isinstance(optimizer, ln.optim.SGD) else ln.observe.predicted_loss
-    sharpness = ln.observe.only(ln.observe.curvature(), ln.record.pairs(8))
-    return ln.simulate(problem, network, optimizer, steps=240, observe={"loss": loss, "curvature": sharpness})
+    sharpness = ln.observe.only(ln.observe.sharpness, ln.record.pairs(8))
+    return ln.simulate(problem, network, optimizer, steps=240, observe={"loss": loss, "sharpness": sharpness})
 
 
 # The page ------------------------------------------------------------------------------------------------------------
@@ -116,12 +116,12 @@ central = train(problem, network, ln.optim.CentralFlow(lr, directions=3))
 data = run.to_xarray()
 for name, flow in (("rod", rod), ("central", central)):
     data[f"{{name}}_loss"] = "step", np.asarray(flow["loss"])
-    data[f"{{name}}_sharpness"] = "step", np.asarray(flow["curvature_top"])
+    data[f"{{name}}_sharpness"] = "step", np.asarray(flow["sharpness"])
 
 figure = Figure(figsize=(9, 6), layout="constrained")
 top, bottom = figure.subplots(2, 1, sharex=True)
 for label, style, one in (("descent", ".", run), ("rod", "-", rod), ("central flow", "-", central)):
-    steps, sharpness = np.asarray(one.steps), np.asarray(one["curvature_top"])
+    steps, sharpness = np.asarray(one.steps), np.asarray(one["sharpness"])
     measured = np.isfinite(sharpness)
     top.plot(steps, one["loss"], style, label=label)
     bottom.plot(steps[measured], sharpness[measured], style, label=label)
@@ -137,7 +137,7 @@ bottom.legend(frameon=False)
 
 def _sharpness(run: ln.Trajectory) -> tuple[np.ndarray, np.ndarray]:
     """The steps at which the sharpness is measured, and its values."""
-    sharpness = np.asarray(run["curvature_top"])
+    sharpness = np.asarray(run["sharpness"])
     measured = np.isfinite(sharpness)
     return np.asarray(run.steps)[measured], sharpness[measured]
 
