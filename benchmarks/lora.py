@@ -4,10 +4,9 @@
 
 A BERT of transformers such as MiniLM in the folder ENCODER, with LoRA on its queries and values and a linear head on
 the mean of its last layer, by AdamW with batches of 16, on scores of pairs of sentences of at most 24 tokens (STS-B).
-Four learning rates, and three mistakes at the third of them: labels in another order than the sentences, an optimizer
-that got none of the adapters, and one bad batch (its scores times 100). Reported: the loss on the training's pairs
-before and afterwards, Pearson's correlation with the scores on 320 pairs of the development set, and what `verdict`
-says at the end. One thread; about 10 minutes of a processor.
+Four learning rates, and two mistakes at the third of them: an optimizer that got none of the adapters, and one bad
+batch (its scores times 100). Reported: the loss on the training's pairs before and afterwards, Pearson's correlation
+with the scores on 320 pairs of the development set, and what `verdict` says at the end. One thread; about 8 minutes.
 """
 
 import argparse
@@ -38,7 +37,7 @@ class Case(NamedTuple):
 def cases() -> Iterator[Case]:
     for lr in RATES:
         yield Case(f"lr {lr:g}", lr)
-    for mistake in ("labels in another order", "no adapter in the optimizer", "one bad batch"):
+    for mistake in ("no adapter in the optimizer", "one bad batch"):
         yield Case(mistake, mistake=mistake)
 
 
@@ -51,8 +50,6 @@ def evaluated(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float
 
 def run(case: Case, folder: str, steps: int, budget: float) -> None:
     (x, y), development = sentences(folder, 0), sentences(folder, 0, "dev")
-    if case.mistake == "labels in another order":
-        y = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(3))]
     held, x, y = (x[:HELD], y[:HELD]), x[HELD:], y[HELD:]
     torch.manual_seed(0)
     model = Encoder(folder, float(y.mean())).eval()

@@ -87,7 +87,7 @@ def alarm_sentence(alarm: dict[str, Any]) -> str:
     }
     cause = {
         "learning_rate": "Cause: the learning rate. The weights were worse before this batch came, or blew up.",
-        "bad_batch": "Cause: this batch. The weights were good before it, and the next losses are as they were.",
+        "bad_batch": "Cause: this batch. The weights were good before it; high losses after it come from its own step.",
         "data_shift": "Cause: the data. The weights were good before, and the next batches have high losses too.",
         "precision": "Cause: the range of the numbers. The loss was normal before.",
         None: "Its cause is not known so far.",
