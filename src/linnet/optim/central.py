@@ -17,7 +17,7 @@ from linnet._compiler import one_by_one
 from linnet.optim.adaptive import RMSprop
 from linnet.optim.averaged import AveragedDescent, gradient
 from linnet.optim.complementarity import pairs, smat, solve, svec
-from linnet.optim.dynamics import Averages, Dynamics, Stepper
+from linnet.optim.dynamics import Averages, Dynamics
 from linnet.optim.eigenpairs import generic_block, top_eigenpairs
 from linnet.optim.sgd import SGD
 from linnet.problems import Custom, Problem
@@ -188,10 +188,6 @@ class CentralFlow(AveragedDescent):
         threshold = self.optimizer.stability_threshold(jnp.zeros((), jnp.int64))
         assert threshold is not None
         return threshold
-
-    def stepper(self, problem: Problem, initial: State, **given: Any) -> Stepper:
-        # a step takes far longer than a check after it; with leaps it would be compiled twice
-        return super().stepper(problem, initial, **(given | {"leaps": False}))
 
     def memory(self, problem: Problem, state: Any) -> CentralMemory:
         flat, _ = ravel_pytree(state.trained())
