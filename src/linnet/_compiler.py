@@ -70,12 +70,12 @@ def one_by_one(function: Callable[..., _T], *arguments: Any) -> _T:
     # with what it closes over as an argument: members may differ there, too
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
 
-    @sequential_vmap
     def run(constants: list[Any], leaves: list[Any]) -> list[Any]:
         made: list[Any] = jax.extend.core.jaxpr_as_fun(jax.extend.core.ClosedJaxpr(closed.jaxpr, constants))(*leaves)
         return made
 
-    result: _T = jax.tree.unflatten(jax.tree.structure(shape), run(closed.consts, jax.tree.leaves(arguments)))
+    leaves: Any = sequential_vmap(run)(closed.consts, jax.tree.leaves(arguments))
+    result: _T = jax.tree.unflatten(jax.tree.structure(shape), leaves)
     return result
 
 
