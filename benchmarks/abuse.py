@@ -232,7 +232,7 @@ async def bystander(address: str, end: asyncio.Event) -> list[float]:
     return found
 
 
-def told(what: str, found: list[float], server: int) -> None:
+def report(what: str, found: list[float], server: int) -> None:
     seconds = f"{np.median(found):.1f} s, {max(found):.1f} s at most ({len(found)})" if found else "none"
     print(f"{what}: {seconds}; {memory(server):.0f} MiB", flush=True)
 
@@ -242,24 +242,24 @@ async def abuse(address: str, server: int, asked: argparse.Namespace) -> None:
     draw, once = random.Random(0), asyncio.Event()
     once.set()
     await bystander(address, once)  # compiles
-    told("a visitor alone", await bystander(address, once), server)
+    report("a visitor alone", await bystander(address, once), server)
     if asked.visits:
         end, left = asyncio.Event(), iter(range(1, asked.visits + 1))
         others = asyncio.gather(*(visits(address, draw, left, server) for _ in range(TOGETHER)))
         others.add_done_callback(lambda _: end.set())
-        told(f"beside {asked.visits} visits, {TOGETHER} at a time", await bystander(address, end), server)
+        report(f"beside {asked.visits} visits, {TOGETHER} at a time", await bystander(address, end), server)
     if asked.connections:
         end, moves = asyncio.Event(), list[float]()
         slow = [asyncio.ensure_future(kind(address, end)) for kind in (trickle, deaf) for _ in range(asked.slow // 2)]
-        told(f"beside {asked.slow} slow clients", await bystander(address, once), server)
+        report(f"beside {asked.slow} slow clients", await bystander(address, once), server)
         crowd = [asyncio.ensure_future(busy(address, draw, end, moves)) for _ in range(asked.connections)]
         asyncio.get_running_loop().call_later(asked.seconds, end.set)
         found = await bystander(address, end)
-        told(f"beside {asked.connections} busy connections and the slow clients", found, server)
+        report(f"beside {asked.connections} busy connections and the slow clients", found, server)
         await asyncio.gather(*crowd, *slow)
-        told("a move of the busy connections", moves, server)
+        report("a move of the busy connections", moves, server)
     await asyncio.sleep(40)  # sessions without a visitor end
-    told("a visitor alone", await bystander(address, once), server)
+    report("a visitor alone", await bystander(address, once), server)
 
 
 def main() -> None:

@@ -187,8 +187,8 @@ def growth(steps: Number, x: Number) -> Growth:
     beyond = k * xp.where(far < 2, xp.log1p(far) - xp.log(xp.minimum(far, 2.0) - 1), 2 * xp.arctanh(1 / far))
     turn = xp.where(x < 1, 2 * q, xp.where(x > 1, xp.where(k % 1 > 0, np.nan, beyond), xp.where(k > 0, np.inf, 0.0)))
     more, less = (xp.exp(k * xp.log1p(x) + part) / 2 for part in (xp.log1p(xp.exp(-turn)), xp.log(-xp.expm1(-turn))))
-    turned = (x > 1) & (k % 2 == 1)
-    cosh, sinh = xp.where(turned, less, more), xp.where(turned, more, less)
+    swapped = (x > 1) & (k % 2 == 1)
+    cosh, sinh = xp.where(swapped, less, more), xp.where(swapped, more, less)
     return Growth(
         xp.where(small, scale * xp.cosh(near), cosh),
         xp.where(small, scale * xp.sinh(near), sinh),
