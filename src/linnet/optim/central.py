@@ -271,10 +271,10 @@ class CentralFlow(AveragedDescent):
         back = ravel_pytree(state.trained())[1]
         return lambda flat: ravel_pytree(gradient(problem, state, back(flat)))[0]
 
-    def _moved(
+    def _eigenpairs(
         self, slope: Callable[[Array], Array], state: Any, flat: Array, memory: CentralMemory
-    ) -> tuple[Array, CentralMemory]:
-        """The weights and the memory after a step, or a substep."""
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """The gradient, the eigenvalues and eigenvectors, for how many steps these serve, and how many they have."""
 
         def refreshed() -> tuple[Array, Array, Array, Array]:
             own, product = _linear(slope, flat, state)
@@ -291,8 +291,13 @@ class CentralFlow(AveragedDescent):
             return slope(flat), memory.values, memory.vectors, memory.interval
 
         due = memory.age >= memory.interval
-        own, values, vectors, interval = jax.lax.cond(due, refreshed, kept)
-        age = jnp.where(due, 1, memory.age + 1)
+        return *jax.lax.cond(due, refreshed, kept), jnp.where(due, 1, memory.age + 1)
+
+    def _moved(
+        self, slope: Callable[[Array], Array], state: Any, flat: Array, memory: CentralMemory
+    ) -> tuple[Array, CentralMemory]:
+        """The weights and the memory after a step, or a substep."""
+        own, values, vectors, interval, age = self._eigenpairs(slope, state, flat, memory)
         nu = self._squared(own, memory.square)
         root = self._root(flat, nu)
         count, threshold, k = self._count(values), self._threshold, values.size

@@ -630,7 +630,7 @@ def aligned_flow(theta: Number, initial: Amplitudes, vstar2: Number) -> Aligned:
 def aligned_time(share: Number, initial: Amplitudes, vstar2: Number) -> Float[Array, "..."]:
     """The rapidity at which the flow has learned a = `share` of the output.
 
-    NaN where it never does, infinite at 1, negative where the initial has learned more.
+    NaN where it never does, infinite at 1, negative where the initialization has learned more.
     """
     xp, q = namespace(share), share
     b, c, root, ahead, low = _riccati(xp, initial, vstar2)
