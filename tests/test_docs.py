@@ -42,7 +42,7 @@ def test_the_code_of_the_readme_runs(tmp_path):
 
 
 LONG = {  # pages that train for long, on what other tests cover
-    *("clusters.md", "theory/layer.md", "tutorials/at-the-edge.md", "tutorials/lora.md"),
+    *("clusters.md", "theory/layer.md", "tutorials/animations.md", "tutorials/at-the-edge.md", "tutorials/lora.md"),
     *("tutorials/probe.md", "tutorials/reproduce-a-figure.md"),
 }
 NAMES = [path.relative_to(run.DOCS).as_posix() for path in run.pages()]

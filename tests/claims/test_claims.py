@@ -20,8 +20,9 @@ CONVOLUTIONS = {"stability/E27"}
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md"))
 # many trainings, which `linnet verify` computes too
 LONG = {
-    *("flows/C5", "flows/C8", "flows/C9", "flows/C10", "mixed/C16", "mixed/C34", "nonlocal/C15", "nonlocal/C25"),
-    *("nonlocal/C29", "stability/C19", "stability/C20", "stability/C24", "stability/C25", "stability/E27"),
+    *("flows/C5", "flows/C8", "flows/C9", "flows/C10", "mixed/C16", "mixed/C34", "mixed/C35"),
+    *("nonlocal/C15", "nonlocal/C25", "nonlocal/C29"),
+    *("stability/C19", "stability/C20", "stability/C24", "stability/C25", "stability/E27"),
 }
 MARKED = [
     pytest.param(

@@ -221,6 +221,7 @@ def test_parameters_of_ones_own_checks(file, typed):
     assert "mine/C2: n = 'many' is not allowed" in err
 
 
+@pytest.mark.slow
 def test_installed_packages_bring_theirs(file, tmp_path, monkeypatch):
     package = tmp_path / "site" / "conjectures"
     package.mkdir(parents=True)

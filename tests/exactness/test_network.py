@@ -211,7 +211,7 @@ def agree(seen, one, other):
 SHAPES = [((4, 6, 3), 9, None, 1.0), ((3, 2, 5), 2, 4, 0.1), ((2, 4, 4, 2), 9, 4, 1.0), ((3, 4, 1), 5, None, 0.5)]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("widths", "n", "chunk_size", "scale"), SHAPES)
 def test_a_linear_network_looks_like_its_weights(widths, n, chunk_size, scale):
     looks = ANYWHERE | SAMPLES | (ONE if len(widths) == 3 and widths[-1] == 1 else {})

@@ -16,6 +16,7 @@ def with_run(data, name, run, values, axis="run"):
     return data[name].where(data[name][axis] != run, values).values
 
 
+@pytest.mark.slow
 def test_edge_of_a_network(tmp_path):
     figure, data = passed(EdgeOfNetwork, tmp_path)
     assert len(figure.draw(data).axes) == 3

@@ -74,6 +74,7 @@ def test_ranks_on_a_small_model(stsb, bert, tmp_path):
     assert asked.draw(data).axes
 
 
+@pytest.mark.slow
 def test_heads_on_a_small_model(stsb, bert, tmp_path):
     asked = small("fig21", bert, rates=(1e-5, 1e-2), rank=2, dropout=True)
     data = asked.run(tmp_path, lambda done, total: None, 1)

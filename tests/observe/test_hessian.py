@@ -92,6 +92,7 @@ def test_the_two_parts_of_the_hessian(depth, d_in, d_out, n, cost, seed):
     assert jnp.allclose(observe.residual_extremes(state, problem), values[jnp.array([-1, 0])], atol=1e-11 * unit)
 
 
+@pytest.mark.slow
 def test_parts_of_other_states_and_by_lanczos():
     rng = np.random.default_rng(3)
     vector = ln.factorization(rng.normal(size=4))

@@ -147,6 +147,7 @@ def test_below_the_edge_nothing_is_computed(monkeypatch):
         ln.predict(*one_mode(2), SGD(1.1))
 
 
+@pytest.mark.slow
 def test_it_follows_nonlinear_networks_when_asked_by_name():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(5, 2))

@@ -199,6 +199,7 @@ def alive():
     return found
 
 
+@pytest.mark.slow
 def test_a_store_in_s3_has_the_same_bytes(tmp_path, s3, local):
     """This program alone writes it; what is another's part is missing, and is told before."""
     spec = sweep.parse(SPEC.format(rows=1, columns=8, batch=2))

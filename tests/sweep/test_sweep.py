@@ -126,6 +126,7 @@ def contents(store):
     return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_kills_change_no_byte(tmp_path, request, started):
     """SIGKILL at three random moments of the work (ten with --slow); the same command goes on each time."""
     file = tmp_path / "s.toml"

@@ -1282,6 +1282,7 @@ def test_variances_without_a_double_are_refused(size):
     assert theory.optimizers.batch_variance(VALUES * 1e-120, 1) == pytest.approx(0.25e-240, rel=1e-12)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("factor", [{"time": 1e160}, {"time": 1e6, "samples": 1e160}])
 def test_two_layers_make_no_steps_without_end(factor):
     with pytest.raises(ln.InputError, match="composed steps"):
