@@ -1,8 +1,11 @@
 """One singular value of the mixed flow, in closed form (`mixed.mode`)."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
 from jaxtyping import Array
 
 from linnet.linalg import asinh
@@ -13,8 +16,13 @@ _NEAR = 1e30  # times smaller than c: a target to which the rest decays as to ze
 _SMALL = 1e-100  # up to which 1 - exp(-x) = x
 
 
-def mode_at(xp: Any, time: Array, initial: Array, target: Array, c: Array, kappa: Array) -> Array:
-    """`mixed.mode` in NumPy or JAX, with `time` of the shape of the result; kappa times the time may be no number."""
+def mode_at(
+    xp: Any, time: Array, initial: Array, target: Array, c: Array, kappa: Array, *, any_scale: bool = True
+) -> Array:
+    """`mixed.mode` in NumPy or JAX, with `time` of the shape of the result; kappa times the time may be no number.
+
+    Without `any_scale` in a third of the time, for c that is at least 1e-150 times the initial value or the target.
+    """
     sign = xp.where(target < 0, -1.0, 1.0)  # the equation is odd
     s0, goal = sign * initial, xp.abs(target)
     most = xp.maximum(xp.abs(s0), goal)
@@ -22,13 +30,27 @@ def mode_at(xp: Any, time: Array, initial: Array, target: Array, c: Array, kappa
     unit = xp.where(unit > 0, unit, 1.0)
     end = xp.where(goal < c / _NEAR, goal, 0.0)
     low, high = (c > 0) & (c < unit / _FAR), most < c / _LINEAR
-    s = xp.where(
-        low,
-        _low_mode(xp, time, s0, goal - end, xp.where(low, c, 1.0), kappa),
-        unit * _unit_mode(xp, unit * time * kappa, s0 / unit, (goal - end) / unit, c / unit),
-    )
-    done = 2 * c * time * kappa
-    return sign * xp.where(high, xp.exp(-done) * s0 - xp.expm1(-done) * goal, s + end)
+    s = unit * _unit_mode(xp, unit * time * kappa, s0 / unit, (goal - end) / unit, c / unit)
+    if not any_scale:
+        return sign * (s + end)
+
+    def far_above() -> Array:
+        return _low_mode(xp, time, s0, goal - end, xp.where(low, c, 1.0), kappa)
+
+    def far_below() -> Array:
+        done = 2 * c * time * kappa
+        return xp.exp(-done) * s0 - xp.expm1(-done) * goal
+
+    s = xp.where(low, _if_any(xp, low, far_above, s), s)
+    return sign * xp.where(high, _if_any(xp, high, far_below, s), s + end)
+
+
+def _if_any(xp: Any, chosen: Array, function: Callable[[], Array], otherwise: Array) -> Array:
+    """function(), which is computed only where some of its values are chosen; else `otherwise`."""
+    if xp is np:
+        return function() if np.any(chosen) else otherwise
+    values: Array = jax.lax.cond(xp.any(chosen), function, lambda: otherwise)
+    return values
 
 
 def _low_mode(xp: Any, time: Array, s0: Array, goal: Array, c: Array, kappa: Array) -> Array:

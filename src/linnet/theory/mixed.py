@@ -527,8 +527,12 @@ def _recovery_error(
     angle = np.pi * xp.arange(1.0, nodes + 1) / (nodes + 1)
     weight = 2 / (nodes + 1) * xp.sin(angle) ** 2
     zero = xp.zeros_like(d)
-    signal = xp.where(detectable, mode.raw(t, zero, value, c, kappa), 0.0) - a * d + lost
-    noise = mode.raw(t, zero, 2 * xp.sqrt(left) * xp.cos(angle), c, kappa)
+
+    def learned(target: Array) -> Array:
+        return mode_at(xp, leading(t, zero, target, c, kappa), zero, target, c, kappa, any_scale=False)
+
+    signal = xp.where(detectable, learned(value), 0.0) - a * d + lost
+    noise = learned(2 * xp.sqrt(left) * xp.cos(angle))
     rest = xp.sum(lost * (2 * a * d - lost))
     decayed = initial * xp.exp(-4 * kappa * c * t)
     return (xp.sum(signal**2, axis=-1) + rest + left * xp.sum(weight * noise**2, axis=-1)) / d**2 + decayed
