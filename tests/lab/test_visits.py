@@ -18,6 +18,7 @@ def findings(page):
     return [(one["id"], one["nodes"][0]["html"]) for one in axe.Axe().run(page).response["violations"]]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_as_a_person_uses_it(visit, page, tmp_path, request):
     """One visit: it is accessible, its code makes its data, every control changes it, its address is the page."""
