@@ -196,8 +196,10 @@ def hostile(rng, folder):
     for _ in range(int(rng.integers(1, 4))):
         line = about if rng.random() < 0.1 else lines[int(rng.integers(45, len(lines)))]
         if line.get("kind") == "pairs" and rng.random() < 0.8:
-            line["pairs"] = [dict(line["pairs"][0])] if isinstance(line.get("pairs"), list) and line["pairs"] else []
-            line = line["pairs"][0] if line["pairs"] and isinstance(line["pairs"][0], dict) else line
+            pairs = line.get("pairs")
+            if isinstance(pairs, list) and pairs and isinstance(pairs[0], dict):  # not replaced before
+                line["pairs"] = [dict(pairs[0])]
+                line = line["pairs"][0]
         if not line:
             continue
         name = str(rng.choice(list(line)))

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     import xarray
 
 _NAMED = 8  # layers up to which a legend names them
+_DRAWN = 1e300  # up to which numbers are drawn: an axis to larger ones has a length that is no number
 
 
 def probe(data: "xarray.Dataset") -> Figure:
     """Panels over steps: loss, curvature and threshold, cosines of consecutive steps, singular values, imbalance."""
+    data = data.map(lambda one: one.where(abs(one) < _DRAWN) if one.dtype.kind == "f" else one)
     panels = {"loss": _loss, "sharpness": _sharpness, "flip": _flip, "singular_values": _values, "drift": _drift}
     shown = [panel for name, panel in panels.items() if name in data and bool(data[name].notnull().any())]
     figure = canvas(max(4.8, 4.2 * min(3, len(shown))), 3.2 * max(1, -(-len(shown) // 3)))
