@@ -284,9 +284,9 @@ def end(initial: Weights, target: Any, scale: float = 1.0, *, weight_decay: floa
     """The limit of `flow`: sum of 2 f_i o_i o_i^T over the eigenvectors of F - mu/scale, mu = `weight_decay`, that the
     start can reach.
 
-    Faster ones come first: of each group with equal f > 0 those directions are reached that the initial has, less what
-    faster groups took. From almost every start they are the top w, and A is the target's best approximation of that
-    rank, its values less mu/scale. For lambda = 0, square, w >= d and all s > mu/scale the sign of det A is
+    Faster ones come first: of each group with equal f > 0 those directions are reached that the initialization has,
+    less what faster groups took. From almost every start they are the top w, and A is the target's best approximation
+    of that rank, its values less mu/scale. For lambda = 0, square, w >= d and all s > mu/scale the sign of det A is
     conserved, so half of all starts end at a saddle (`balance/C11`). `tol` is what counts as zero, relative to the
     start and to |F|: what the start lacks in exact arithmetic is rounding here.
     """

@@ -360,7 +360,9 @@ def _gap_ahead(*, u: Array, gap: Array) -> None:
     if not _check.traced(u) and np.any(np.asarray(u) == 0):
         raise InputError(f"u = {_check.show(u)} is not allowed: what starts at 0 stays there.")
     if not _check.traced((u, gap)) and np.any(np.asarray(gap) > (1 - np.asarray(u) ** 2) * (1 + 1e-12)):
-        raise InputError(f"gap = {_check.show(gap)} is not allowed: the initial has a smaller gap, 1 - u^2, already.")
+        raise InputError(
+            f"gap = {_check.show(gap)} is not allowed: the initialization has a smaller gap, 1 - u^2, already."
+        )
 
 
 @formula(_gap_ahead, u=above(-1, below=1), gap=above(0, below=1))

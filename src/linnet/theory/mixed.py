@@ -557,8 +557,8 @@ def _enough_dimensions(*, levels: Array, d: Array, **_: Any) -> None:
 def early_stopping(levels: Any, d: Number, c: Number, *, initial: Number = 0.0) -> Stopping:
     """The minimum over time of the spiked `recovery_error`: when to stop and what is reached, without simulation.
 
-    Searched on 256 times until the strongest noise mode is learned and the initial has decayed, then twice more between
-    the neighbors of the best.
+    Searched on 256 times until the strongest noise mode is learned and the initial matrix has decayed, then twice more
+    between the neighbors of the best.
     """
     xp = namespace(d)
     kappa, edge = 2 / d**2, 2 * xp.sqrt(d)
